@@ -1,0 +1,49 @@
+//! A reply, independent of the protocol version it will be written in.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+/// What a command answers. The encoder turns it into RESP2 or RESP3.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// `+OK` and its like. Never holds CR or LF.
+    Simple(Cow<'static, str>),
+    /// `-ERR ...`: the whole line after the dash, code first. The encoder replaces CR and LF by spaces.
+    Error(Cow<'static, str>),
+    Int(i64),
+    Bulk(Bytes),
+    /// RESP2 `$-1`, RESP3 `_`.
+    Nil,
+    /// RESP2 `*-1`, RESP3 `_`.
+    NilArray,
+    Array(Vec<Reply>),
+    /// RESP2: a flat array of twice the length.
+    Map(Vec<(Reply, Reply)>),
+    /// RESP2: an array.
+    Set(Vec<Reply>),
+    /// RESP2: a bulk string.
+    Double(f64),
+    /// RESP2: `:1` or `:0`.
+    Bool(bool),
+    /// RESP2: a bulk string. The format is three letters, `txt` or `mkd`.
+    Verbatim(&'static str, Bytes),
+    /// RESP2: an array.
+    Push(Vec<Reply>),
+}
+
+impl Reply {
+    pub const OK: Reply = Reply::Simple(Cow::Borrowed("OK"));
+
+    pub fn error(text: impl Into<Cow<'static, str>>) -> Reply {
+        Reply::Error(text.into())
+    }
+
+    pub fn bulk(bytes: impl Into<Bytes>) -> Reply {
+        Reply::Bulk(bytes.into())
+    }
+
+    pub fn is_error(&self) -> bool {
+        matches!(self, Reply::Error(_))
+    }
+}

@@ -1,0 +1,35 @@
+//! Rows: how keys become rows, how rows are read, and how one apply batch sees its own writes.
+//!
+//! A keyspace is a sorted map of byte rows. This crate has the [`Reader`] trait over it, the [`Txn`]
+//! overlay in which commands execute, and the memory engine that tests and the simulator use. The
+//! RocksDB engine is in `rocks`.
+
+#![forbid(unsafe_code)]
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+/// A local failure (disk, corruption). It never becomes a reply: it stalls or stops the store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StorageError {
+    #[error("no space left on the data device: {0}")]
+    NoSpace(String),
+    #[error("corrupt row: {0}")]
+    Corrupt(String),
+    #[error("storage engine: {0}")]
+    Engine(String),
+}
+
+pub type Result<T> = std::result::Result<T, StorageError>;
+
+/// Called with a row's key and value; `Break` ends the scan.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// A consistent view of a sorted map of rows.
+pub trait Reader {
+    fn get(&self, row: &[u8]) -> Result<Option<Bytes>>;
+
+    /// Visits the rows in `from..to` (`to` exclusive) in ascending order until `visit` breaks.
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()>;
+}

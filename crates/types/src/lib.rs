@@ -1,0 +1,32 @@
+//! The words every layer shares: identities, slots, region descriptors, epochs.
+//!
+//! Nothing here does anything; the crate has no I/O, clock or randomness.
+
+#![forbid(unsafe_code)]
+
+mod region;
+mod slot;
+
+pub use region::{Peer, PeerRole, RegionDescriptor, RegionEpoch};
+pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
+
+/// One server process and its device. Stores are numbered from 1; 0 is "nobody", as in Raft.
+pub type StoreId = u64;
+
+/// One Raft group. Region 0 is the meta region; user regions are numbered from 1.
+pub type RegionId = u64;
+
+/// The region whose state machine is the cluster's own state.
+pub const META_REGION: RegionId = 0;
+
+/// Raft log index (PaxStore's LSN).
+pub type LogIndex = u64;
+
+/// Raft term (PaxStore's epoch).
+pub type Term = u64;
+
+/// Wall-clock milliseconds since the Unix epoch, always passed in as an argument.
+pub type UnixMillis = u64;
+
+/// Nanoseconds on a monotonic clock that counts suspended time (CLOCK_BOOTTIME).
+pub type BootNanos = u64;

@@ -1,0 +1,116 @@
+//! Slots as in Redis Cluster: CRC16 (XMODEM) of the key, or of its `{hash tag}`, modulo 16384.
+
+/// 0..16383.
+pub type Slot = u16;
+
+pub const SLOT_COUNT: u16 = 16384;
+
+/// A contiguous, inclusive range of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotRange {
+    pub first: Slot,
+    pub last: Slot,
+}
+
+impl SlotRange {
+    pub const ALL: SlotRange = SlotRange { first: 0, last: SLOT_COUNT - 1 };
+
+    pub fn contains(&self, slot: Slot) -> bool {
+        self.first <= slot && slot <= self.last
+    }
+
+    /// Number of slots in the range; an inverted range is empty.
+    pub fn len(&self) -> usize {
+        (usize::from(self.last) + 1).saturating_sub(usize::from(self.first))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.first > self.last
+    }
+
+    /// Splits all slots into `parts` ranges whose sizes differ by at most one.
+    pub fn split_evenly(parts: u16) -> Vec<SlotRange> {
+        assert!(parts >= 1 && parts <= SLOT_COUNT, "1 to 16384 parts");
+        let (parts, total) = (u32::from(parts), u32::from(SLOT_COUNT));
+        (0..parts)
+            .map(|i| SlotRange {
+                first: (i * total / parts) as u16,
+                last: ((i + 1) * total / parts - 1) as u16,
+            })
+            .collect()
+    }
+}
+
+/// The part of a key that decides its slot: what stands between the first `{` and the next `}`,
+/// when that is not empty; else the whole key.
+pub fn hash_tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|&b| b == b'{') else { return key };
+    match key[open + 1..].iter().position(|&b| b == b'}') {
+        Some(0) | None => key,
+        Some(len) => &key[open + 1..open + 1 + len],
+    }
+}
+
+pub fn slot_of_key(key: &[u8]) -> Slot {
+    crc16(hash_tag(key)) % SLOT_COUNT
+}
+
+/// The 64-bit hash that orders keys inside a slot. Part of the on-disk format.
+pub fn key_hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+const CRC16_TABLE: [u16; 256] = {
+    let mut table = [0u16; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0u16, |crc, &b| (crc << 8) ^ CRC16_TABLE[usize::from((crc >> 8) as u8 ^ b)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis_cluster() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(slot_of_key(b"foo"), 12182);
+        assert_eq!(slot_of_key(b"bar"), 5061);
+        assert_eq!(slot_of_key(b""), 0);
+    }
+
+    #[test]
+    fn a_hash_tag_is_the_first_nonempty_braced_part() {
+        assert_eq!(hash_tag(b"{user1000}.following"), b"user1000");
+        assert_eq!(hash_tag(b"foo{}{bar}"), b"foo{}{bar}");
+        assert_eq!(hash_tag(b"foo{{bar}}zap"), b"{bar");
+        assert_eq!(hash_tag(b"foo{bar}{zap}"), b"bar");
+        assert_eq!(hash_tag(b"foo{bar"), b"foo{bar");
+    }
+
+    #[test]
+    fn an_even_split_covers_every_slot_once() {
+        for parts in [1, 2, 3, 5, 7, 48, 1000, 16384] {
+            let ranges = SlotRange::split_evenly(parts);
+            assert_eq!(ranges.len(), usize::from(parts));
+            assert_eq!(ranges[0].first, 0);
+            assert_eq!(ranges[ranges.len() - 1].last, SLOT_COUNT - 1);
+            assert!(ranges.windows(2).all(|w| w[0].last + 1 == w[1].first));
+            let sizes = ranges.iter().map(SlotRange::len);
+            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
+        }
+    }
+}
