@@ -17,8 +17,8 @@ pub enum PeerRole {
     Learner,
 }
 
-/// A region's replica on a store. A store holds at most one peer of a region, so the store's id is
-/// also the peer's Raft id.
+/// A region's replica on a store. A store holds at most one peer of a region, so the store's
+/// number names the peer too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     pub store: StoreId,
