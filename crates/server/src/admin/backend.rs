@@ -1,0 +1,118 @@
+//! What the admin endpoint shows and does, as plain data: the store implements [`AdminBackend`].
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoreRow {
+    pub id: u64,
+    pub state: String,
+    pub client: String,
+    pub peer: String,
+    pub admin: String,
+    pub forward: Option<String>,
+    pub device: String,
+    /// KV bytes/s.
+    pub capability_bytes_per_s: f64,
+    pub leaders: usize,
+    pub regions: usize,
+    pub used_bytes: u64,
+    pub capacity_bytes: u64,
+    /// Commands answered per second, averaged over about the last 2 s.
+    pub ops_per_s: f64,
+    /// 99th percentile of command latency over about the last 2 s, microseconds.
+    pub p99_us: u64,
+    /// Milliseconds since this store was last heard by the one that answers.
+    pub heard_ms_ago: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RegionRow {
+    pub id: u64,
+    pub first_slot: Option<u16>,
+    pub last_slot: Option<u16>,
+    pub epoch_conf_version: u64,
+    pub epoch_version: u64,
+    pub leader: Option<u64>,
+    pub term: u64,
+    pub peers: Vec<PeerRow>,
+    pub keys: u64,
+    pub bytes: u64,
+    /// Operations per second.
+    pub read_rate: f64,
+    pub write_rate: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerRow {
+    pub store: u64,
+    pub role: String,
+    /// Log entries behind the leader's commit index.
+    pub lag: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OperatorRow {
+    pub region: u64,
+    pub kind: String,
+    pub from: Option<u64>,
+    pub to: u64,
+    pub reason: String,
+    pub state: String,
+    pub started_unix_ms: u64,
+    pub finished_unix_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoreStatus {
+    pub store: u64,
+    pub version: String,
+    pub pid: u32,
+    pub uptime_s: u64,
+    pub cluster_enabled: bool,
+    pub policy: String,
+    pub fsync: String,
+    /// Stage name -> microseconds: count, mean, p50, p99, max. Stages: log_sync, log_write, apply, command.
+    pub stages: Vec<StageRow>,
+    pub counters: Vec<(String, u64)>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StageRow {
+    pub stage: String,
+    pub count: u64,
+    pub mean_us: f64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub max_us: u64,
+}
+
+/// Why an admin request failed, as an HTTP status and a sentence.
+#[derive(Clone, Debug)]
+pub struct AdminError {
+    pub status: u16,
+    pub message: String,
+}
+
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, AdminError>> + Send + 'a>>;
+
+/// The store behind the endpoint. Every store answers for the whole cluster.
+pub trait AdminBackend: Send + Sync + 'static {
+    fn stores(&self) -> Answer<'_, Vec<StoreRow>>;
+    fn regions(&self) -> Answer<'_, Vec<RegionRow>>;
+    fn policy(&self) -> Answer<'_, String>;
+    fn set_policy(&self, name: String) -> Answer<'_, ()>;
+    fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()>;
+    /// A paragraph for people.
+    fn explain(&self, region: u64) -> Answer<'_, String>;
+    fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>>;
+    fn status(&self) -> Answer<'_, StoreStatus>;
+    /// This store's emulated device: the factor by which it is slowed.
+    fn slow_device(&self, factor: f64) -> Answer<'_, ()>;
+    /// Whether this store serves: it leads, or knows who leads, every region that it holds.
+    fn healthy(&self) -> bool;
+    /// Prometheus text.
+    fn metrics(&self) -> String;
+}

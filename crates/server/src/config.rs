@@ -1,0 +1,164 @@
+//! What one store is told at start. The command line and the configuration file both fill this.
+//!
+//! Names follow Redis where the meaning is the same. What can be changed while running is in
+//! `settings`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use types::StoreId;
+
+/// When the Raft log is synced. Term and vote are synced in every mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before every acknowledgement (the default).
+    Always,
+    /// Once a second: a machine crash may lose what was acknowledged in the last second.
+    EverySec,
+    /// When the operating system pleases.
+    No,
+}
+
+impl std::str::FromStr for Fsync {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Fsync, String> {
+        match text {
+            "always" => Ok(Fsync::Always),
+            "everysec" => Ok(Fsync::EverySec),
+            "no" => Ok(Fsync::No),
+            other => Err(format!("fsync is always, everysec or no, not '{other}'")),
+        }
+    }
+}
+
+/// A member of the cluster, the same list in every store's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub id: StoreId,
+    pub client: SocketAddr,
+    pub peer: SocketAddr,
+    pub admin: SocketAddr,
+    /// Plain clients are served there by forwarding (cluster mode only).
+    pub forward: Option<SocketAddr>,
+    /// What the store can do; the same unit for all stores. `None`: unknown, taken as 1.
+    pub capability: Option<Capability>,
+    /// The emulated device's profile, or empty: for people.
+    pub device: String,
+}
+
+/// KV bytes/s written and KV operations/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capability {
+    pub kv_bytes_per_s: f64,
+    pub ops_per_s: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub store: StoreId,
+    /// Every store of the cluster, this one included, sorted by id. One entry: a single store.
+    pub members: Vec<Member>,
+    pub dir: PathBuf,
+    /// Addresses to listen on for clients; the port is the member's.
+    pub bind: Vec<IpAddr>,
+    pub cluster_enabled: bool,
+    /// User regions at bootstrap; 1 unless `cluster_enabled`.
+    pub regions: u16,
+    /// Peers of each region at bootstrap; capped by the number of stores.
+    pub replicas: usize,
+    pub policy: placement::Policy,
+    pub requirepass: Option<String>,
+    pub protected_mode: bool,
+    pub maxclients: usize,
+    pub fsync: Fsync,
+    /// How long a command may wait for a leader or a quorum before it is answered by an error.
+    pub request_timeout: Duration,
+    /// One Raft tick; election timeout and lease are multiples of it.
+    pub raft_tick: Duration,
+    /// New writes are refused when the data device has less free than this.
+    pub reserve_bytes: u64,
+    pub rocksdb_profile: String,
+    /// RocksDB options by their own names, over the profile.
+    pub rocksdb: Vec<(String, String)>,
+    /// Bytes for the row cache in RAM.
+    pub maxmemory: u64,
+    /// The device's control block when its device is emulated (`ctl device` changes it).
+    pub device_control: Option<PathBuf>,
+    /// Threads that serve clients.
+    pub io_threads: usize,
+}
+
+impl Config {
+    /// This store's own entry in `members`.
+    pub fn this(&self) -> &Member {
+        self.members.iter().find(|m| m.id == self.store).expect("checked by validate")
+    }
+
+    /// One store with Redis's defaults: durable, on loopback, in `dir`.
+    pub fn single(dir: PathBuf, port: u16) -> Config {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let member = Member {
+            id: 0,
+            client: loopback(port),
+            peer: loopback(side_port(port, 10_000)),
+            admin: loopback(side_port(port, 20_000)),
+            forward: None,
+            capability: None,
+            device: String::new(),
+        };
+        Config {
+            store: 0,
+            members: vec![member],
+            dir,
+            bind: vec![IpAddr::from([127, 0, 0, 1])],
+            cluster_enabled: false,
+            regions: 1,
+            replicas: 3,
+            policy: placement::Policy::Even,
+            requirepass: None,
+            protected_mode: true,
+            maxclients: 10_000,
+            fsync: Fsync::Always,
+            request_timeout: Duration::from_secs(5),
+            raft_tick: Duration::from_millis(50),
+            reserve_bytes: 256 << 20,
+            rocksdb_profile: "default".into(),
+            rocksdb: Vec::new(),
+            maxmemory: 256 << 20,
+            device_control: None,
+            io_threads: 2,
+        }
+    }
+
+    /// The first thing wrong with the configuration, in words for the operator.
+    pub fn validate(&self) -> Result<(), String> {
+        if !self.members.iter().any(|m| m.id == self.store) {
+            return Err(format!("store {} is not in the list of stores", self.store));
+        }
+        for pair in self.members.windows(2) {
+            if pair[0].id >= pair[1].id {
+                return Err(format!("store {} stands twice or out of order in the list of stores", pair[1].id));
+            }
+        }
+        if self.regions == 0 || self.regions > types::SLOT_COUNT {
+            return Err(format!("regions is 1 to {}, not {}", types::SLOT_COUNT, self.regions));
+        }
+        if !self.cluster_enabled && self.regions != 1 {
+            return Err("more than one region needs cluster-enabled yes".into());
+        }
+        if self.replicas == 0 {
+            return Err("replicas is at least 1".into());
+        }
+        if self.raft_tick < Duration::from_millis(5) {
+            return Err("raft-tick is at least 5 ms".into());
+        }
+        Ok(())
+    }
+}
+
+/// A port derived from another: `offset` above it, or below where that would pass 65535.
+pub fn side_port(port: u16, offset: u16) -> u16 {
+    port.checked_add(offset).unwrap_or_else(|| port - offset)
+}
