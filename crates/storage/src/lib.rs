@@ -6,9 +6,21 @@
 
 #![forbid(unsafe_code)]
 
+mod memory;
+pub mod meta;
+pub mod rows;
+mod state;
+mod txn;
+
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
+
+pub use memory::MemoryKeyspace;
+pub use meta::{Meta, Value};
+pub use rows::KeyRef;
+pub use state::{DbCounts, RegionState, SEMANTICS_VERSION};
+pub use txn::{load_state, Txn, WriteSet};
 
 /// A local failure (disk, corruption). It never becomes a reply: it stalls or stops the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

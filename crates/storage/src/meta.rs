@@ -1,0 +1,125 @@
+//! The value of a key's meta row: its type, its time, and either the string itself or a collection's
+//! generation and size.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{Result, StorageError};
+
+const META_VERSION: u8 = 1;
+const TAG_STRING: u8 = 1;
+const TAG_HASH: u8 = 2;
+/// Version, type, expiry.
+const HEADER_LEN: usize = 1 + 1 + 8;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    String(Bytes),
+    /// `generation` names the hash's element rows; `len` counts them and is never 0.
+    Hash {
+        generation: u64,
+        len: u64,
+    },
+}
+
+/// What a key's meta row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// When the key's time is over; `None` when it has none.
+    pub expire_at_ms: Option<u64>,
+    pub value: Value,
+}
+
+impl Meta {
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        self.expire_at_ms.is_some_and(|at| at <= now_ms)
+    }
+
+    pub fn encode(&self) -> Bytes {
+        match &self.value {
+            Value::String(value) => encode_string(self.expire_at_ms, value),
+            Value::Hash { generation, len } => {
+                let mut out = BytesMut::with_capacity(HEADER_LEN + 16);
+                put_header(TAG_HASH, self.expire_at_ms, &mut out);
+                out.put_u64(*generation);
+                out.put_u64(*len);
+                out.freeze()
+            }
+        }
+    }
+
+    /// A string's bytes are a slice of `row`, not a copy.
+    pub fn decode(row: &Bytes) -> Result<Meta> {
+        let corrupt = |what: &str| StorageError::Corrupt(format!("{what} of a key's meta row"));
+        if row.len() < HEADER_LEN {
+            return Err(corrupt("the header"));
+        }
+        if row[0] != META_VERSION {
+            return Err(corrupt(&format!("the unknown version {}", row[0])));
+        }
+        let number = |at: usize| u64::from_be_bytes(row[at..at + 8].try_into().expect("eight bytes"));
+        let expire_at_ms = Some(number(2)).filter(|&at| at != 0);
+        let value = match row[1] {
+            TAG_STRING => Value::String(row.slice(HEADER_LEN..)),
+            TAG_HASH if row.len() == HEADER_LEN + 16 => {
+                Value::Hash { generation: number(HEADER_LEN), len: number(HEADER_LEN + 8) }
+            }
+            TAG_HASH => return Err(corrupt("the length")),
+            _ => return Err(corrupt("the type")),
+        };
+        Ok(Meta { expire_at_ms, value })
+    }
+}
+
+/// A string's meta row, straight from the borrowed value. A time of 0 cannot be kept apart from none, so
+/// callers delete keys whose time is 0 or less instead of storing them.
+pub fn encode_string(expire_at_ms: Option<u64>, value: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEADER_LEN + value.len());
+    put_header(TAG_STRING, expire_at_ms, &mut out);
+    out.put_slice(value);
+    out.freeze()
+}
+
+fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
+    out.put_u8(META_VERSION);
+    out.put_u8(tag);
+    out.put_u64(expire_at_ms.unwrap_or(0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meta_rows_round_trip() {
+        for expire_at_ms in [None, Some(1), Some(u64::MAX)] {
+            for value in [
+                Value::String(Bytes::new()),
+                Value::String(Bytes::from_static(b"a\0b")),
+                Value::Hash { generation: 7, len: u64::MAX },
+            ] {
+                let meta = Meta { expire_at_ms, value };
+                assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+            }
+        }
+    }
+
+    #[test]
+    fn a_decoded_string_shares_the_row_s_memory() {
+        let row = encode_string(None, b"value");
+        let Value::String(value) = Meta::decode(&row).unwrap().value else { panic!("not a string") };
+        assert_eq!(value.as_ptr(), row[HEADER_LEN..].as_ptr());
+    }
+
+    #[test]
+    fn damaged_meta_rows_are_corrupt_not_a_panic() {
+        let good = Meta { expire_at_ms: None, value: Value::Hash { generation: 1, len: 1 } }.encode();
+        for cut in 0..good.len() {
+            assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");
+        }
+        for (at, byte) in [(0, 2), (1, 0), (1, 99)] {
+            let mut bad = good.to_vec();
+            bad[at] = byte;
+            assert!(matches!(Meta::decode(&bad.into()), Err(StorageError::Corrupt(_))));
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The row format: which bytes a key, its elements, its expiry and a region's state become.
+//!
+//! Drawn byte by byte in `docs/FORMAT.md`; changing anything here changes what is on disk.
+//! Integers in row keys are big-endian, so that the engine's byte order is their numeric order.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use types::{key_hash, slot_of_key, RegionId, Slot, SlotRange};
+
+use crate::{Result, StorageError};
+
+/// The first byte of a row: the table space.
+pub const SPACE_DATA: u8 = b'd';
+pub const SPACE_META_REGION: u8 = b'm';
+pub const SPACE_REGION_STATE: u8 = b'r';
+
+/// The tables inside a slot.
+pub const TABLE_KEYS: u8 = 1;
+pub const TABLE_EXPIRY: u8 = 2;
+pub const TABLE_GARBAGE: u8 = 3;
+
+const KIND_META: u8 = 0;
+const KIND_ELEMENT: u8 = 1;
+
+/// Space, slot, table.
+const TABLE_PREFIX_LEN: usize = 1 + 2 + 1;
+/// Database, hash, key length.
+const KEY_HEADER_LEN: usize = 2 + 8 + 4;
+
+/// A user key with everything its rows derive from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRef<'a> {
+    pub slot: Slot,
+    pub db: u16,
+    pub hash: u64,
+    pub key: &'a [u8],
+}
+
+impl<'a> KeyRef<'a> {
+    pub fn new(db: u16, key: &'a [u8]) -> KeyRef<'a> {
+        KeyRef { slot: slot_of_key(key), db, hash: key_hash(key), key }
+    }
+
+    fn put_table(&self, table: u8, out: &mut BytesMut) {
+        out.put_u8(SPACE_DATA);
+        out.put_u16(self.slot);
+        out.put_u8(table);
+    }
+
+    fn put_key(&self, out: &mut BytesMut) {
+        out.put_u16(self.db);
+        out.put_u64(self.hash);
+        out.put_u32(u32::try_from(self.key.len()).expect("keys are shorter than 4 GiB"));
+        out.put_slice(self.key);
+    }
+
+    fn row(&self, table: u8, extra: usize) -> BytesMut {
+        let mut out = BytesMut::with_capacity(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + extra);
+        self.put_table(table, &mut out);
+        self.put_key(&mut out);
+        out
+    }
+
+    /// The row that says what the key is; a string's value is in it.
+    pub fn meta_row(&self) -> Bytes {
+        let mut out = self.row(TABLE_KEYS, 1);
+        out.put_u8(KIND_META);
+        out.freeze()
+    }
+
+    pub fn element_row(&self, generation: u64, subkey: &[u8]) -> Bytes {
+        let mut out = self.row(TABLE_KEYS, 9 + subkey.len());
+        out.put_u8(KIND_ELEMENT);
+        out.put_u64(generation);
+        out.put_slice(subkey);
+        out.freeze()
+    }
+
+    /// The range of all element rows of one generation.
+    pub fn element_range(&self, generation: u64) -> (Bytes, Bytes) {
+        let from = self.element_row(generation, b"");
+        let to = prefix_end(&from);
+        (from, to)
+    }
+
+    /// The first row behind all rows of this key: where a walk over keys goes on.
+    pub fn end_row(&self) -> Bytes {
+        let mut out = self.row(TABLE_KEYS, 1);
+        out.put_u8(0xff);
+        out.freeze()
+    }
+
+    pub fn expiry_row(&self, at_ms: u64) -> Bytes {
+        let mut out = BytesMut::with_capacity(TABLE_PREFIX_LEN + 8 + KEY_HEADER_LEN + self.key.len());
+        self.put_table(TABLE_EXPIRY, &mut out);
+        out.put_u64(at_ms);
+        self.put_key(&mut out);
+        out.freeze()
+    }
+
+    pub fn garbage_row(&self, generation: u64) -> Bytes {
+        let mut out = self.row(TABLE_GARBAGE, 8);
+        out.put_u64(generation);
+        out.freeze()
+    }
+}
+
+/// What stands behind the key in a row of the keys table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    Meta,
+    Element { generation: u64, subkey: &'a [u8] },
+}
+
+/// Reads a row of the keys table.
+pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
+    let (slot, rest) = strip_table(row, TABLE_KEYS)?;
+    let (key, rest) = strip_key(slot, rest, row)?;
+    let part = match rest {
+        [KIND_META] => Part::Meta,
+        [KIND_ELEMENT, rest @ ..] if rest.len() >= 8 => {
+            let (generation, subkey) = rest.split_at(8);
+            Part::Element { generation: be_u64(generation), subkey }
+        }
+        _ => return Err(corrupt("the part behind the key", row)),
+    };
+    Ok((key, part))
+}
+
+/// Reads a row of the expiry index: the key's time and the key.
+pub fn decode_expiry_row(row: &[u8]) -> Result<(u64, KeyRef<'_>)> {
+    let (slot, rest) = strip_table(row, TABLE_EXPIRY)?;
+    if rest.len() < 8 {
+        return Err(corrupt("an expiry row", row));
+    }
+    let (at_ms, rest) = rest.split_at(8);
+    match strip_key(slot, rest, row)? {
+        (key, []) => Ok((be_u64(at_ms), key)),
+        _ => Err(corrupt("the end of an expiry row", row)),
+    }
+}
+
+/// Reads a garbage row: the key and the dead generation.
+pub fn decode_garbage_row(row: &[u8]) -> Result<(KeyRef<'_>, u64)> {
+    let (slot, rest) = strip_table(row, TABLE_GARBAGE)?;
+    let (key, rest) = strip_key(slot, rest, row)?;
+    match rest.len() {
+        8 => Ok((key, be_u64(rest))),
+        _ => Err(corrupt("a garbage row", row)),
+    }
+}
+
+/// The table a data row belongs to, with its slot.
+pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
+    match row {
+        [SPACE_DATA, high, low, table, ..] => Ok((u16::from_be_bytes([*high, *low]), *table)),
+        _ => Err(corrupt("a data row", row)),
+    }
+}
+
+/// All rows of a slot range: what a region holds, and what a snapshot of it carries.
+pub fn slots_range(slots: SlotRange) -> (Bytes, Bytes) {
+    let mut from = BytesMut::with_capacity(3);
+    from.put_u8(SPACE_DATA);
+    from.put_u16(slots.first);
+    let mut to = BytesMut::with_capacity(3);
+    to.put_u8(SPACE_DATA);
+    // Slots stop at 16383, so the next number always fits.
+    to.put_u16(slots.last + 1);
+    (from.freeze(), to.freeze())
+}
+
+/// One table of one slot.
+pub fn table_range(slot: Slot, table: u8) -> (Bytes, Bytes) {
+    range_of(slot, table, &[])
+}
+
+/// One database in the keys or garbage table of one slot.
+pub fn db_range(slot: Slot, table: u8, db: u16) -> (Bytes, Bytes) {
+    range_of(slot, table, &db.to_be_bytes())
+}
+
+/// The keys-table position of a hash: the first row whose key hashes to `hash` or more.
+pub fn hash_start(slot: Slot, db: u16, hash: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(TABLE_PREFIX_LEN + 10);
+    out.put_u8(SPACE_DATA);
+    out.put_u16(slot);
+    out.put_u8(TABLE_KEYS);
+    out.put_u16(db);
+    out.put_u64(hash);
+    out.freeze()
+}
+
+/// The expiry rows of a slot whose time is `now_ms` or earlier.
+pub fn due_range(slot: Slot, now_ms: u64) -> (Bytes, Bytes) {
+    let (from, end) = table_range(slot, TABLE_EXPIRY);
+    let to = match now_ms.checked_add(1) {
+        Some(next) => range_of(slot, TABLE_EXPIRY, &next.to_be_bytes()).0,
+        None => end,
+    };
+    (from, to)
+}
+
+pub fn region_state_row(region: RegionId) -> Bytes {
+    let mut out = BytesMut::with_capacity(9);
+    out.put_u8(SPACE_REGION_STATE);
+    out.put_u64(region);
+    out.freeze()
+}
+
+/// The smallest row above every row that begins with `prefix`.
+///
+/// # Panics
+/// If `prefix` is all `0xff`; no row prefix is, since they begin with a table space.
+pub fn prefix_end(prefix: &[u8]) -> Bytes {
+    let last = prefix.iter().rposition(|&b| b != 0xff).expect("a row prefix begins with a table space");
+    let mut end = BytesMut::from(&prefix[..=last]);
+    end[last] += 1;
+    end.freeze()
+}
+
+fn range_of(slot: Slot, table: u8, prefix: &[u8]) -> (Bytes, Bytes) {
+    let mut from = BytesMut::with_capacity(TABLE_PREFIX_LEN + prefix.len());
+    from.put_u8(SPACE_DATA);
+    from.put_u16(slot);
+    from.put_u8(table);
+    from.put_slice(prefix);
+    let from = from.freeze();
+    let to = prefix_end(&from);
+    (from, to)
+}
+
+fn strip_table(row: &[u8], table: u8) -> Result<(Slot, &[u8])> {
+    match table_of(row)? {
+        (slot, found) if found == table => Ok((slot, &row[TABLE_PREFIX_LEN..])),
+        _ => Err(corrupt("the table of a row", row)),
+    }
+}
+
+fn strip_key<'a>(slot: Slot, mut rest: &'a [u8], row: &[u8]) -> Result<(KeyRef<'a>, &'a [u8])> {
+    if rest.len() < KEY_HEADER_LEN {
+        return Err(corrupt("a key's header", row));
+    }
+    let (db, hash, length) = (rest.get_u16(), rest.get_u64(), rest.get_u32() as usize);
+    if rest.len() < length {
+        return Err(corrupt("a key's length", row));
+    }
+    let (key, rest) = rest.split_at(length);
+    Ok((KeyRef { slot, db, hash, key }, rest))
+}
+
+fn be_u64(mut bytes: &[u8]) -> u64 {
+    bytes.get_u64()
+}
+
+fn corrupt(what: &str, row: &[u8]) -> StorageError {
+    let shown = &row[..row.len().min(64)];
+    StorageError::Corrupt(format!("{what} cannot be read in the row {:?}", Bytes::copy_from_slice(shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), 0..24)
+    }
+
+    proptest! {
+        #[test]
+        fn rows_of_a_key_decode_to_what_they_were_made_of(
+            key in bytes(), subkey in bytes(), db in any::<u16>(), n in any::<u64>()
+        ) {
+            let key = KeyRef::new(db, &key);
+            let (meta, element) = (key.meta_row(), key.element_row(n, &subkey));
+            let (expiry, garbage) = (key.expiry_row(n), key.garbage_row(n));
+            prop_assert_eq!(decode_key_row(&meta).unwrap(), (key, Part::Meta));
+            let part = Part::Element { generation: n, subkey: &subkey };
+            prop_assert_eq!(decode_key_row(&element).unwrap(), (key, part));
+            prop_assert_eq!(decode_expiry_row(&expiry).unwrap(), (n, key));
+            prop_assert_eq!(decode_garbage_row(&garbage).unwrap(), (key, n));
+        }
+
+        #[test]
+        fn no_input_makes_the_decoders_panic(row in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = decode_key_row(&row);
+            let _ = decode_expiry_row(&row);
+            let _ = decode_garbage_row(&row);
+            let mut data = vec![SPACE_DATA, 0, 0, TABLE_KEYS];
+            data.extend_from_slice(&row);
+            let _ = decode_key_row(&data);
+        }
+
+        #[test]
+        fn rows_sort_by_slot_then_database_then_hash(
+            a in bytes(), b in bytes(), db_a in any::<u16>(), db_b in any::<u16>()
+        ) {
+            let (a, b) = (KeyRef::new(db_a, &a), KeyRef::new(db_b, &b));
+            let order = |k: &KeyRef<'_>| (k.slot, k.db, k.hash, k.key.len(), k.key.to_vec());
+            prop_assert_eq!(a.meta_row().cmp(&b.meta_row()), order(&a).cmp(&order(&b)));
+        }
+
+        #[test]
+        fn a_key_s_rows_lie_together(key in bytes(), other in bytes(), subkey in bytes(), n in any::<u64>()) {
+            let (key, other) = (KeyRef::new(0, &key), KeyRef::new(0, &other));
+            let (from, to) = key.element_range(n);
+            let element = key.element_row(n, &subkey);
+            prop_assert!(key.meta_row() < from && from <= element && element < to && to <= key.end_row());
+            if key != other {
+                let meta = other.meta_row();
+                prop_assert!(meta < key.meta_row() || meta > key.end_row());
+            }
+        }
+    }
+
+    #[test]
+    fn slot_ranges_hold_every_table_and_join_without_gaps() {
+        let key = KeyRef::new(3, b"foo");
+        let (from, to) = slots_range(SlotRange { first: key.slot, last: key.slot });
+        for row in
+            [key.meta_row(), key.element_row(u64::MAX, b"\xff"), key.expiry_row(u64::MAX), key.garbage_row(1)]
+        {
+            assert!(from <= row && row < to);
+        }
+        let next = slots_range(SlotRange { first: key.slot + 1, last: SlotRange::ALL.last });
+        assert_eq!(to, next.0);
+        assert_eq!(slots_range(SlotRange::ALL).1, &b"d\x40\x00"[..]);
+    }
+
+    #[test]
+    fn due_rows_are_those_at_or_before_the_time() {
+        let key = KeyRef::new(0, b"k");
+        let (from, to) = due_range(key.slot, 1000);
+        assert!(from <= key.expiry_row(1) && key.expiry_row(1000) < to);
+        assert!(key.expiry_row(1001) >= to);
+        assert!(key.expiry_row(u64::MAX) < due_range(key.slot, u64::MAX).1);
+    }
+
+    #[test]
+    fn a_prefix_s_end_carries_over_trailing_ff() {
+        assert_eq!(prefix_end(b"a"), &b"b"[..]);
+        assert_eq!(prefix_end(b"a\xff\xff"), &b"b"[..]);
+        assert_eq!(prefix_end(b"a\xff\x01"), &b"a\xff\x02"[..]);
+    }
+}

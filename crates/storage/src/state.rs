@@ -1,0 +1,193 @@
+//! What a region knows about its own rows: how far it has applied, its time, and its counts.
+//!
+//! The row is written in the same batch as the rows it speaks of, so whatever the engine has kept after
+//! a crash is a consistent prefix of the log and says which.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use types::{LogIndex, Term, UnixMillis};
+
+use crate::{Result, StorageError};
+
+const STATE_VERSION: u8 = 1;
+const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 2;
+const COUNTS_LEN: usize = 2 + 8 + 8;
+
+/// Semantics that this program executes. Rises only when every store of a cluster supports it.
+pub const SEMANTICS_VERSION: u32 = 1;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DbCounts {
+    pub keys: u64,
+    pub with_expiry: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionState {
+    pub applied_index: LogIndex,
+    pub applied_term: Term,
+    /// A region's time: the last stamp that was applied. Never goes back.
+    pub last_stamp_ms: UnixMillis,
+    /// The generation that the next new collection gets. Generations are never used twice.
+    pub next_generation: u64,
+    pub semantics: u32,
+    /// By database, ascending, only those that hold keys.
+    counts: Vec<(u16, DbCounts)>,
+}
+
+impl Default for RegionState {
+    fn default() -> RegionState {
+        RegionState {
+            applied_index: 0,
+            applied_term: 0,
+            last_stamp_ms: 0,
+            next_generation: 1,
+            semantics: SEMANTICS_VERSION,
+            counts: Vec::new(),
+        }
+    }
+}
+
+impl RegionState {
+    pub fn counts(&self, db: u16) -> DbCounts {
+        match self.counts.binary_search_by_key(&db, |(number, _)| *number) {
+            Ok(at) => self.counts[at].1,
+            Err(_) => DbCounts::default(),
+        }
+    }
+
+    /// Databases that hold keys, ascending.
+    pub fn databases(&self) -> impl Iterator<Item = (u16, DbCounts)> + '_ {
+        self.counts.iter().copied()
+    }
+
+    pub fn set_counts(&mut self, db: u16, counts: DbCounts) {
+        match (self.counts.binary_search_by_key(&db, |(number, _)| *number), counts.keys) {
+            (Ok(at), 0) => drop(self.counts.remove(at)),
+            (Ok(at), _) => self.counts[at].1 = counts,
+            (Err(_), 0) => {}
+            (Err(at), _) => self.counts.insert(at, (db, counts)),
+        }
+    }
+
+    /// Counts a key that came (`+1`) or went (`-1`), and one that got a time or lost it.
+    ///
+    /// # Panics
+    /// If a count would fall below zero: then rows and counts disagree, which replication must not spread.
+    pub fn adjust(&mut self, db: u16, keys: i64, with_expiry: i64) {
+        let old = self.counts(db);
+        let new = DbCounts {
+            keys: old.keys.checked_add_signed(keys).expect("keys are counted when they come"),
+            with_expiry: old.with_expiry.checked_add_signed(with_expiry).expect("times are counted when set"),
+        };
+        self.set_counts(db, new);
+    }
+
+    pub fn clear_counts(&mut self) {
+        self.counts.clear();
+    }
+
+    /// The region's time once an entry with `stamp_ms` is applied.
+    pub fn advance_time(&mut self, stamp_ms: UnixMillis) -> UnixMillis {
+        self.last_stamp_ms = self.last_stamp_ms.max(stamp_ms);
+        self.last_stamp_ms
+    }
+
+    pub fn take_generation(&mut self) -> u64 {
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        generation
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(FIXED_LEN + self.counts.len() * COUNTS_LEN);
+        out.put_u8(STATE_VERSION);
+        out.put_u64(self.applied_index);
+        out.put_u64(self.applied_term);
+        out.put_u64(self.last_stamp_ms);
+        out.put_u64(self.next_generation);
+        out.put_u32(self.semantics);
+        out.put_u16(u16::try_from(self.counts.len()).expect("fewer databases than 65536"));
+        for (db, counts) in &self.counts {
+            out.put_u16(*db);
+            out.put_u64(counts.keys);
+            out.put_u64(counts.with_expiry);
+        }
+        out.freeze()
+    }
+
+    pub fn decode(mut row: &[u8]) -> Result<RegionState> {
+        let corrupt = |what: &str| StorageError::Corrupt(format!("{what} of a region's state"));
+        if row.len() < FIXED_LEN {
+            return Err(corrupt("the header"));
+        }
+        match row.get_u8() {
+            STATE_VERSION => {}
+            version => return Err(corrupt(&format!("the unknown version {version}"))),
+        }
+        let mut state = RegionState {
+            applied_index: row.get_u64(),
+            applied_term: row.get_u64(),
+            last_stamp_ms: row.get_u64(),
+            next_generation: row.get_u64(),
+            semantics: row.get_u32(),
+            counts: Vec::new(),
+        };
+        let databases = usize::from(row.get_u16());
+        if row.len() != databases * COUNTS_LEN {
+            return Err(corrupt("the counts"));
+        }
+        for _ in 0..databases {
+            let db = row.get_u16();
+            let counts = DbCounts { keys: row.get_u64(), with_expiry: row.get_u64() };
+            if state.counts.last().is_some_and(|(last, _)| *last >= db) {
+                return Err(corrupt("the order of the counts"));
+            }
+            state.counts.push((db, counts));
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> RegionState {
+        let mut state = RegionState { applied_index: 9, applied_term: 2, ..RegionState::default() };
+        state.adjust(3, 2, 1);
+        state.adjust(0, 1, 0);
+        state
+    }
+
+    #[test]
+    fn states_round_trip_and_cut_ones_are_corrupt() {
+        let state = sample();
+        let row = state.encode();
+        assert_eq!(RegionState::decode(&row).unwrap(), state);
+        for cut in 0..row.len() {
+            assert!(matches!(RegionState::decode(&row[..cut]), Err(StorageError::Corrupt(_))), "{cut}");
+        }
+    }
+
+    #[test]
+    fn an_empty_database_leaves_no_trace() {
+        let mut state = sample();
+        state.adjust(3, -2, -1);
+        state.adjust(0, -1, 0);
+        assert_eq!(state.databases().count(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "keys are counted")]
+    fn counts_never_fall_below_zero() {
+        RegionState::default().adjust(0, -1, 0);
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut state = RegionState::default();
+        assert_eq!(state.advance_time(100), 100);
+        assert_eq!(state.advance_time(50), 100);
+        assert_eq!(state.advance_time(101), 101);
+    }
+}

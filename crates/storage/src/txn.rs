@@ -1,0 +1,297 @@
+//! The overlay in which an entry's commands execute: each sees what those before it wrote, and all of
+//! it leaves as one write set.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use bytes::Bytes;
+use types::RegionId;
+
+use crate::rows::region_state_row;
+use crate::state::{DbCounts, RegionState};
+use crate::{Reader, Result, Visit};
+
+/// What an apply batch changes. Ranges are deleted first, then rows are written: an engine applies both
+/// in that order, atomically.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteSet {
+    /// `from..to`, `to` exclusive.
+    pub ranges_deleted: Vec<(Bytes, Bytes)>,
+    /// Ascending, each row once; `None` deletes it.
+    pub rows: Vec<(Bytes, Option<Bytes>)>,
+}
+
+impl WriteSet {
+    pub fn is_empty(&self) -> bool {
+        self.ranges_deleted.is_empty() && self.rows.is_empty()
+    }
+}
+
+/// One region's rows as a batch of commands sees them.
+///
+/// Everything is held in a sorted map, since collections are read back by range within a batch; at a
+/// batch's size a look-up in it costs less than the copy of a value.
+pub struct Txn<'a> {
+    reader: &'a dyn Reader,
+    region: RegionId,
+    /// `None` in a read, which seldom needs it and then fetches it.
+    state: Option<RegionState>,
+    rows: BTreeMap<Bytes, Option<Bytes>>,
+    ranges_deleted: Vec<(Bytes, Bytes)>,
+}
+
+impl<'a> Txn<'a> {
+    /// Begins a batch over `reader` with the region's state as of `reader`.
+    pub fn new(reader: &'a dyn Reader, region: RegionId, state: RegionState) -> Txn<'a> {
+        Txn { reader, region, state: Some(state), rows: BTreeMap::new(), ranges_deleted: Vec::new() }
+    }
+
+    /// Begins a batch with the state that the rows themselves hold; a region without one is new.
+    pub fn begin(reader: &'a dyn Reader, region: RegionId) -> Result<Txn<'a>> {
+        Ok(Txn::new(reader, region, load_state(reader, region)?))
+    }
+
+    /// For reads alone: writing panics.
+    pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
+        Txn { reader, region, state: None, rows: BTreeMap::new(), ranges_deleted: Vec::new() }
+    }
+
+    pub fn region(&self) -> RegionId {
+        self.region
+    }
+
+    pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        if let Some(written) = self.rows.get(row) {
+            return Ok(written.clone());
+        }
+        if self.is_range_deleted(row) {
+            return Ok(None);
+        }
+        self.reader.get(row)
+    }
+
+    /// Visits `from..to` in ascending order, with this batch's writes in their places.
+    pub fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        let mut written = self.rows.range::<[u8], _>(bounds).peekable();
+        let mut stopped = false;
+        if !self.ranges_deleted.iter().any(|(f, t)| f[..] <= *from && *to <= t[..]) {
+            self.reader.scan(from, to, &mut |row, value| {
+                while let Some((before, value)) = written.next_if(|(written, _)| written[..] < *row) {
+                    if let Some(value) = value {
+                        if visit(before, value).is_break() {
+                            stopped = true;
+                            return ControlFlow::Break(());
+                        }
+                    }
+                }
+                let flow = match written.next_if(|(written, _)| written[..] == *row) {
+                    Some((_, Some(value))) => visit(row, value),
+                    Some((_, None)) => ControlFlow::Continue(()),
+                    None if self.is_range_deleted(row) => ControlFlow::Continue(()),
+                    None => visit(row, value),
+                };
+                stopped = flow.is_break();
+                flow
+            })?;
+        }
+        if !stopped {
+            for (row, value) in written {
+                if let Some(value) = value {
+                    if visit(row, value).is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn put(&mut self, row: Bytes, value: Bytes) {
+        self.write(row, Some(value));
+    }
+
+    pub fn delete(&mut self, row: Bytes) {
+        self.write(row, None);
+    }
+
+    /// Deletes every row in `from..to`, what this batch has written there included.
+    pub fn delete_range(&mut self, from: Bytes, to: Bytes) {
+        assert!(self.state.is_some(), "a read does not write");
+        if from >= to {
+            return;
+        }
+        let bounds = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
+        let written: Vec<Bytes> = self.rows.range::<[u8], _>(bounds).map(|(row, _)| row.clone()).collect();
+        for row in written {
+            self.rows.remove(&row);
+        }
+        if !self.ranges_deleted.contains(&(from.clone(), to.clone())) {
+            self.ranges_deleted.push((from, to));
+        }
+    }
+
+    /// A database's counts, in a read as well.
+    pub fn counts(&self, db: u16) -> Result<DbCounts> {
+        match &self.state {
+            Some(state) => Ok(state.counts(db)),
+            None => Ok(load_state(self.reader, self.region)?.counts(db)),
+        }
+    }
+
+    /// # Panics
+    /// In a read.
+    pub fn state(&self) -> &RegionState {
+        self.state.as_ref().expect("a read has no state of its own")
+    }
+
+    /// # Panics
+    /// In a read.
+    pub fn state_mut(&mut self) -> &mut RegionState {
+        self.state.as_mut().expect("a read does not write")
+    }
+
+    /// The batch's effects, the region's state among them, and that state for the next batch.
+    pub fn finish(mut self) -> (WriteSet, RegionState) {
+        let state = self.state.take().expect("a read does not write");
+        self.rows.insert(region_state_row(self.region), Some(state.encode()));
+        (WriteSet { ranges_deleted: self.ranges_deleted, rows: self.rows.into_iter().collect() }, state)
+    }
+
+    fn write(&mut self, row: Bytes, value: Option<Bytes>) {
+        assert!(self.state.is_some(), "a read does not write");
+        self.rows.insert(row, value);
+    }
+
+    fn is_range_deleted(&self, row: &[u8]) -> bool {
+        self.ranges_deleted.iter().any(|(from, to)| from[..] <= *row && *row < to[..])
+    }
+}
+
+impl Reader for Txn<'_> {
+    fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        Txn::get(self, row)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        Txn::scan(self, from, to, visit)
+    }
+}
+
+/// The state that a region's rows hold; the default for a region that has applied nothing.
+pub fn load_state(reader: &dyn Reader, region: RegionId) -> Result<RegionState> {
+    match reader.get(&region_state_row(region))? {
+        Some(row) => RegionState::decode(&row),
+        None => Ok(RegionState::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::MemoryKeyspace;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Put(u8, u8),
+        Delete(u8),
+        DeleteRange(u8, u8),
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let op = prop_oneof![
+            4 => (0..32u8, any::<u8>()).prop_map(|(row, value)| Op::Put(row, value)),
+            2 => (0..32u8).prop_map(Op::Delete),
+            1 => (0..32u8, 0..33u8).prop_map(|(from, to)| Op::DeleteRange(from, to)),
+        ];
+        proptest::collection::vec(op, 0..40)
+    }
+
+    fn row(n: u8) -> Bytes {
+        Bytes::copy_from_slice(&[b'd', n])
+    }
+
+    fn read_all(reader: &dyn Reader, from: u8, to: u8, limit: usize) -> Vec<(u8, u8)> {
+        let mut seen = Vec::new();
+        let (from, to) = (row(from), row(to));
+        reader
+            .scan(&from, &to, &mut |row, value| {
+                seen.push((row[1], value[0]));
+                if seen.len() == limit {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_reads_its_own_writes_and_leaves_them_in_the_engine(
+            before in ops(), inside in ops(), from in 0..33u8, to in 0..33u8, limit in 1..20usize
+        ) {
+            let mut model = BTreeMap::new();
+            let mut engine = MemoryKeyspace::default();
+            for batch in [before, inside] {
+                let mut txn = Txn::begin(&engine, 1).unwrap();
+                for op in batch {
+                    match op {
+                        Op::Put(r, value) => {
+                            txn.put(row(r), Bytes::copy_from_slice(&[value]));
+                            model.insert(r, value);
+                        }
+                        Op::Delete(r) => {
+                            txn.delete(row(r));
+                            model.remove(&r);
+                        }
+                        Op::DeleteRange(a, b) => {
+                            txn.delete_range(row(a), row(b));
+                            model.retain(|r, _| !(a <= *r && *r < b));
+                        }
+                    }
+                    let expected: Vec<(u8, u8)> = model
+                        .iter()
+                        .filter(|(r, _)| from <= **r && **r < to)
+                        .map(|(r, value)| (*r, *value))
+                        .take(limit)
+                        .collect();
+                    prop_assert_eq!(read_all(&txn, from, to, limit), expected);
+                    for r in 0..32 {
+                        let got = txn.get(&row(r)).unwrap().map(|value| value[0]);
+                        prop_assert_eq!(got, model.get(&r).copied());
+                    }
+                }
+                let (writes, _) = txn.finish();
+                engine.write(writes);
+                let all: Vec<(u8, u8)> = model.iter().map(|(r, value)| (*r, *value)).collect();
+                prop_assert_eq!(read_all(&engine, 0, 33, usize::MAX), all);
+            }
+        }
+    }
+
+    #[test]
+    fn the_state_travels_with_the_rows() {
+        let mut engine = MemoryKeyspace::default();
+        let mut txn = Txn::begin(&engine, 5).unwrap();
+        txn.state_mut().applied_index = 42;
+        txn.state_mut().adjust(0, 1, 0);
+        let (writes, state) = txn.finish();
+        engine.write(writes);
+        assert_eq!(load_state(&engine, 5).unwrap(), state);
+        assert_eq!(Txn::read_only(&engine, 5).counts(0).unwrap().keys, 1);
+        assert_eq!(load_state(&engine, 6).unwrap(), RegionState::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "a read does not write")]
+    fn a_read_cannot_write() {
+        let engine = MemoryKeyspace::default();
+        Txn::read_only(&engine, 1).put(row(1), Bytes::new());
+    }
+}
