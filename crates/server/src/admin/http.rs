@@ -1,0 +1,217 @@
+//! The HTTP face of [`AdminBackend`].
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /healthz` | 200 `ok` or 503 `not serving` |
+//! | `GET /metrics` | Prometheus text |
+//! | `GET /api/v1/stores`, `regions`, `status`, `operators[?history=true]` | rows of `backend` |
+//! | `GET /api/v1/policy`, `PUT` or `POST` `{"policy": "even"}` | `{"policy": ...}` |
+//! | `POST /api/v1/regions/{id}/leader` `{"store": 2}` | `{"region": ..., "store": ...}` |
+//! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
+//! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
+//!
+//! Every error is `{"error": "..."}` with its status. Requests that change something must say that they
+//! are JSON and must not come from a web page: a browser on the same machine sends such a request
+//! only after asking (CORS preflight), which nothing here grants.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{header, HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::{AdminBackend, AdminError};
+
+/// The largest request body; the largest real one is a few dozen bytes.
+const BODY_BYTES_MAX: usize = 16 << 10;
+
+type Backend = State<Arc<dyn AdminBackend>>;
+
+/// Answers requests until `shutdown` resolves, then lets those in progress finish.
+pub async fn serve(
+    listener: TcpListener,
+    backend: Arc<dyn AdminBackend>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, router(backend)).with_graceful_shutdown(shutdown).await
+}
+
+fn router(backend: Arc<dyn AdminBackend>) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics))
+        .route("/api/v1/stores", get(stores))
+        .route("/api/v1/regions", get(regions))
+        .route("/api/v1/regions/{id}/leader", post(move_leader))
+        .route("/api/v1/regions/{id}/explain", get(explain))
+        .route("/api/v1/policy", get(policy).put(set_policy).post(set_policy))
+        .route("/api/v1/operators", get(operators))
+        .route("/api/v1/status", get(status))
+        .route("/api/v1/device", post(device))
+        .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
+        .method_not_allowed_fallback(|| async {
+            failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method")
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(backend)
+}
+
+fn failure(status: StatusCode, message: impl Into<String>) -> Response {
+    (status, Json(json!({ "error": message.into() }))).into_response()
+}
+
+impl IntoResponse for AdminError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        failure(status, self.message)
+    }
+}
+
+fn bad_request(message: impl Into<String>) -> AdminError {
+    AdminError { status: 400, message: message.into() }
+}
+
+impl From<PathRejection> for AdminError {
+    fn from(rejection: PathRejection) -> AdminError {
+        bad_request(rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for AdminError {
+    fn from(rejection: QueryRejection) -> AdminError {
+        bad_request(rejection.body_text())
+    }
+}
+
+impl From<BytesRejection> for AdminError {
+    fn from(rejection: BytesRejection) -> AdminError {
+        AdminError { status: rejection.status().as_u16(), message: rejection.body_text() }
+    }
+}
+
+type Outcome<T> = Result<Json<T>, AdminError>;
+type RegionPath = Result<Path<u64>, PathRejection>;
+type Body = Result<Bytes, BytesRejection>;
+
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, AdminError> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let kind = kind.split(';').next().unwrap_or("").trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(AdminError {
+            status: 415,
+            message: "the request needs the header Content-Type: application/json".into(),
+        });
+    }
+    serde_json::from_slice(&body?)
+        .map_err(|error| bad_request(format!("the body is not as expected: {error}")))
+}
+
+async fn healthz(State(backend): Backend) -> (StatusCode, &'static str) {
+    if backend.healthy() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not serving\n")
+    }
+}
+
+async fn metrics(State(backend): Backend) -> Response {
+    // What `prometheus-client` writes: it ends in "# EOF".
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], backend.metrics()).into_response()
+}
+
+async fn stores(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.stores().await?))
+}
+
+async fn regions(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.regions().await?))
+}
+
+async fn status(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.status().await?))
+}
+
+async fn policy(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(json!({ "policy": backend.policy().await? })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyRequest {
+    policy: String,
+}
+
+async fn set_policy(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let PolicyRequest { policy } = parse(&headers, body)?;
+    backend.set_policy(policy.clone()).await?;
+    Ok(Json(json!({ "policy": policy })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeaderRequest {
+    store: u64,
+}
+
+async fn move_leader(
+    State(backend): Backend,
+    region: RegionPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<impl Serialize> {
+    let Path(region) = region?;
+    let LeaderRequest { store } = parse(&headers, body)?;
+    backend.move_leader(region, store).await?;
+    Ok(Json(json!({ "region": region, "store": store })))
+}
+
+async fn explain(State(backend): Backend, region: RegionPath) -> Outcome<impl Serialize> {
+    let Path(region) = region?;
+    let explanation = backend.explain(region).await?;
+    Ok(Json(json!({ "region": region, "explanation": explanation })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OperatorsQuery {
+    #[serde(default)]
+    history: bool,
+}
+
+async fn operators(
+    State(backend): Backend,
+    query: Result<Query<OperatorsQuery>, QueryRejection>,
+) -> Outcome<impl Serialize> {
+    let Query(OperatorsQuery { history }) = query?;
+    Ok(Json(backend.operators(history).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceRequest {
+    slow: f64,
+}
+
+async fn device(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let DeviceRequest { slow } = parse(&headers, body)?;
+    if !slow.is_finite() || slow <= 0.0 {
+        return Err(bad_request(
+            "slow is a factor above 0: 10 is ten times slower, 1 is the profile's own speed",
+        ));
+    }
+    backend.slow_device(slow).await?;
+    Ok(Json(json!({ "slow": slow })))
+}
+
+#[cfg(test)]
+mod tests;
