@@ -1,1 +1,42 @@
+//! The worker's turn over many Raft groups, as a state machine without I/O.
+//!
+//! A [`Worker`] owns this store's peers of its regions. [`Worker::step`] takes one [`Input`];
+//! [`Worker::turn`] drains what came of it into [`Action`]s, which the caller executes in order. Time
+//! comes in with each call, randomness is derived from the configured seed, and the only thing read
+//! is the [`LogStore`], so a run replays exactly from its seed.
+//!
+//! What is promised, and where it is kept:
+//! - at most one [`LogBatch`] per turn over all regions, at most one in flight (`worker`);
+//! - a leader's messages go out beside its own write, everybody else's after it (`peer`);
+//! - reads are proved by a round of heartbeats or by a clock lease counted from its sending (`reads`,
+//!   `lease`); the voters' half of the lease's argument is in `vote_hold`;
+//! - a proposal is answered at most once, and `Refused` only when nothing was proposed (`proposals`);
+//! - the log keeps all that any peer may need (`truncation`): there are no snapshots yet, so a store that
+//!   stays away holds the log of its regions.
+
 #![forbid(unsafe_code)]
+
+mod action;
+mod config;
+mod lease;
+mod log_store;
+mod log_view;
+mod message;
+mod peer;
+mod proposals;
+mod reads;
+mod truncation;
+mod unsaved;
+mod vote_hold;
+mod worker;
+
+pub use action::{
+    Action, Committed, Fatal, Input, Lane, LogBatch, PeerSeed, Refusal, RegionStatus, RegionWrite, Role,
+};
+pub use config::{Config, DRIFT_BOUND_PPM};
+pub use log_store::{HardState, LogBounds, LogError, LogStore};
+pub use truncation::Truncation;
+pub use worker::Worker;
+
+/// The messages and entries of the consensus library, as they travel and as they are stored.
+pub use raft::eraftpb;

@@ -1,0 +1,132 @@
+//! A worker's settings, and the relations between them on which the lease depends.
+
+use types::{BootNanos, StoreId};
+
+use crate::truncation::Truncation;
+
+/// How far any store's clock may run fast or slow, in parts per million of true time. Quartz stays
+/// within 100; NTP slews at 500.
+pub const DRIFT_BOUND_PPM: u64 = 1000;
+
+const MILLISECOND: u64 = 1_000_000;
+const TICK_NANOS: u64 = 100 * MILLISECOND;
+const ELECTION_TICKS: u32 = 10;
+const HEARTBEAT_TICKS: u32 = 2;
+const LEASE_NANOS: u64 = 700 * MILLISECOND;
+const MESSAGE_BYTES: u64 = 1 << 20;
+const UNCOMMITTED_BYTES: u64 = 64 << 20;
+
+const _: () = assert!(lease_is_covered(LEASE_NANOS, TICK_NANOS * (ELECTION_TICKS as u64 - 2)));
+const _: () = assert!(HEARTBEAT_TICKS < ELECTION_TICKS - 2);
+const _: () = assert!(MESSAGE_BYTES <= UNCOMMITTED_BYTES);
+
+/// Whether a lease measured on the fastest-lagging clock ends before a hold on the fastest one does:
+/// lease / (1 - drift) < hold / (1 + drift).
+const fn lease_is_covered(lease: u64, hold: u64) -> bool {
+    (lease as u128) * (1_000_000 + DRIFT_BOUND_PPM as u128)
+        < (hold as u128) * (1_000_000 - DRIFT_BOUND_PPM as u128)
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub store: StoreId,
+    /// Election timeouts are derived from it.
+    pub seed: u64,
+    pub tick_nanos: u64,
+    /// A follower that heard of no leader for this long stands for election, after a random wait of up to
+    /// as long again; a leader that heard of no quorum for this long steps down.
+    pub election_ticks: u32,
+    pub heartbeat_ticks: u32,
+    /// Length of the read lease, from the sending of the round that was confirmed.
+    pub lease_nanos: u64,
+    /// A lease is renewed while it was asked for within this time.
+    pub lease_demand_nanos: u64,
+    pub max_message_bytes: u64,
+    pub max_inflight_messages: usize,
+    /// Proposals beyond this are refused, per region.
+    pub max_uncommitted_bytes: u64,
+    /// The most payload in one `Apply`, unless a single entry is larger.
+    pub max_apply_bytes: u64,
+    /// Entries kept in memory per region, so that followers and apply seldom read the log.
+    pub entry_cache_bytes: u64,
+    pub truncation: Truncation,
+    /// Followers learn of a commit with the next entries or heartbeat only.
+    pub skip_commit_broadcast: bool,
+}
+
+impl Config {
+    pub fn new(store: StoreId, seed: u64) -> Config {
+        Config {
+            store,
+            seed,
+            tick_nanos: TICK_NANOS,
+            election_ticks: ELECTION_TICKS,
+            heartbeat_ticks: HEARTBEAT_TICKS,
+            lease_nanos: LEASE_NANOS,
+            lease_demand_nanos: 1000 * MILLISECOND,
+            max_message_bytes: MESSAGE_BYTES,
+            max_inflight_messages: 256,
+            max_uncommitted_bytes: UNCOMMITTED_BYTES,
+            max_apply_bytes: 8 << 20,
+            entry_cache_bytes: 4 << 20,
+            truncation: Truncation::default(),
+            skip_commit_broadcast: false,
+        }
+    }
+
+    /// How long a voter that heard from a leader grants no vote and does not stand.
+    ///
+    /// Two ticks less than the election timeout: of `k` counted ticks the first may come at once and the
+    /// second directly after a late first one (see `Worker`'s `TickGate`), so `k` of them prove that
+    /// `(k - 2)` tick lengths went by.
+    pub fn vote_hold_nanos(&self) -> BootNanos {
+        self.tick_nanos.saturating_mul(u64::from(self.election_ticks.saturating_sub(2)))
+    }
+
+    pub(crate) fn election_nanos(&self) -> BootNanos {
+        self.tick_nanos.saturating_mul(u64::from(self.election_ticks))
+    }
+
+    pub fn validate(&self) -> Result<(), String> {
+        let hold = self.vote_hold_nanos();
+        if self.tick_nanos == 0 || self.heartbeat_ticks == 0 {
+            return Err("a tick and the heartbeat interval are at least 1".into());
+        }
+        if self.store == u64::MAX {
+            return Err("the largest store number is taken".into());
+        }
+        if self.election_ticks < 4 || self.heartbeat_ticks + 2 >= self.election_ticks {
+            return Err(format!(
+                "{} election ticks are too few for a heartbeat every {}",
+                self.election_ticks, self.heartbeat_ticks
+            ));
+        }
+        if !lease_is_covered(self.lease_nanos, hold) {
+            return Err(format!(
+                "a lease of {} ns is not covered by a vote hold of {hold} ns with clocks {DRIFT_BOUND_PPM} ppm off",
+                self.lease_nanos
+            ));
+        }
+        if self.max_inflight_messages == 0 || self.max_uncommitted_bytes < self.max_message_bytes {
+            return Err("a message must be allowed in flight and within the uncommitted bytes".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_outlives_the_vote_hold_is_refused() {
+        let mut config = Config::new(0, 1);
+        assert_eq!(config.validate(), Ok(()));
+        config.lease_nanos = config.vote_hold_nanos();
+        assert!(config.validate().is_err());
+        config.lease_nanos = config.vote_hold_nanos() / 1_000_000 * (1_000_000 - 2 * DRIFT_BOUND_PPM);
+        assert_eq!(config.validate(), Ok(()));
+        config.election_ticks -= 1;
+        assert!(config.validate().is_err());
+    }
+}

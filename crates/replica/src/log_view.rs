@@ -1,0 +1,340 @@
+//! One region's log as the consensus code sees it: what the log engine holds, overlaid with what is on
+//! its way there.
+//!
+//! Invariants: `first - 1 <= stable <= last`. The engine holds exactly our entries through `stable`; the
+//! cache is contiguous and ends at `last`, and everything above `stable` is in it. Below, it keeps what
+//! the byte budget allows.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use raft::eraftpb::{ConfState, Entry, HardState as RaftHardState, Snapshot};
+use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
+use types::{LogIndex, RegionId, Term};
+
+use crate::log_store::{LogError, LogStore};
+
+pub(crate) struct LogView<L> {
+    store: L,
+    region: RegionId,
+    initial: RaftState,
+    first: LogIndex,
+    last: LogIndex,
+    stable: LogIndex,
+    truncated_term: Term,
+    last_term: Term,
+    cache: VecDeque<Entry>,
+    cache_bytes: u64,
+    budget: u64,
+    /// Typical size of an entry, a moving average.
+    entry_bytes: u64,
+    /// The consensus code panics on most errors of its storage. So a failed read is kept here, the answer
+    /// is one that it survives, and the worker stops before anything of that turn gets out.
+    failure: RefCell<Option<LogError>>,
+}
+
+/// What an entry costs in memory and, nearly, in the log.
+fn size_of(entry: &Entry) -> u64 {
+    entry.data.len() as u64 + 64
+}
+
+impl<L: LogStore> LogView<L> {
+    pub fn open(
+        store: L,
+        region: RegionId,
+        hard_state: RaftHardState,
+        voters: Vec<u64>,
+        budget: u64,
+    ) -> Result<Self, LogError> {
+        let bounds = store.bounds(region)?;
+        let reason = |reason: String| LogError { region, reason };
+        if bounds.first == 0 || bounds.last + 1 < bounds.first {
+            return Err(reason(format!("impossible bounds {bounds:?}")));
+        }
+        let conf_state = ConfState { voters, ..ConfState::default() };
+        Ok(LogView {
+            region,
+            initial: RaftState::new(hard_state, conf_state),
+            first: bounds.first,
+            last: bounds.last,
+            stable: bounds.last,
+            truncated_term: store.term(region, bounds.first - 1)?,
+            last_term: store.term(region, bounds.last)?,
+            cache: VecDeque::new(),
+            cache_bytes: 0,
+            budget,
+            entry_bytes: 64,
+            failure: RefCell::new(None),
+            store,
+        })
+    }
+
+    pub fn first(&self) -> LogIndex {
+        self.first
+    }
+
+    pub fn entry_bytes(&self) -> u64 {
+        self.entry_bytes
+    }
+
+    pub fn take_failure(&self) -> Option<LogError> {
+        self.failure.borrow_mut().take()
+    }
+
+    /// Entries that will be written. They replace the log from the first one's index on.
+    pub fn append(&mut self, entries: &[Entry]) {
+        let Some(head) = entries.first() else { return };
+        assert!(self.first <= head.index && head.index <= self.last + 1, "entries follow the log");
+        self.stable = self.stable.min(head.index - 1);
+        while self.cache.back().is_some_and(|entry| entry.index >= head.index) {
+            self.cache_bytes -= self.cache.pop_back().map_or(0, |entry| size_of(&entry));
+        }
+        for entry in entries {
+            let bytes = size_of(entry);
+            self.cache_bytes += bytes;
+            self.entry_bytes = (self.entry_bytes * 63 + bytes).div_ceil(64);
+            self.last = entry.index;
+            self.last_term = entry.term;
+            self.cache.push_back(entry.clone());
+        }
+    }
+
+    /// A batch whose last entry for this region was this one is written. It says nothing if the entry was
+    /// replaced meanwhile: then a later batch is on its way.
+    pub fn persisted(&mut self, index: LogIndex, term: Term) {
+        if index > self.stable && self.cached(index).is_some_and(|entry| entry.term == term) {
+            self.stable = index;
+        }
+        self.evict();
+    }
+
+    /// Forgets the entries through `index` and returns its term.
+    pub fn truncate(&mut self, index: LogIndex) -> Option<Term> {
+        assert!(self.first <= index && index <= self.stable, "only what is written is truncated");
+        let term = self.term(index).ok()?;
+        self.truncated_term = term;
+        self.first = index + 1;
+        while self.cache.front().is_some_and(|entry| entry.index <= index) {
+            self.pop_front();
+        }
+        Some(term)
+    }
+
+    pub fn term_if_held(&self, index: LogIndex) -> Option<Term> {
+        if index < self.first - 1 || index > self.last {
+            return None;
+        }
+        self.term(index).ok()
+    }
+
+    fn evict(&mut self) {
+        while self.cache_bytes > self.budget
+            && self.cache.front().is_some_and(|entry| entry.index <= self.stable)
+        {
+            self.pop_front();
+        }
+    }
+
+    fn pop_front(&mut self) {
+        self.cache_bytes -= self.cache.pop_front().map_or(0, |entry| size_of(&entry));
+    }
+
+    fn cached(&self, index: LogIndex) -> Option<&Entry> {
+        let front = self.cache.front()?.index;
+        self.cache.get(usize::try_from(index.checked_sub(front)?).ok()?)
+    }
+
+    fn fail(&self, error: LogError) {
+        self.failure.borrow_mut().get_or_insert(error);
+    }
+
+    /// The part of `low..high` that the log engine has to answer.
+    fn read(&self, low: LogIndex, high: LogIndex, max_bytes: u64) -> Vec<Entry> {
+        match self.store.entries(self.region, low, high, max_bytes) {
+            Ok(entries) => {
+                let contiguous = entries.iter().zip(low..high).all(|(entry, index)| entry.index == index);
+                if contiguous && !entries.is_empty() && entries.len() as u64 <= high - low {
+                    return entries;
+                }
+                let reason = format!("asked for {low}..{high}, read {} others", entries.len());
+                self.fail(LogError { region: self.region, reason });
+            }
+            Err(error) => self.fail(error),
+        }
+        Vec::new()
+    }
+}
+
+impl<L: LogStore> Storage for LogView<L> {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(self.initial.clone())
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low < self.first {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        assert!(high <= self.last + 1, "entries {low}..{high} of a log that ends at {}", self.last);
+        let max_bytes = max_size.into().unwrap_or(u64::MAX);
+        let cache_first = self.cache.front().map_or(self.last + 1, |entry| entry.index);
+        let mut entries = Vec::new();
+        let mut bytes = 0u64;
+        if low < cache_first {
+            let stop = high.min(cache_first);
+            entries = self.read(low, stop, max_bytes);
+            if entries.len() as u64 != stop - low {
+                return Ok(entries);
+            }
+            bytes = entries.iter().map(size_of).sum();
+        }
+        let mut index = low.max(cache_first);
+        while let Some(entry) = self.cached(index).filter(|_| index < high) {
+            bytes = bytes.saturating_add(size_of(entry));
+            if bytes > max_bytes && !entries.is_empty() {
+                break;
+            }
+            entries.push(entry.clone());
+            index += 1;
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index + 1 == self.first {
+            return Ok(self.truncated_term);
+        }
+        if index < self.first {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        if index == self.last {
+            return Ok(self.last_term);
+        }
+        if let Some(entry) = self.cached(index) {
+            return Ok(entry.term);
+        }
+        if index > self.last {
+            return Err(Error::Store(StorageError::Unavailable));
+        }
+        self.store.term(self.region, index).map_err(|error| {
+            self.fail(error);
+            Error::Store(StorageError::Unavailable)
+        })
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.first)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last)
+    }
+
+    /// There are none: the log keeps whatever a peer may need.
+    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::log_store::{HardState, LogBounds};
+
+    /// Entries `1..=10` of term 1, which counts how often it is asked.
+    #[derive(Clone, Default)]
+    struct Ten {
+        reads: Rc<Cell<u32>>,
+        broken: Rc<Cell<bool>>,
+    }
+
+    fn entry(index: u64, term: u64) -> Entry {
+        Entry { index, term, data: vec![0; 100].into(), ..Entry::default() }
+    }
+
+    impl LogStore for Ten {
+        fn hard_state(&self, _: RegionId) -> Result<Option<HardState>, LogError> {
+            Ok(None)
+        }
+
+        fn bounds(&self, _: RegionId) -> Result<LogBounds, LogError> {
+            Ok(LogBounds { first: 1, last: 10 })
+        }
+
+        fn term(&self, _: RegionId, index: LogIndex) -> Result<Term, LogError> {
+            Ok(u64::from(index > 0))
+        }
+
+        fn entries(&self, region: RegionId, low: u64, high: u64, max: u64) -> Result<Vec<Entry>, LogError> {
+            self.reads.set(self.reads.get() + 1);
+            if self.broken.get() {
+                return Err(LogError { region, reason: "broken".into() });
+            }
+            let most = (max / 164).max(1) as usize;
+            Ok((low..high).take(most).map(|index| entry(index, 1)).collect())
+        }
+    }
+
+    fn view(budget: u64) -> (Ten, LogView<Ten>) {
+        let store = Ten::default();
+        let view = LogView::open(store.clone(), 1, RaftHardState::default(), vec![1], budget).unwrap();
+        (store, view)
+    }
+
+    fn ids(view: &LogView<Ten>, low: u64, high: u64, max: u64) -> Vec<(u64, u64)> {
+        let entries = view.entries(low, high, max, GetEntriesContext::empty(false)).unwrap();
+        entries.iter().map(|entry| (entry.index, entry.term)).collect()
+    }
+
+    #[test]
+    fn what_is_not_yet_written_is_read_from_memory_and_the_rest_from_the_log() {
+        let (store, mut view) = view(u64::MAX);
+        view.append(&[entry(9, 2), entry(10, 2)]);
+        assert_eq!(ids(&view, 7, 11, u64::MAX), vec![(7, 1), (8, 1), (9, 2), (10, 2)]);
+        assert_eq!(store.reads.get(), 1);
+        assert_eq!(ids(&view, 9, 11, u64::MAX), vec![(9, 2), (10, 2)]);
+        assert_eq!(store.reads.get(), 1);
+        assert_eq!(ids(&view, 7, 11, 3 * 164), vec![(7, 1), (8, 1), (9, 2)]);
+        assert_eq!(ids(&view, 9, 11, 0), vec![(9, 2)]);
+        assert_eq!((view.term(8).unwrap(), view.term(10).unwrap()), (1, 2));
+    }
+
+    #[test]
+    fn only_written_entries_are_evicted() {
+        let (_, mut view) = view(0);
+        view.append(&[entry(11, 2), entry(12, 2)]);
+        view.append(&[entry(12, 3), entry(13, 3)]);
+        view.persisted(12, 2);
+        assert_eq!((view.stable, view.cache.len()), (10, 3));
+        view.persisted(12, 3);
+        assert_eq!((view.stable, view.cache.len()), (12, 1));
+        view.persisted(13, 3);
+        assert_eq!((view.stable, view.cache.len(), view.cache_bytes), (13, 0, 0));
+        assert_eq!(view.term(13).unwrap(), 3);
+    }
+
+    #[test]
+    fn the_term_of_the_last_truncated_entry_is_still_known() {
+        let (_, mut view) = view(u64::MAX);
+        assert_eq!(view.truncate(4), Some(1));
+        assert_eq!((view.first(), view.term(4).unwrap()), (5, 1));
+        assert!(view.term(3).is_err());
+        assert!(view.entries(4, 6, None, GetEntriesContext::empty(false)).is_err());
+    }
+
+    #[test]
+    fn a_failed_read_is_kept_for_the_worker_and_does_not_panic() {
+        let (store, view) = view(u64::MAX);
+        store.broken.set(true);
+        assert_eq!(ids(&view, 1, 5, u64::MAX), vec![]);
+        assert_eq!(view.take_failure().map(|error| error.reason), Some("broken".into()));
+    }
+}

@@ -1,0 +1,80 @@
+//! Which proposals of this store are where in the log, so that each is answered at most once.
+//!
+//! A proposal's fate is known when an entry is applied at its index: its own, if the terms agree (in one
+//! term one leader writes an index once), else another's. It is known earlier when another leader's
+//! entries replace it in this store's log. Losing the leadership decides nothing: the entry may yet be
+//! committed by the next leader, so its token waits.
+
+use std::collections::BTreeMap;
+
+use types::{LogIndex, Term};
+
+#[derive(Default)]
+pub(crate) struct Proposals {
+    waiting: BTreeMap<LogIndex, (Term, u64)>,
+}
+
+impl Proposals {
+    pub fn insert(&mut self, index: LogIndex, term: Term, token: u64) {
+        let before = self.waiting.insert(index, (term, token));
+        assert!(before.is_none(), "an index is proposed once, or freed by being replaced");
+    }
+
+    /// The log from `first` on was replaced by entries up to `last` with the given terms. Returns the
+    /// tokens that were lost.
+    pub fn replaced(&mut self, first: LogIndex, term_of: impl Fn(LogIndex) -> Option<Term>) -> Vec<u64> {
+        let lost: Vec<LogIndex> = self
+            .waiting
+            .range(first..)
+            .filter(|(&index, &(term, _))| term_of(index) != Some(term))
+            .map(|(&index, _)| index)
+            .collect();
+        lost.iter().filter_map(|index| self.waiting.remove(index)).map(|(_, token)| token).collect()
+    }
+
+    /// `Ok` with this store's token for the applied entry, `Err` with the token of one it displaced.
+    pub fn applied(&mut self, index: LogIndex, term: Term) -> Result<Option<u64>, u64> {
+        match self.waiting.remove(&index) {
+            None => Ok(None),
+            Some((proposed, token)) if proposed == term => Ok(Some(token)),
+            Some((_, token)) => Err(token),
+        }
+    }
+
+    pub fn forget(&mut self, token: u64) {
+        self.waiting.retain(|_, &mut (_, waiting)| waiting != token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proposal_is_answered_once_whatever_happens_to_its_entry() {
+        let mut proposals = Proposals::default();
+        for index in 5..9 {
+            proposals.insert(index, 2, index * 10);
+        }
+        // Entry 6 stays; 7 is replaced; 8 is cut off.
+        let term_of = |index| match index {
+            6 => Some(2),
+            7 => Some(3),
+            _ => None,
+        };
+        assert_eq!(proposals.replaced(6, term_of), vec![70, 80]);
+        assert_eq!(proposals.applied(5, 2), Ok(Some(50)));
+        assert_eq!(proposals.applied(6, 3), Err(60));
+        for index in 5..9 {
+            assert_eq!(proposals.applied(index, 2), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_forgotten_proposal_is_not_answered() {
+        let mut proposals = Proposals::default();
+        proposals.insert(5, 2, 50);
+        proposals.forget(50);
+        assert_eq!(proposals.applied(5, 2), Ok(None));
+    }
+}

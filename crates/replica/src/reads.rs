@@ -1,0 +1,180 @@
+//! Strong reads: which waits for which round of heartbeats.
+//!
+//! All reads that arrived since the last round was sent share the next one; a read never joins a round
+//! that is already under way, since that round proves leadership only for the moment it was sent. A round
+//! that is confirmed confirms those sent before it.
+
+use std::collections::VecDeque;
+
+use types::{BootNanos, LogIndex};
+
+/// Rounds under way at once. More reads than that wait for one to come back.
+const ROUNDS: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Read {
+    token: u64,
+    since: BootNanos,
+}
+
+struct Round {
+    number: u64,
+    sent: BootNanos,
+    reads: Vec<Read>,
+}
+
+#[derive(Default)]
+pub(crate) struct Reads {
+    waiting: Vec<Read>,
+    rounds: VecDeque<Round>,
+    /// Proven, waiting until the index is applied. Indexes never fall.
+    proven: VecDeque<(LogIndex, Vec<Read>)>,
+    next_round: u64,
+    last_sent: Option<BootNanos>,
+    wanted: Option<BootNanos>,
+}
+
+impl Reads {
+    pub fn push(&mut self, token: u64, now: BootNanos) {
+        self.waiting.push(Read { token, since: now });
+        self.want(now);
+    }
+
+    pub fn want(&mut self, now: BootNanos) {
+        self.wanted = self.wanted.max(Some(now));
+    }
+
+    pub fn is_wanted(&self, now: BootNanos, demand: BootNanos) -> bool {
+        self.wanted.is_some_and(|wanted| now <= wanted.saturating_add(demand))
+    }
+
+    /// Whether reads wait for a round that may be sent now.
+    pub fn needs_round(&self) -> bool {
+        !self.waiting.is_empty() && self.rounds.len() < ROUNDS
+    }
+
+    /// Whether the last round is so old that a lease resting on it should be renewed.
+    pub fn is_stale(&self, now: BootNanos, age: BootNanos) -> bool {
+        self.rounds.len() < ROUNDS && self.last_sent.is_none_or(|sent| now >= sent.saturating_add(age))
+    }
+
+    /// Opens a round that leaves now, with all that wait.
+    pub fn open_round(&mut self, now: BootNanos) -> u64 {
+        self.next_round += 1;
+        self.last_sent = Some(now);
+        let reads = std::mem::take(&mut self.waiting);
+        self.rounds.push_back(Round { number: self.next_round, sent: now, reads });
+        self.next_round
+    }
+
+    /// The quorum answered this round: its reads are good once `index` is applied. Returns when the round
+    /// was sent; `None` for a round of another time.
+    pub fn confirm(&mut self, number: u64, index: LogIndex) -> Option<BootNanos> {
+        self.rounds.iter().find(|round| round.number == number)?;
+        let mut sent = None;
+        while self.rounds.front().is_some_and(|round| round.number <= number) {
+            let round = self.rounds.pop_front()?;
+            sent = Some(round.sent);
+            if !round.reads.is_empty() {
+                self.proven.push_back((index, round.reads));
+            }
+        }
+        sent
+    }
+
+    /// Tokens whose read index is applied.
+    pub fn take_ready(&mut self, applied: LogIndex) -> Vec<u64> {
+        let mut ready = Vec::new();
+        while self.proven.front().is_some_and(|&(index, _)| index <= applied) {
+            ready.extend(
+                self.proven.pop_front().into_iter().flat_map(|(_, reads)| reads).map(|read| read.token),
+            );
+        }
+        ready
+    }
+
+    /// Everything that waits, when the leadership is gone. Whether a lease is wanted is forgotten too.
+    pub fn take_all(&mut self) -> Vec<u64> {
+        let next_round = self.next_round;
+        let Reads { waiting, rounds, proven, .. } = std::mem::take(self);
+        self.next_round = next_round;
+        let reads = waiting
+            .into_iter()
+            .chain(rounds.into_iter().flat_map(|round| round.reads))
+            .chain(proven.into_iter().flat_map(|(_, reads)| reads));
+        reads.map(|read| read.token).collect()
+    }
+
+    /// Takes out the reads that wait since before `limit`. Their rounds go on.
+    pub fn take_older(&mut self, limit: BootNanos) -> Vec<u64> {
+        let mut late = Vec::new();
+        let lists = std::iter::once(&mut self.waiting)
+            .chain(self.rounds.iter_mut().map(|round| &mut round.reads))
+            .chain(self.proven.iter_mut().map(|(_, reads)| reads));
+        for list in lists {
+            list.retain(|read| {
+                let keep = read.since >= limit;
+                if !keep {
+                    late.push(read.token);
+                }
+                keep
+            });
+        }
+        late
+    }
+
+    pub fn forget(&mut self, token: u64) {
+        self.waiting.retain(|read| read.token != token);
+        self.rounds.iter_mut().for_each(|round| round.reads.retain(|read| read.token != token));
+        self.proven.iter_mut().for_each(|(_, reads)| reads.retain(|read| read.token != token));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_never_joins_a_round_that_was_already_sent() {
+        let mut reads = Reads::default();
+        reads.push(1, 10);
+        reads.push(2, 11);
+        let first = reads.open_round(12);
+        reads.push(3, 13);
+        assert_eq!(reads.confirm(first, 5), Some(12));
+        assert_eq!(reads.take_ready(4), Vec::<u64>::new());
+        assert_eq!(reads.take_ready(5), vec![1, 2]);
+        let second = reads.open_round(14);
+        assert_eq!(reads.confirm(second, 6), Some(14));
+        assert_eq!(reads.take_ready(6), vec![3]);
+        assert_eq!(reads.confirm(second, 6), None);
+    }
+
+    #[test]
+    fn a_confirmed_round_confirms_earlier_ones_and_the_rest_can_be_refused() {
+        let mut reads = Reads::default();
+        reads.push(1, 10);
+        reads.open_round(10);
+        reads.push(2, 20);
+        let second = reads.open_round(20);
+        reads.push(3, 30);
+        reads.open_round(30);
+        assert_eq!(reads.confirm(second, 9), Some(20));
+        reads.push(4, 40);
+        assert_eq!(reads.take_older(20), vec![1]);
+        assert_eq!(reads.take_all(), vec![4, 3, 2]);
+        assert!(reads.take_ready(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn rounds_under_way_are_bounded() {
+        let mut reads = Reads::default();
+        for round in 0..ROUNDS as u64 {
+            reads.push(round, round);
+            assert!(reads.needs_round());
+            reads.open_round(round);
+        }
+        reads.push(99, 99);
+        assert!(!reads.needs_round());
+    }
+}

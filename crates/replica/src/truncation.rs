@@ -1,0 +1,80 @@
+//! How much of the log may go.
+
+use types::LogIndex;
+
+/// Keeps a tail, so that a follower that lags a little finds its entries in the log and so that the log
+/// is not truncated entry by entry. The byte limits win over the entry limits when entries are large.
+#[derive(Clone, Copy, Debug)]
+pub struct Truncation {
+    pub keep_entries: u64,
+    pub keep_bytes: u64,
+    /// Nothing is truncated unless this many would go, or this many bytes.
+    pub step_entries: u64,
+    pub step_bytes: u64,
+}
+
+impl Default for Truncation {
+    fn default() -> Truncation {
+        Truncation { keep_entries: 1024, keep_bytes: 16 << 20, step_entries: 1024, step_bytes: 4 << 20 }
+    }
+}
+
+pub(crate) struct LogUse {
+    pub first: LogIndex,
+    /// What a completed flush of the engine covers: replay never needs anything below.
+    pub flushed: LogIndex,
+    pub applied: LogIndex,
+    /// Every peer's log holds everything through here.
+    pub held_by_all: LogIndex,
+    /// Typical size of an entry, at least 1.
+    pub entry_bytes: u64,
+}
+
+impl Truncation {
+    /// The last index that may be dropped now, if dropping is worth it.
+    ///
+    /// `held_by_all` may come from a leader long gone: what all peers held in one leader's term, every
+    /// later leader holds, having been one of those peers; so it stays in every log.
+    pub(crate) fn decide(&self, log: &LogUse) -> Option<LogIndex> {
+        let per_entry = log.entry_bytes.max(1);
+        let keep = self.keep_entries.min(self.keep_bytes / per_entry);
+        let step = self.step_entries.min(self.step_bytes / per_entry).max(1);
+        let safe = log.flushed.min(log.applied).min(log.held_by_all);
+        let index = safe.checked_sub(keep)?;
+        let gone = (index + 1).checked_sub(log.first)?;
+        (gone >= step).then_some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Truncation =
+        Truncation { keep_entries: 10, keep_bytes: 1000, step_entries: 5, step_bytes: 1000 };
+
+    fn log(first: u64, flushed: u64, applied: u64, held_by_all: u64) -> LogUse {
+        LogUse { first, flushed, applied, held_by_all, entry_bytes: 10 }
+    }
+
+    #[test]
+    fn truncation_never_passes_the_flush_the_apply_or_the_slowest_peer() {
+        assert_eq!(RULE.decide(&log(1, 50, 100, 100)), Some(40));
+        assert_eq!(RULE.decide(&log(1, 100, 60, 100)), Some(50));
+        assert_eq!(RULE.decide(&log(1, 100, 100, 30)), Some(20));
+        assert_eq!(RULE.decide(&log(1, 100, 100, 0)), None);
+    }
+
+    #[test]
+    fn a_step_too_small_is_left() {
+        assert_eq!(RULE.decide(&log(1, 14, 14, 14)), None);
+        assert_eq!(RULE.decide(&log(1, 15, 15, 15)), Some(5));
+        assert_eq!(RULE.decide(&log(40, 15, 15, 15)), None);
+    }
+
+    #[test]
+    fn large_entries_are_kept_by_bytes() {
+        let large = LogUse { entry_bytes: 500, ..log(1, 100, 100, 100) };
+        assert_eq!(RULE.decide(&large), Some(98));
+    }
+}
