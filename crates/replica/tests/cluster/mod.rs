@@ -1,0 +1,600 @@
+//! Whole clusters of workers in one thread, from one seed: virtual time, a network that loses, delays,
+//! reorders, doubles and parts, disks that forget what was not written, engines that forget what was not
+//! flushed, and processes that crash or stand still while their clocks run on.
+//!
+//! What must hold is checked after every event.
+
+#![allow(dead_code)]
+
+pub mod disk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use steelyard_replica::eraftpb::Message;
+use steelyard_replica::{Action, Committed, Config, Input, LogBatch, PeerSeed, Role, Truncation, Worker};
+use types::{BootNanos, LogIndex, Peer, PeerRole, RegionDescriptor, RegionId, StoreId, Term};
+
+use disk::Disk;
+
+pub const MILLISECOND: u64 = 1_000_000;
+
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Engine {
+    pub applied: (LogIndex, Term),
+    /// Of all payloads in order.
+    pub hash: u64,
+}
+
+pub struct Store {
+    pub worker: Option<Worker<Disk>>,
+    pub disk: Disk,
+    pub engines: BTreeMap<RegionId, Engine>,
+    pub flushed: BTreeMap<RegionId, Engine>,
+    pub writing: Option<LogBatch>,
+    pub leases: BTreeMap<RegionId, BootNanos>,
+    life: u64,
+    drift_ppm: i64,
+    paused_until: u64,
+    held_inputs: Vec<Input>,
+    apply_free_at: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Tick { store: StoreId, life: u64 },
+    Input { to: StoreId, input: Input },
+    Written { store: StoreId, life: u64 },
+    Apply { store: StoreId, life: u64, region: RegionId, entries: Vec<Committed> },
+    Resume { store: StoreId },
+    Restart { store: StoreId },
+    Heal,
+}
+
+/// What is asked of the network and the clients; all zero for a quiet cluster.
+#[derive(Clone, Copy, Default)]
+pub struct Weather {
+    pub lost_percent: u64,
+    pub doubled_percent: u64,
+    pub slow_percent: u64,
+    pub faults_per_thousand: u64,
+}
+
+#[derive(Default, Debug)]
+pub struct Tally {
+    pub acknowledged: u64,
+    pub refused: u64,
+    pub lost: u64,
+    pub reads: u64,
+    pub leases: u64,
+    pub lease_reads: u64,
+    pub truncations: u64,
+    pub transfers: u64,
+    pub aborted: u64,
+    pub crashes: u64,
+    pub leaders: u64,
+}
+
+pub struct Cluster {
+    pub now: u64,
+    pub rng: Rng,
+    pub stores: Vec<Store>,
+    pub weather: Weather,
+    pub tally: Tally,
+    /// FNV-1a of every action, when asked for.
+    pub trace: Option<u64>,
+    regions: Vec<RegionDescriptor>,
+    seed: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    next_event: u64,
+    next_token: u64,
+    cut: BTreeSet<(StoreId, StoreId)>,
+    leaders: BTreeMap<(RegionId, Term), StoreId>,
+    /// What any store applied, by index, with the state after it.
+    history: BTreeMap<(RegionId, LogIndex), (Term, Bytes, u64)>,
+    acknowledged: BTreeMap<RegionId, LogIndex>,
+    answered: BTreeSet<u64>,
+    /// Tokens of proposals that were refused or lost: their payloads must never be applied.
+    void: BTreeSet<u64>,
+    /// What a read must see.
+    reads: BTreeMap<u64, LogIndex>,
+}
+
+pub fn descriptor(id: RegionId, stores: u64) -> RegionDescriptor {
+    let peers = (0..stores).map(|store| Peer { store, role: PeerRole::Voter }).collect();
+    RegionDescriptor { id, slots: None, epoch: Default::default(), peers }
+}
+
+pub fn config(store: StoreId, seed: u64) -> Config {
+    Config {
+        max_message_bytes: 512,
+        max_inflight_messages: 8,
+        max_uncommitted_bytes: 4096,
+        max_apply_bytes: 1024,
+        entry_cache_bytes: 1024,
+        truncation: Truncation { keep_entries: 6, keep_bytes: 1 << 20, step_entries: 4, step_bytes: 1 << 20 },
+        ..Config::new(store, seed)
+    }
+}
+
+impl Cluster {
+    pub fn new(seed: u64, stores: u64, regions: u64) -> Cluster {
+        let mut rng = Rng::new(seed + 1);
+        let drifts: Vec<i64> = (0..stores).map(|_| rng.below(1801) as i64 - 900).collect();
+        let store = |drift_ppm| Store {
+            worker: None,
+            disk: Disk::default(),
+            engines: BTreeMap::new(),
+            flushed: BTreeMap::new(),
+            writing: None,
+            leases: BTreeMap::new(),
+            life: 0,
+            drift_ppm,
+            paused_until: 0,
+            held_inputs: Vec::new(),
+            apply_free_at: 0,
+        };
+        let mut cluster = Cluster {
+            now: 1_000_000 * MILLISECOND,
+            rng,
+            stores: drifts.into_iter().map(store).collect(),
+            weather: Weather::default(),
+            tally: Tally::default(),
+            trace: None,
+            regions: (1..=regions).map(|id| descriptor(id, stores)).collect(),
+            seed,
+            events: BTreeMap::new(),
+            next_event: 0,
+            next_token: 0,
+            cut: BTreeSet::new(),
+            leaders: BTreeMap::new(),
+            history: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            void: BTreeSet::new(),
+            reads: BTreeMap::new(),
+        };
+        for store in 0..stores {
+            cluster.restart(store);
+        }
+        cluster
+    }
+
+    pub fn clock(&self, store: StoreId) -> BootNanos {
+        let drift = i128::from(self.now) * i128::from(self.stores[store as usize].drift_ppm) / 1_000_000;
+        (i128::from(self.now) + drift) as u64
+    }
+
+    fn schedule(&mut self, delay: u64, event: Event) {
+        self.next_event += 1;
+        self.events.insert((self.now + delay, self.next_event), event);
+    }
+
+    fn store(&mut self, store: StoreId) -> &mut Store {
+        &mut self.stores[store as usize]
+    }
+
+    pub fn restart(&mut self, id: StoreId) {
+        if self.store(id).worker.is_some() {
+            return;
+        }
+        let clock = self.clock(id);
+        let config = config(id, self.seed);
+        let regions = self.regions.clone();
+        let store = self.store(id);
+        store.life += 1;
+        let life = store.life;
+        let seed = |descriptor: RegionDescriptor| {
+            let applied = store.engines.get(&descriptor.id).copied().unwrap_or_default().applied;
+            PeerSeed { descriptor, applied }
+        };
+        let seeds = regions.into_iter().map(seed).collect();
+        let worker = Worker::new(config, store.disk.clone(), seeds, clock).expect("recovery");
+        store.worker = Some(worker);
+        self.schedule(0, Event::Tick { store: id, life });
+        self.turn(id);
+    }
+
+    pub fn crash(&mut self, id: StoreId) {
+        let written = self.rng.chance(50);
+        let store = self.store(id);
+        if store.worker.take().is_none() {
+            return;
+        }
+        store.life += 1;
+        if let Some(batch) = store.writing.take().filter(|_| written) {
+            store.disk.write(&batch);
+        }
+        store.engines = store.flushed.clone();
+        store.leases.clear();
+        store.held_inputs.clear();
+        store.paused_until = 0;
+        store.apply_free_at = 0;
+        self.tally.crashes += 1;
+    }
+
+    pub fn pause(&mut self, id: StoreId, length: u64) {
+        let until = self.now + length;
+        self.store(id).paused_until = until;
+        self.schedule(length, Event::Resume { store: id });
+    }
+
+    fn is_paused(&self, id: StoreId) -> bool {
+        self.now < self.stores[id as usize].paused_until
+    }
+
+    pub fn partition(&mut self, alone: StoreId, length: u64) {
+        for other in 0..self.stores.len() as u64 {
+            self.cut.insert((alone, other));
+            if self.rng.chance(80) {
+                self.cut.insert((other, alone));
+            }
+        }
+        self.schedule(length, Event::Heal);
+    }
+
+    pub fn input(&mut self, to: StoreId, input: Input) {
+        if self.is_paused(to) {
+            return self.store(to).held_inputs.push(input);
+        }
+        let clock = self.clock(to);
+        if let Some(worker) = &mut self.store(to).worker {
+            worker.step(input, clock);
+        }
+    }
+
+    pub fn turn(&mut self, id: StoreId) {
+        let clock = self.clock(id);
+        while let Some(worker) = &mut self.store(id).worker {
+            for action in worker.turn(clock).expect("no store is lost") {
+                self.execute(id, action);
+            }
+            if !self.store(id).worker.as_ref().is_some_and(Worker::has_work) {
+                break;
+            }
+        }
+    }
+
+    fn answer(&mut self, token: u64) {
+        assert!(self.answered.insert(token), "token {token} is answered twice");
+    }
+
+    fn execute(&mut self, id: StoreId, action: Action) {
+        if let Some(trace) = &mut self.trace {
+            let text = format!("{id} {action:?}");
+            *trace = text
+                .bytes()
+                .fold(*trace, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        }
+        let life = self.store(id).life;
+        match action {
+            Action::Send { to, region, message, .. } => self.send(id, to, region, message),
+            Action::Persist(batch) => {
+                assert!(self.store(id).writing.replace(batch).is_none(), "two batches in flight");
+                let delay = (1 + self.rng.below(15)) * MILLISECOND;
+                self.schedule(delay, Event::Written { store: id, life });
+            }
+            Action::Apply { region, entries } => {
+                let at =
+                    self.stores[id as usize].apply_free_at.max(self.now) + self.rng.below(4) * MILLISECOND;
+                self.store(id).apply_free_at = at;
+                self.schedule(at - self.now, Event::Apply { store: id, life, region, entries });
+            }
+            Action::Refused { token, .. } => {
+                self.answer(token);
+                self.void.insert(token);
+                self.tally.refused += 1;
+            }
+            Action::Lost { token, .. } => {
+                self.answer(token);
+                self.tally.lost += 1;
+            }
+            Action::ReadReady { region, token } => {
+                self.answer(token);
+                let seen = self.stores[id as usize].engines[&region].applied.0;
+                assert!(seen >= self.reads[&token], "a read saw {seen}, not {}", self.reads[&token]);
+                self.tally.reads += 1;
+            }
+            Action::Leadership { region, term, is_self, .. } => {
+                if is_self {
+                    let leader = *self.leaders.entry((region, term)).or_insert(id);
+                    assert_eq!(leader, id, "two leaders in term {term}");
+                    self.tally.leaders += 1;
+                }
+            }
+            Action::Lease { region, until: Some(until), .. } => {
+                self.store(id).leases.insert(region, until);
+                self.tally.leases += 1;
+            }
+            Action::Lease { region, until: None, .. } => {
+                self.store(id).leases.remove(&region);
+            }
+            Action::Truncate { region, index, term } => {
+                let flushed =
+                    self.stores[id as usize].flushed.get(&region).map_or(0, |engine| engine.applied.0);
+                assert!(index <= flushed, "truncated beyond the flush");
+                self.store(id).disk.truncate(region, index, term);
+                self.tally.truncations += 1;
+            }
+            Action::TransferDone { .. } => self.tally.transfers += 1,
+            Action::TransferAborted { .. } => self.tally.aborted += 1,
+        }
+    }
+
+    fn send(&mut self, from: StoreId, to: StoreId, region: RegionId, message: Message) {
+        let copies = 1 + u64::from(self.rng.chance(self.weather.doubled_percent));
+        for _ in 0..copies {
+            if self.cut.contains(&(from, to)) || self.rng.chance(self.weather.lost_percent) {
+                continue;
+            }
+            let slow = self.rng.chance(self.weather.slow_percent);
+            let span = if slow { 4000 } else { 8 };
+            let delay = MILLISECOND / 2 + self.rng.below(span * 100) * (MILLISECOND / 100);
+            let input = Input::Message { from, region, message: message.clone() };
+            self.schedule(delay, Event::Input { to, input });
+        }
+    }
+
+    fn apply(&mut self, id: StoreId, region: RegionId, entries: Vec<Committed>) {
+        let last = entries.last().expect("entries to apply").index;
+        for entry in entries {
+            let mut engine = self.store(id).engines.get(&region).copied().unwrap_or_default();
+            assert_eq!(entry.index, engine.applied.0 + 1, "applied out of order");
+            engine.applied = (entry.index, entry.term);
+            let bytes = entry.payload.iter();
+            engine.hash = bytes
+                .fold(engine.hash ^ 0xcbf2, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+            self.store(id).engines.insert(region, engine);
+            let same = (entry.term, entry.payload.clone(), engine.hash);
+            let known = self.history.entry((region, entry.index)).or_insert_with(|| same.clone());
+            assert_eq!(*known, same, "stores differ at {}", entry.index);
+            if let Ok(token) = <[u8; 8]>::try_from(&entry.payload[..]).map(u64::from_be_bytes) {
+                assert!(!self.void.contains(&token), "a refused proposal was applied");
+                assert!(entry.token.is_none_or(|own| own == token), "a proposal got another's token");
+            }
+            if let Some(token) = entry.token {
+                self.answer(token);
+                let acknowledged = self.acknowledged.entry(region).or_default();
+                *acknowledged = (*acknowledged).max(entry.index);
+                self.tally.acknowledged += 1;
+            }
+        }
+        self.input(id, Input::Applied { region, index: last });
+        self.turn(id);
+    }
+
+    pub fn propose(&mut self, id: StoreId, region: RegionId) -> Option<u64> {
+        self.store(id).worker.as_ref()?;
+        self.next_token += 1;
+        let (token, payload) = (self.next_token, Bytes::copy_from_slice(&self.next_token.to_be_bytes()));
+        self.input(id, Input::Propose { region, token, payload });
+        Some(token)
+    }
+
+    pub fn read(&mut self, id: StoreId, region: RegionId) -> Option<u64> {
+        self.store(id).worker.as_ref()?;
+        self.next_token += 1;
+        let must_see = self.acknowledged.get(&region).copied().unwrap_or(0);
+        self.reads.insert(self.next_token, must_see);
+        self.input(id, Input::ReadIndex { region, token: self.next_token });
+        Some(self.next_token)
+    }
+
+    pub fn flush(&mut self, id: StoreId) {
+        let clock = self.clock(id);
+        let Some(worker) = &self.store(id).worker else { return };
+        let regions: Vec<_> = worker.regions().collect();
+        self.store(id).flushed = self.store(id).engines.clone();
+        for region in regions {
+            let index = self.stores[id as usize].engines.get(&region).map_or(0, |engine| engine.applied.0);
+            self.input(id, Input::Flushed { region, index });
+            let worker = self.stores[id as usize].worker.as_ref();
+            if let Some(index) = worker.and_then(|worker| worker.status(region, clock)?.min_matched()) {
+                for to in (0..self.stores.len() as u64).filter(|&to| to != id) {
+                    let delay = self.rng.below(3000) * MILLISECOND;
+                    self.schedule(delay, Event::Input { to, input: Input::TruncateHint { region, index } });
+                }
+            }
+        }
+    }
+
+    pub fn leader(&self, region: RegionId) -> Option<StoreId> {
+        let mut best: Option<(Term, StoreId)> = None;
+        for (id, store) in self.stores.iter().enumerate() {
+            let status = store.worker.as_ref().and_then(|worker| worker.status(region, 0));
+            if let Some(status) = status.filter(|status| status.role == Role::Leader) {
+                best = best.max(Some((status.term, id as u64)));
+            }
+        }
+        best.map(|(_, id)| id)
+    }
+
+    /// Handles the next event; virtual time jumps to it.
+    pub fn event(&mut self) {
+        let ((at, _), event) = self.events.pop_first().expect("ticks never end");
+        self.now = at;
+        match event {
+            Event::Tick { store, life } => {
+                if self.store(store).life == life {
+                    if !self.is_paused(store) {
+                        self.input(store, Input::Tick);
+                        self.turn(store);
+                    }
+                    let jitter = self.rng.below(20) * MILLISECOND;
+                    self.schedule(90 * MILLISECOND + jitter, Event::Tick { store, life });
+                }
+            }
+            Event::Input { to, input } => {
+                self.input(to, input);
+                if !self.is_paused(to) {
+                    self.turn(to);
+                }
+            }
+            Event::Written { store, life } => {
+                if self.store(store).life != life {
+                    return;
+                }
+                let batch = self.store(store).writing.take().expect("a batch in flight");
+                self.store(store).disk.write(&batch);
+                self.input(store, Input::Persisted { batch: batch.number });
+                if !self.is_paused(store) {
+                    self.turn(store);
+                }
+            }
+            Event::Apply { store, life, region, entries } => {
+                if self.is_paused(store) {
+                    let left = self.store(store).paused_until - self.now;
+                    self.schedule(left, Event::Apply { store, life, region, entries });
+                } else if self.store(store).life == life {
+                    self.apply(store, region, entries);
+                }
+            }
+            Event::Resume { store } => {
+                if !self.is_paused(store) {
+                    for input in std::mem::take(&mut self.store(store).held_inputs) {
+                        self.input(store, input);
+                    }
+                    self.turn(store);
+                }
+            }
+            Event::Restart { store } => self.restart(store),
+            Event::Heal => self.cut.clear(),
+        }
+        self.check_leases();
+    }
+
+    /// A read under a lease, on any store at this moment, sees every write that was acknowledged.
+    fn check_leases(&mut self) {
+        for id in 0..self.stores.len() as u64 {
+            if self.is_paused(id) {
+                continue;
+            }
+            let clock = self.clock(id);
+            let store = &self.stores[id as usize];
+            for (region, _) in store.leases.iter().filter(|(_, &until)| clock < until) {
+                let seen = store.engines.get(region).map_or(0, |engine| engine.applied.0);
+                let must_see = self.acknowledged.get(region).copied().unwrap_or(0);
+                assert!(seen >= must_see, "store {id}: a lease read of {region} sees {seen}, not {must_see}");
+                self.tally.lease_reads += 1;
+            }
+        }
+    }
+
+    /// Equal index and term means equal entries from there down.
+    pub fn check_logs(&self) {
+        for region in &self.regions {
+            let logs: Vec<_> = self.stores.iter().map(|store| store.disk.regions.borrow()).collect();
+            for (i, a) in logs.iter().enumerate() {
+                for b in &logs[i + 1..] {
+                    let (Some(a), Some(b)) = (a.get(&region.id), b.get(&region.id)) else { continue };
+                    let mut must_match = false;
+                    for (index, entry) in a.entries.iter().rev() {
+                        let Some(other) = b.entries.get(index) else { continue };
+                        must_match |= entry.term == other.term;
+                        assert!(!must_match || entry == other, "logs of {} differ at {index}", region.id);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn run_for(&mut self, nanos: u64) {
+        let end = self.now + nanos;
+        while self.events.first_key_value().is_some_and(|(&(at, _), _)| at <= end) {
+            self.event();
+        }
+        self.now = end;
+    }
+
+    /// One client's or fate's whim.
+    pub fn whim(&mut self) {
+        let stores = self.stores.len() as u64;
+        let region = 1 + self.rng.below(self.regions.len() as u64);
+        let id = match self.leader(region) {
+            Some(leader) if self.rng.chance(85) => leader,
+            _ => self.rng.below(stores),
+        };
+        if self.rng.below(1000) < self.weather.faults_per_thousand {
+            let length = (50 + self.rng.below(3000)) * MILLISECOND;
+            match self.rng.below(8) {
+                0 | 1 => {
+                    self.crash(id);
+                    self.schedule(length, Event::Restart { store: id });
+                }
+                2 => {
+                    for store in 0..stores {
+                        self.crash(store);
+                        self.schedule(length / (store + 1), Event::Restart { store });
+                    }
+                }
+                3 | 4 => self.partition(id, length),
+                5 => self.pause(id, length),
+                _ => {
+                    let to = self.rng.below(stores);
+                    self.input(id, Input::TransferLeader { region, to });
+                    // Sometimes the one who is told to take over stands still with the word unread.
+                    if self.rng.chance(30) {
+                        self.pause(to, length);
+                    }
+                }
+            }
+            if !self.is_paused(id) {
+                self.turn(id);
+            }
+            return;
+        }
+        match self.rng.below(10) {
+            0..=4 => drop(self.propose(id, region)),
+            5 | 6 => drop(self.read(id, region)),
+            7 | 8 => self.input(id, Input::WantLease { region }),
+            _ => self.flush(id),
+        }
+        if !self.is_paused(id) {
+            self.turn(id);
+        }
+    }
+
+    /// Ends all trouble; every store must serve, hold what was acknowledged, and agree.
+    pub fn settle(&mut self) {
+        self.weather = Weather::default();
+        self.cut.clear();
+        for store in 0..self.stores.len() as u64 {
+            self.restart(store);
+        }
+        self.run_for(12_000 * MILLISECOND);
+        for region in self.regions.clone() {
+            let leader = self.leader(region.id).expect("a leader");
+            let token = self.propose(leader, region.id).expect("the leader is up");
+            self.turn(leader);
+            let read = self.read(leader, region.id).expect("the leader is up");
+            self.turn(leader);
+            self.run_for(2_000 * MILLISECOND);
+            assert!(self.answered.contains(&token) && !self.void.contains(&token), "no progress");
+            assert!(self.answered.contains(&read) && !self.void.contains(&read), "no reads");
+            let ends: BTreeSet<_> =
+                self.stores.iter().map(|store| store.engines[&region.id].applied.0).collect();
+            assert_eq!(ends.len(), 1, "not all stores caught up");
+            assert!(*ends.first().unwrap() >= self.acknowledged[&region.id], "an acknowledged write is gone");
+        }
+        self.check_logs();
+    }
+}
