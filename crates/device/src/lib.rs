@@ -1,1 +1,26 @@
-#![forbid(unsafe_code)]
+//! Devices: what a store's disk can do, and disks that are emulated.
+//!
+//! - [`Profile`]: a device in numbers, by name or as text.
+//! - [`Control`]: the shared-memory block through which one emulated device is seen and changed by every
+//!   process that uses it. The timing model itself ([`ControlBlock`]) is arithmetic over atomics with the
+//!   time as an argument, so it is tested without waiting.
+//! - [`probe`](probe::probe): measures a directory through ordinary file calls, emulated or not.
+//! - [`shim_path`]: where the preload library is that puts a process onto an emulated device.
+//!
+//! What is and is not emulated is listed in `docs/DEVICES.md`.
+
+mod block;
+mod capability;
+mod control;
+mod model;
+pub mod probe;
+mod profile;
+mod shim;
+
+pub use block::{ControlBlock, BLOCK_BYTES, MAGIC, VERSION};
+pub use capability::KvCapability;
+pub use control::{Control, ControlError, Stats};
+pub use model::{Fault, EVERY};
+pub use probe::{probe, Measured, ProbeError};
+pub use profile::{Profile, ProfileError};
+pub use shim::{preload_env, shim_path, ShimError, DEVICE_ENV, ROOT_ENV, SHIM_ENV};

@@ -1,0 +1,246 @@
+//! A handle on an emulated device: makes, opens, changes and reads its control block.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::block::{BLOCK_BYTES, MAGIC, NAME_WORDS, VERSION};
+use crate::model::Fault;
+use crate::profile::checked_factor;
+use crate::{ControlBlock, Profile, ProfileError};
+
+/// How far an emulated device may lag behind buffered writes: 20 ms of its own write bandwidth.
+const WRITE_BEHIND: Duration = Duration::from_millis(20);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("device control block {path}: {source}", path = path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{path} is not a device control block", path = path.display())]
+    NotAControlBlock { path: PathBuf },
+    #[error("device control block {path} has version {found}, this program knows {VERSION}", path = path.display())]
+    Version { path: PathBuf, found: u64 },
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+/// What an emulated device has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    pub bytes_written: u64,
+    pub bytes_read: u64,
+    pub writes: u64,
+    pub reads: u64,
+    pub syncs: u64,
+    pub flushes: u64,
+    /// Time that threads slept for the device.
+    pub stalled_ns: u64,
+    pub injected_faults: u64,
+    /// As last measured, which happens only when a capacity is set; else 0.
+    pub used_bytes: u64,
+}
+
+/// A mapping of a control block. Clones of the file's mapping in other processes see every change at once.
+pub struct Control {
+    block: NonNull<ControlBlock>,
+    path: PathBuf,
+}
+
+// SAFETY: the block is nothing but atomics, and the mapping lives until `Control` is dropped.
+unsafe impl Send for Control {}
+// SAFETY: as above; all access is by shared reference to atomics.
+unsafe impl Sync for Control {}
+
+impl Control {
+    /// Makes a device that is `factor` times slower than `profile`. A file already at `path` is replaced by
+    /// rename: processes that use the old device keep it to themselves.
+    pub fn create(path: &Path, profile: &Profile, factor: f64) -> Result<Control, ControlError> {
+        let scaled = profile.slower(factor)?;
+        let failed = |source| ControlError::Io { path: path.to_owned(), source };
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(format!(".new-{}", std::process::id()));
+        let fresh = PathBuf::from(fresh);
+        let made = (|| {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
+            file.set_len(BLOCK_BYTES as u64)?;
+            let control = Control { block: map(&file)?, path: path.to_owned() };
+            control.set_profile(&scaled);
+            let block = control.block();
+            block.slow_milli.store(1000, Relaxed);
+            block.write_behind_ns.store(WRITE_BEHIND.as_nanos() as u64, Relaxed);
+            block.version.store(VERSION, Relaxed);
+            block.magic.store(MAGIC, Relaxed);
+            fs::rename(&fresh, path)?;
+            Ok(control)
+        })();
+        made.map_err(|error| {
+            let _ = fs::remove_file(&fresh);
+            failed(error)
+        })
+    }
+
+    pub fn open(path: &Path) -> Result<Control, ControlError> {
+        let failed = |source| ControlError::Io { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() != BLOCK_BYTES as u64 {
+            return Err(ControlError::NotAControlBlock { path: path.to_owned() });
+        }
+        let control = Control { block: map(&file).map_err(failed)?, path: path.to_owned() };
+        if control.block().magic.load(Relaxed) != MAGIC {
+            return Err(ControlError::NotAControlBlock { path: path.to_owned() });
+        }
+        match control.block().version.load(Relaxed) {
+            VERSION => Ok(control),
+            found => Err(ControlError::Version { path: path.to_owned(), found }),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The model itself; times are CLOCK_MONOTONIC nanoseconds.
+    pub fn block(&self) -> &ControlBlock {
+        // SAFETY: `map` gave a page of this file that stays mapped until drop; any bytes are valid atomics.
+        unsafe { self.block.as_ref() }
+    }
+
+    /// The device as it is set now, without what [`set_slow`](Self::set_slow) does to it.
+    pub fn profile(&self) -> Profile {
+        let block = self.block();
+        let mut name = Vec::with_capacity(NAME_WORDS * 8);
+        block.name.iter().for_each(|word| name.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
+        name.truncate(name.iter().position(|&b| b == 0).unwrap_or(name.len()));
+        Profile {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            write_bytes_per_s: block.write_bytes_per_s.load(Relaxed),
+            read_bytes_per_s: block.read_bytes_per_s.load(Relaxed),
+            sync_latency: Duration::from_nanos(block.sync_ns.load(Relaxed)),
+            read_latency: Duration::from_nanos(block.read_ns.load(Relaxed)),
+            capacity_bytes: block.capacity(),
+        }
+    }
+
+    /// Changes every number at once, for operations that start from now on.
+    pub fn set_profile(&self, profile: &Profile) {
+        let block = self.block();
+        let nanos = |latency: Duration| u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX / 4);
+        let mut name = [0u8; NAME_WORDS * 8];
+        let kept = profile.name.len().min(name.len() - 1);
+        name[..kept].copy_from_slice(&profile.name.as_bytes()[..kept]);
+        for (word, bytes) in block.name.iter().zip(name.chunks_exact(8)) {
+            word.store(bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)), Relaxed);
+        }
+        block.write_bytes_per_s.store(profile.write_bytes_per_s.max(1), Relaxed);
+        block.read_bytes_per_s.store(profile.read_bytes_per_s.max(1), Relaxed);
+        block.sync_ns.store(nanos(profile.sync_latency), Relaxed);
+        block.read_ns.store(nanos(profile.read_latency), Relaxed);
+        self.set_capacity(profile.capacity_bytes);
+    }
+
+    /// Makes the device `factor` times slower than its profile; 1 restores it.
+    pub fn set_slow(&self, factor: f64) -> Result<(), ControlError> {
+        let known = checked_factor(factor).filter(|factor| *factor >= 0.001);
+        let factor = known.ok_or_else(|| ProfileError::BadFactor(factor.to_string()))?;
+        self.block().slow_milli.store((factor * 1000.0).round() as u64, Relaxed);
+        Ok(())
+    }
+
+    pub fn slow(&self) -> f64 {
+        self.block().slow_milli.load(Relaxed) as f64 / 1000.0
+    }
+
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        let block = self.block();
+        block.capacity_bytes.store(bytes.unwrap_or(0), Relaxed);
+        block.measured_at_ns.store(0, Relaxed);
+        block.measure_at_bytes.store(0, Relaxed);
+    }
+
+    /// Makes the next `operations` of that kind fail; [`EVERY`](crate::EVERY) until cleared.
+    pub fn set_fault(&self, fault: Fault, operations: u64) {
+        self.block().fault(fault).store(operations, Relaxed);
+    }
+
+    pub fn clear_faults(&self) {
+        for fault in [Fault::SyncEio, Fault::WriteEio, Fault::WriteNoSpace, Fault::ReadEio] {
+            self.set_fault(fault, 0);
+        }
+    }
+
+    pub fn stats(&self) -> Stats {
+        let block = self.block();
+        Stats {
+            bytes_written: block.bytes_written.load(Relaxed),
+            bytes_read: block.bytes_read.load(Relaxed),
+            writes: block.writes.load(Relaxed),
+            reads: block.reads.load(Relaxed),
+            syncs: block.syncs.load(Relaxed),
+            flushes: block.flushes.load(Relaxed),
+            stalled_ns: block.stalled_ns.load(Relaxed),
+            injected_faults: block.injected_faults.load(Relaxed),
+            used_bytes: block.measured_used_bytes.load(Relaxed),
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` with this length and no reference outlives `self`.
+        unsafe { libc::munmap(self.block.as_ptr().cast(), BLOCK_BYTES) };
+    }
+}
+
+fn map(file: &File) -> io::Result<NonNull<ControlBlock>> {
+    // SAFETY: a fresh shared mapping of an open file of BLOCK_BYTES; it is page-aligned, hence aligned
+    // for the block, and both outlive the call.
+    let address = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(std::ptr::null_mut(), BLOCK_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(address.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_mapping_sees_every_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let profile: Profile = "plain-ssd,capacity=5GB".parse().unwrap();
+        let made = Control::create(&path, &profile, 2.0).unwrap();
+        let opened = Control::open(&path).unwrap();
+        assert_eq!(opened.profile(), profile.slower(2.0).unwrap());
+        assert_eq!(opened.slow(), 1.0);
+        opened.set_slow(2.5).unwrap();
+        assert_eq!(made.slow(), 2.5);
+        made.set_profile(&Profile::named("nvm").unwrap());
+        assert_eq!(opened.profile(), Profile::named("nvm").unwrap());
+        assert!(opened.set_slow(0.0).is_err() && opened.set_slow(f64::NAN).is_err());
+    }
+
+    #[test]
+    fn a_foreign_or_newer_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        assert!(matches!(Control::open(&path), Err(ControlError::Io { .. })));
+        fs::write(&path, b"short").unwrap();
+        assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
+        fs::write(&path, [7u8; BLOCK_BYTES]).unwrap();
+        assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
+        let made = Control::create(&path, &Profile::named("nvm").unwrap(), 1.0).unwrap();
+        made.block().version.store(VERSION + 1, Relaxed);
+        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 2, .. })));
+    }
+}

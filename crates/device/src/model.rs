@@ -1,0 +1,298 @@
+//! The timing model: reservations on shared horizons.
+//!
+//! An operation that starts at `start` reserves its bytes on the device's horizon with one compare-and-swap
+//! and is done when the horizon it left behind is reached; whoever calls does the waiting. Bandwidth is thus
+//! shared by everything that touches the device and is exact whatever the number of threads, while latency
+//! overlaps between operations, as it does in a device with a queue.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::ControlBlock;
+
+/// A fault count that never runs out.
+pub const EVERY: u64 = u64::MAX;
+
+const NANOS_PER_S: u128 = 1_000_000_000;
+
+/// What can be made to fail, from the next operation on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `fsync`, `fdatasync`, `syncfs` and synchronous writes give EIO.
+    SyncEio,
+    /// Writes give EIO, with nothing written.
+    WriteEio,
+    /// Writes and allocations give ENOSPC, with nothing written.
+    WriteNoSpace,
+    /// Reads give EIO.
+    ReadEio,
+}
+
+impl ControlBlock {
+    /// When the device has written `bytes` more.
+    pub fn write(&self, start: u64, bytes: u64) -> u64 {
+        self.writes.fetch_add(1, Relaxed);
+        self.bytes_written.fetch_add(bytes, Relaxed);
+        let cost = self.transfer_ns(bytes, &self.write_bytes_per_s);
+        reserve(&self.write_horizon_ns, start, cost)
+    }
+
+    /// Until when the caller of a *buffered* write that the device ends at `done` has to wait: the device may
+    /// lag by the write-behind allowance, as it does behind a page cache.
+    pub fn buffered(&self, done: u64) -> u64 {
+        done.saturating_sub(self.write_behind_ns.load(Relaxed))
+    }
+
+    /// When everything that was reserved for writing is written.
+    pub fn drained(&self, start: u64) -> u64 {
+        self.write_horizon_ns.load(Relaxed).max(start)
+    }
+
+    /// When `bytes` more are read. A read that continues the one before it on the same descriptor was
+    /// prefetched: it pays for the transfer, not for the latency.
+    pub fn read(&self, start: u64, bytes: u64, prefetched: bool) -> u64 {
+        self.reads.fetch_add(1, Relaxed);
+        self.bytes_read.fetch_add(bytes, Relaxed);
+        let cost = self.transfer_ns(bytes, &self.read_bytes_per_s);
+        let latency = if prefetched { 0 } else { self.slowed(self.read_ns.load(Relaxed)) };
+        reserve(&self.read_horizon_ns, start, cost).saturating_add(latency)
+    }
+
+    /// When a sync that starts now is done: all writes reserved so far are down, and a flush of the device's
+    /// cache that began after them has ended. One flush runs at a time; syncs that come while one runs share
+    /// the next, as in the kernel's block layer (`block/blk-flush.c`).
+    pub fn sync(&self, start: u64) -> u64 {
+        self.syncs.fetch_add(1, Relaxed);
+        let latency = self.slowed(self.sync_ns.load(Relaxed));
+        let written = self.drained(start);
+        let mut end = self.flush_end_ns.load(Relaxed);
+        loop {
+            if end.saturating_sub(latency) >= written && end > 0 {
+                return end;
+            }
+            let next = end.max(written).saturating_add(latency);
+            match self.flush_end_ns.compare_exchange_weak(end, next, Relaxed, Relaxed) {
+                Ok(_) => {
+                    self.flushes.fetch_add(1, Relaxed);
+                    return next;
+                }
+                Err(seen) => end = seen,
+            }
+        }
+    }
+
+    pub fn stalled(&self, nanos: u64) {
+        self.stalled_ns.fetch_add(nanos, Relaxed);
+    }
+
+    /// Whether this operation is one that has to fail.
+    pub fn take_fault(&self, fault: Fault) -> bool {
+        let left = self.fault(fault);
+        if left.load(Relaxed) == 0 {
+            return false;
+        }
+        let taken = left.fetch_update(Relaxed, Relaxed, |left| match left {
+            0 => None,
+            EVERY => Some(EVERY),
+            left => Some(left - 1),
+        });
+        if taken.is_ok() {
+            self.injected_faults.fetch_add(1, Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    pub(crate) fn fault(&self, fault: Fault) -> &AtomicU64 {
+        match fault {
+            Fault::SyncEio => &self.fail_sync,
+            Fault::WriteEio => &self.fail_write,
+            Fault::WriteNoSpace => &self.fail_space,
+            Fault::ReadEio => &self.fail_read,
+        }
+    }
+
+    /// `None`: no limit. A capacity is never compared with a count of writes and deletions kept along the
+    /// way, which a killed process would leave wrong: an upper bound of what was allocated since the
+    /// directory was last measured decides cheaply, and when that is too much, it is measured again.
+    pub fn capacity(&self) -> Option<u64> {
+        match self.capacity_bytes.load(Relaxed) {
+            0 => None,
+            bytes => Some(bytes),
+        }
+    }
+
+    /// Takes room for at most `bytes` more. `false`: it may be too much; measure, then ask
+    /// [`admit_measured`](Self::admit_measured).
+    pub fn admit(&self, bytes: u64) -> bool {
+        let before = self.allocated_bytes.fetch_add(bytes, Relaxed);
+        before.saturating_add(bytes) <= self.measure_at_bytes.load(Relaxed)
+    }
+
+    /// The sum of all that was admitted: read it *before* measuring, and take off what was admitted and is not
+    /// written yet.
+    pub fn admitted(&self) -> u64 {
+        self.allocated_bytes.load(Relaxed)
+    }
+
+    /// Whether an operation that really allocates `bytes` fits beside the `used` bytes just measured.
+    pub fn admit_measured(&self, mark: u64, now: u64, used: u64, bytes: u64) -> bool {
+        self.measured(mark, now, used);
+        self.capacity().map_or(true, |capacity| used.saturating_add(bytes) <= capacity)
+    }
+
+    pub fn measured(&self, mark: u64, now: u64, used: u64) {
+        let room = self.capacity().unwrap_or(u64::MAX).saturating_sub(used);
+        self.measured_used_bytes.store(used, Relaxed);
+        self.measured_at_ns.store(now, Relaxed);
+        self.measure_at_bytes.store(mark.saturating_add(room), Relaxed);
+    }
+
+    /// What was last measured, when that is younger than `age_ns`.
+    pub fn used_if_younger(&self, now: u64, age_ns: u64) -> Option<u64> {
+        let at = self.measured_at_ns.load(Relaxed);
+        (at > 0 && now.saturating_sub(at) < age_ns).then(|| self.measured_used_bytes.load(Relaxed))
+    }
+
+    fn transfer_ns(&self, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
+        let rate = u128::from(bytes_per_s.load(Relaxed).max(1));
+        let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
+        let nanos = u128::from(bytes) * NANOS_PER_S * slow / (rate * 1000);
+        u64::try_from(nanos).unwrap_or(u64::MAX / 4)
+    }
+
+    fn slowed(&self, nanos: u64) -> u64 {
+        let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
+        u64::try_from(u128::from(nanos) * slow / 1000).unwrap_or(u64::MAX / 4)
+    }
+}
+
+/// Relaxed is enough: the horizon guards no other memory.
+fn reserve(horizon: &AtomicU64, start: u64, cost: u64) -> u64 {
+    let mut seen = horizon.load(Relaxed);
+    loop {
+        let end = seen.max(start).saturating_add(cost);
+        match horizon.compare_exchange_weak(seen, end, Relaxed, Relaxed) {
+            Ok(_) => return end,
+            Err(other) => seen = other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Control, Profile};
+
+    const US: u64 = 1_000;
+    const MS: u64 = 1_000_000;
+
+    fn device(text: &str) -> (tempfile::TempDir, Control) {
+        let dir = tempfile::tempdir().unwrap();
+        let profile: Profile = text.parse().unwrap();
+        let control = Control::create(&dir.path().join("device"), &profile, 1.0).unwrap();
+        (dir, control)
+    }
+
+    #[test]
+    fn write_bandwidth_is_shared_and_idle_time_is_not_saved_up() {
+        let (_dir, control) = device("write=1MB/s,read=2MB/s");
+        let block = control.block();
+        assert_eq!(block.write(0, 1_000), MS);
+        assert_eq!(block.write(0, 1_000), 2 * MS, "a second writer queues behind the first");
+        assert_eq!(block.write(100 * MS, 1_000), 101 * MS, "an idle device has gained nothing");
+        assert_eq!(block.read(100 * MS, 1_000, true), 100 * MS + MS / 2, "reads have a horizon of their own");
+    }
+
+    #[test]
+    fn read_latency_overlaps_while_transfers_queue() {
+        let (_dir, control) = device("write=1MB/s,read=1MB/s,read-latency=80us");
+        let block = control.block();
+        assert_eq!(block.read(0, 1_000, false), MS + 80 * US);
+        assert_eq!(block.read(0, 1_000, false), 2 * MS + 80 * US);
+        assert_eq!(block.read(0, 1_000, true), 3 * MS);
+    }
+
+    #[test]
+    fn a_sync_waits_for_the_writes_before_it() {
+        let (_dir, control) = device("write=1MB/s,read=1MB/s,sync=1ms");
+        let block = control.block();
+        block.write(0, 5_000);
+        assert_eq!(block.sync(0), 6 * MS);
+        assert_eq!(block.sync(6 * MS), 7 * MS);
+    }
+
+    #[test]
+    fn syncs_that_meet_a_running_flush_share_the_next() {
+        let (_dir, control) = device("write=1MB/s,read=1MB/s,sync=1ms");
+        let block = control.block();
+        assert_eq!(block.sync(10 * MS), 11 * MS);
+        assert_eq!(block.sync(10 * MS + 1), 12 * MS, "it came after the flush began");
+        assert_eq!(block.sync(10 * MS + 500 * US), 12 * MS, "and this one shares the second flush");
+        assert_eq!(block.sync(11 * MS + 1), 13 * MS);
+        let stats = control.stats();
+        assert_eq!((stats.syncs, stats.flushes), (4, 3));
+    }
+
+    #[test]
+    fn slow_divides_bandwidth_and_multiplies_latency_at_once() {
+        let (_dir, control) = device("write=1MB/s,read=1MB/s,sync=1ms,read-latency=100us");
+        let block = control.block();
+        control.set_slow(10.0).unwrap();
+        assert_eq!(block.write(0, 1_000), 10 * MS);
+        assert_eq!(block.sync(0), 20 * MS);
+        assert_eq!(block.read(0, 1_000, false), 11 * MS);
+        control.set_slow(1.0).unwrap();
+        assert_eq!(block.write(50 * MS, 1_000), 51 * MS);
+    }
+
+    #[test]
+    fn a_buffered_write_waits_only_beyond_the_allowance() {
+        let (_dir, control) = device("write=1MB/s,read=1MB/s");
+        let block = control.block();
+        let done = block.write(100 * MS, 50_000);
+        assert_eq!(done, 150 * MS);
+        assert_eq!(block.buffered(done), 130 * MS);
+    }
+
+    #[test]
+    fn faults_run_out_unless_they_are_for_every_operation() {
+        let (_dir, control) = device("nvm");
+        let block = control.block();
+        assert!(!block.take_fault(Fault::SyncEio));
+        control.set_fault(Fault::SyncEio, 2);
+        assert!(block.take_fault(Fault::SyncEio) && block.take_fault(Fault::SyncEio));
+        assert!(!block.take_fault(Fault::SyncEio));
+        control.set_fault(Fault::ReadEio, EVERY);
+        assert!((0..100).all(|_| block.take_fault(Fault::ReadEio)));
+        assert!(!block.take_fault(Fault::WriteEio) && !block.take_fault(Fault::WriteNoSpace));
+        control.clear_faults();
+        assert!(!block.take_fault(Fault::ReadEio));
+        assert_eq!(control.stats().injected_faults, 102);
+    }
+
+    #[test]
+    fn capacity_is_decided_by_what_was_measured() {
+        let (_dir, control) = device("nvm,capacity=10KB");
+        let block = control.block();
+        assert!(!block.admit(1_000), "nothing was measured yet");
+        assert!(block.admit_measured(block.admitted() - 1_000, 1, 0, 1_000));
+        assert!(block.admit(9_000), "what was measured and what was admitted since fill the device");
+        assert!(!block.admit(1), "the bound is used up");
+        assert!(!block.admit_measured(block.admitted() - 1, 2, 10_000, 1), "and the directory is full");
+        assert!(block.admit_measured(block.admitted(), 2, 10_000, 0), "an overwrite needs no room");
+        assert!(block.admit_measured(block.admitted(), 3, 4_000, 6_000), "files were deleted");
+        control.set_capacity(None);
+        assert!(block.admit_measured(block.admitted(), 4, 10_000, 6_000) && block.admit(1 << 40));
+    }
+
+    #[test]
+    fn concurrent_reservations_lose_nothing() {
+        let (_dir, control) = device("write=1GB/s,read=1GB/s");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| _ = control.block().write(0, 1_000)));
+            }
+        });
+        assert_eq!(control.block().drained(0), 40_000 * US);
+        assert_eq!(control.stats().bytes_written, 40_000_000);
+    }
+}

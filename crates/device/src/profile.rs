@@ -1,0 +1,247 @@
+//! A device in numbers, and the text people write for it:
+//!
+//! ```text
+//! device   = base *( "," override )          plain-ssd/10,capacity=5GB
+//!          | override *( "," override )      write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us
+//! base     = name [ "/" slower ]             bandwidths divided, latencies multiplied by `slower`
+//! override = ("write"|"read") "=" size "/s" | ("sync"|"read-latency") "=" time | "capacity" "=" size
+//! ```
+//!
+//! Sizes are decimal (`KB MB GB TB`) or binary (`KiB MiB GiB TiB`); times are `ns us ms s`. An override is
+//! an absolute number: the base's own `/slower` does not touch it, a run-wide speed factor does.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// For people: the name it was made from, or `custom`. At most 31 bytes reach the control block.
+    pub name: String,
+    pub write_bytes_per_s: u64,
+    pub read_bytes_per_s: u64,
+    pub sync_latency: Duration,
+    pub read_latency: Duration,
+    pub capacity_bytes: Option<u64>,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum ProfileError {
+    #[error("unknown device profile '{0}': known are nvm, high-end-ssd, plain-ssd, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
+    UnknownName(String),
+    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity")]
+    UnknownSetting(String),
+    #[error("device setting '{setting}' has a bad value '{value}': wanted {wanted}")]
+    BadValue { setting: String, value: String, wanted: &'static str },
+    #[error("a device given in numbers needs '{0}'")]
+    Missing(&'static str),
+    #[error("a device's speed factor must be a number above 0 and at most 1e6, not '{0}'")]
+    BadFactor(String),
+}
+
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+impl Profile {
+    pub const NAMES: [&'static str; 3] = ["nvm", "high-end-ssd", "plain-ssd"];
+
+    /// After the data sheets of ALOR's devices (its §5.1): a DRAM-backed block device, an Intel Optane
+    /// 900p, an Intel SATA SSD.
+    pub fn named(name: &str) -> Option<Profile> {
+        let (write_mb, read_mb, sync_us, read_us) = match name {
+            "nvm" => (5_000, 8_000, 5, 1),
+            "high-end-ssd" => (2_000, 2_500, 20, 10),
+            "plain-ssd" => (500, 550, 1_000, 80),
+            _ => return None,
+        };
+        Some(Profile {
+            name: name.to_owned(),
+            write_bytes_per_s: write_mb * 1_000_000,
+            read_bytes_per_s: read_mb * 1_000_000,
+            sync_latency: Duration::from_micros(sync_us),
+            read_latency: Duration::from_micros(read_us),
+            capacity_bytes: None,
+        })
+    }
+
+    /// The same device `factor` times slower (faster, below 1): bandwidths divided, latencies multiplied.
+    /// Capacity is not speed and stays.
+    pub fn slower(&self, factor: f64) -> Result<Profile, ProfileError> {
+        let factor = checked_factor(factor).ok_or_else(|| ProfileError::BadFactor(factor.to_string()))?;
+        let bandwidth = |bytes: u64| ((bytes as f64 / factor) as u64).max(1);
+        Ok(Profile {
+            name: self.name.clone(),
+            write_bytes_per_s: bandwidth(self.write_bytes_per_s),
+            read_bytes_per_s: bandwidth(self.read_bytes_per_s),
+            sync_latency: scaled(self.sync_latency, factor),
+            read_latency: scaled(self.read_latency, factor),
+            capacity_bytes: self.capacity_bytes,
+        })
+    }
+
+    fn set(&mut self, setting: &str, value: &str) -> Result<(), ProfileError> {
+        let bad = |wanted| ProfileError::BadValue { setting: setting.into(), value: value.into(), wanted };
+        let rate = || {
+            let size = value.strip_suffix("/s").and_then(|v| quantity(v, &SIZE_UNITS));
+            size.filter(|&bytes| bytes > 0).ok_or_else(|| bad("a rate as 500MB/s"))
+        };
+        let time = || {
+            let nanos = quantity(value, &TIME_UNITS).filter(|&nanos| nanos <= 3_600_000_000_000);
+            nanos.map(Duration::from_nanos).ok_or_else(|| bad("a time as 80us or 1ms, at most an hour"))
+        };
+        match setting {
+            "write" => self.write_bytes_per_s = rate()?,
+            "read" => self.read_bytes_per_s = rate()?,
+            "sync" => self.sync_latency = time()?,
+            "read-latency" => self.read_latency = time()?,
+            "capacity" => {
+                let bytes = quantity(value, &SIZE_UNITS).filter(|&bytes| bytes > 0);
+                self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size as 5GB"))?);
+            }
+            _ => return Err(ProfileError::UnknownSetting(setting.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// A factor that keeps every product within `u64` nanoseconds.
+pub(crate) fn checked_factor(factor: f64) -> Option<f64> {
+    (factor.is_finite() && factor > 0.0 && factor <= 1e6).then_some(factor)
+}
+
+fn scaled(latency: Duration, factor: f64) -> Duration {
+    Duration::from_nanos((latency.as_nanos() as f64 * factor) as u64)
+}
+
+/// `1.5GB` in units' smallest; `None` when it is no number, negative, or beyond `u64`.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return None;
+    }
+    let value = number.parse::<f64>().ok()? * unit as f64;
+    (value < 1e18).then_some(value as u64)
+}
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Profile, ProfileError> {
+        let mut parts = text.split(',').map(str::trim).peekable();
+        let base = match parts.peek() {
+            Some(first) if !first.contains('=') => parts.next(),
+            _ => None,
+        };
+        let mut given = Vec::new();
+        let mut profile = match base {
+            Some(base) => {
+                let (name, factor) = base.split_once('/').unwrap_or((base, "1"));
+                let named = Profile::named(name).ok_or_else(|| ProfileError::UnknownName(name.into()))?;
+                let factor = factor.parse().map_err(|_| ProfileError::BadFactor(factor.into()))?;
+                Profile { name: base.to_owned(), ..named.slower(factor)? }
+            }
+            None => Profile {
+                name: "custom".to_owned(),
+                write_bytes_per_s: 0,
+                read_bytes_per_s: 0,
+                sync_latency: Duration::ZERO,
+                read_latency: Duration::ZERO,
+                capacity_bytes: None,
+            },
+        };
+        for part in parts {
+            let (setting, value) =
+                part.split_once('=').ok_or_else(|| ProfileError::UnknownSetting(part.into()))?;
+            profile.set(setting, value)?;
+            given.push(setting);
+        }
+        if base.is_none() {
+            for needed in ["write", "read"] {
+                if !given.contains(&needed) {
+                    return Err(ProfileError::Missing(needed));
+                }
+            }
+        }
+        Ok(profile)
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: write {:.1} MB/s, read {:.1} MB/s, sync {:?}, read latency {:?}",
+            self.name,
+            self.write_bytes_per_s as f64 / 1e6,
+            self.read_bytes_per_s as f64 / 1e6,
+            self.sync_latency,
+            self.read_latency
+        )?;
+        match self.capacity_bytes {
+            Some(bytes) => write!(f, ", capacity {:.2} GB", bytes as f64 / 1e9),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_gives_the_data_sheet_numbers() {
+        let ssd: Profile = "plain-ssd".parse().unwrap();
+        assert_eq!(ssd.write_bytes_per_s, 500_000_000);
+        assert_eq!(ssd.read_bytes_per_s, 550_000_000);
+        assert_eq!(ssd.sync_latency, Duration::from_millis(1));
+        assert_eq!(ssd.read_latency, Duration::from_micros(80));
+        assert_eq!(ssd.capacity_bytes, None);
+        for name in Profile::NAMES {
+            assert_eq!(Profile::named(name).unwrap(), name.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_slower_device_has_bandwidth_divided_and_latency_multiplied() {
+        let ssd: Profile = "plain-ssd/10".parse().unwrap();
+        assert_eq!(ssd.write_bytes_per_s, 50_000_000);
+        assert_eq!(ssd.sync_latency, Duration::from_millis(10));
+        assert_eq!(ssd.slower(0.1).unwrap().write_bytes_per_s, 500_000_000);
+    }
+
+    #[test]
+    fn overrides_are_absolute() {
+        let ssd: Profile = "plain-ssd/10,write=1.5MB/s,capacity=5GiB".parse().unwrap();
+        assert_eq!(ssd.write_bytes_per_s, 1_500_000);
+        assert_eq!(ssd.capacity_bytes, Some(5 << 30));
+        let custom: Profile = "write=500MB/s, read=550MB/s, sync=1ms, read-latency=80us".parse().unwrap();
+        assert_eq!(Profile { name: "plain-ssd".into(), ..custom }, Profile::named("plain-ssd").unwrap());
+    }
+
+    #[test]
+    fn what_is_not_a_device_is_refused_by_name() {
+        let failure = |text: &str| text.parse::<Profile>().unwrap_err();
+        assert_eq!(failure("floppy"), ProfileError::UnknownName("floppy".into()));
+        assert_eq!(failure("nvm,colour=red"), ProfileError::UnknownSetting("colour".into()));
+        assert_eq!(failure("write=5MB/s"), ProfileError::Missing("read"));
+        for bad in ["nvm/0", "nvm/-1", "nvm/NaN", "nvm/inf", "nvm/1e9", "nvm/"] {
+            assert!(matches!(failure(bad), ProfileError::BadFactor(_)), "{bad}");
+        }
+        for bad in ["nvm,write=5MB", "nvm,write=0B/s", "nvm,read=-1MB/s", "nvm,sync=1", "nvm,sync=2e3s"] {
+            assert!(matches!(failure(bad), ProfileError::BadValue { .. }), "{bad}");
+        }
+        assert!(matches!(failure("nvm,capacity=99999999TB"), ProfileError::BadValue { .. }));
+    }
+}

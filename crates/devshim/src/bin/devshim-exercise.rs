@@ -1,0 +1,139 @@
+//! Does file operations as told on standard input, a line each, and answers each with a line. The tests run
+//! it under the preload library and change its device between two lines.
+//!
+//! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` · `sync` ·
+//! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `write-rate BYTES` · `read-rate` ·
+//! `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+const CHUNK: usize = 64 << 10;
+
+fn main() -> io::Result<()> {
+    let mut file: Option<File> = None;
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let mut words = line.split(' ');
+        let command = words.next().unwrap_or_default();
+        let word = words.next().unwrap_or_default();
+        let answer = match (command, &mut file) {
+            ("open", slot) => {
+                let opened =
+                    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(word);
+                opened.map(|opened| {
+                    *slot = Some(opened);
+                    0
+                })
+            }
+            ("unlink", _) => fs::remove_file(word).map(|()| 0),
+            ("free", _) => free(word),
+            ("reuse", _) => reuse(word),
+            (_, Some(file)) => on_file(file, command, number(word), number(words.next().unwrap_or("0"))),
+            (_, None) => Err(io::Error::other("no file is open")),
+        };
+        match answer {
+            Ok(value) => println!("ok {value}"),
+            Err(error) => println!("error {}", error.raw_os_error().unwrap_or(-1)),
+        }
+    }
+    Ok(())
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().unwrap_or(0)
+}
+
+fn on_file(file: &mut File, command: &str, first: u64, second: u64) -> io::Result<u64> {
+    match command {
+        "write" => {
+            let end = file.metadata()?.len();
+            file.write_all_at(&vec![1; first as usize], end)?;
+            Ok(first)
+        }
+        "overwrite" => file.write_all_at(&vec![2; first as usize], 0).map(|()| first),
+        "read" => file.read_at(&mut vec![0; second as usize], first).map(|count| count as u64),
+        "sync" => file.sync_data().map(|()| 0),
+        "allocate" => {
+            // SAFETY: plain call on an open descriptor.
+            let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, first as libc::off_t) };
+            if result == 0 {
+                Ok(0)
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        }
+        "write-rate" => {
+            let chunk = vec![3; CHUNK];
+            let started = Instant::now();
+            let mut at = 0;
+            while at < first {
+                file.write_all_at(&chunk, at)?;
+                at += CHUNK as u64;
+            }
+            file.sync_data()?;
+            Ok((at as f64 / started.elapsed().as_secs_f64()) as u64)
+        }
+        "read-rate" => {
+            let mut chunk = vec![0; CHUNK];
+            let started = Instant::now();
+            let mut at = 0;
+            loop {
+                match file.read_at(&mut chunk, at)? {
+                    0 => break,
+                    count => at += count as u64,
+                }
+            }
+            Ok((at as f64 / started.elapsed().as_secs_f64()) as u64)
+        }
+        "sync-mean" => mean(first, |_| file.sync_data()),
+        // Backwards, so that no read continues the one before it.
+        "read-mean" => mean(first, |index| file.read_exact_at(&mut [0; 16], (first - index) * 4096)),
+        _ => Err(io::Error::other("unknown command")),
+    }
+}
+
+fn mean(count: u64, mut operation: impl FnMut(u64) -> io::Result<()>) -> io::Result<u64> {
+    let started = Instant::now();
+    for index in 0..count {
+        operation(index)?;
+    }
+    Ok((started.elapsed().as_nanos() / u128::from(count.max(1))) as u64)
+}
+
+fn free(path: &str) -> io::Result<u64> {
+    let path = std::ffi::CString::new(path)?;
+    let mut described = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: a C string and room for the answer, which is filled when 0 is returned.
+    unsafe {
+        if libc::statvfs(path.as_ptr(), described.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let described = described.assume_init();
+        Ok(described.f_bavail * described.f_frsize)
+    }
+}
+
+/// Closes a descriptor through stdio and takes the number again for a pipe: bytes through it are not the
+/// device's.
+fn reuse(path: &str) -> io::Result<u64> {
+    let fd = File::open(path)?.into_raw_fd();
+    // SAFETY: the descriptor is handed to the stream, which is closed once.
+    unsafe {
+        let stream = libc::fdopen(fd, c"r".as_ptr());
+        if stream.is_null() || libc::fclose(stream) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let (mut reader, mut writer) = io::pipe()?;
+    if reader.as_raw_fd() != fd && writer.as_raw_fd() != fd {
+        return Err(io::Error::other("the number was not taken again"));
+    }
+    writer.write_all(&[4; 1000])?;
+    reader.read_exact(&mut [0; 1000])?;
+    Ok(0)
+}

@@ -1,0 +1,37 @@
+//! Syncs: wait for what was written, then for a flush of the device's cache.
+
+use std::ffi::{c_int, c_uint};
+
+use device::Fault;
+
+use super::{fail, interpose, keeping_errno};
+use crate::device_state::{now, on_device, wait};
+
+interpose!(fsync | fdatasync | syncfs: (fd: c_int) -> c_int => synced);
+interpose!(sync_file_range: (fd: c_int, offset: i64, length: i64, flags: c_uint) -> c_int => range_synced);
+
+fn synced(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
+    let Some((block, _)) = on_device(fd) else { return real() };
+    if block.take_fault(Fault::SyncEio) {
+        return fail(libc::EIO);
+    }
+    let entered = now();
+    let result = real();
+    if result == 0 {
+        keeping_errno(|| wait(block, entered, |start| block.sync(start)));
+    }
+    result
+}
+
+/// It promises write-back, not durability: no flush. The model has one queue, so whoever waits for a range
+/// waits for all of it.
+fn range_synced(real: impl FnOnce() -> c_int, fd: c_int, _offset: i64, _length: i64, flags: c_uint) -> c_int {
+    let Some((block, _)) = on_device(fd) else { return real() };
+    let entered = now();
+    let result = real();
+    let waits = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    if result == 0 && flags & waits != 0 {
+        keeping_errno(|| wait(block, entered, |start| block.drained(start)));
+    }
+    result
+}

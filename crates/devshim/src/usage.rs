@@ -1,0 +1,125 @@
+//! How much the directory tree on the device holds, by asking the kernel.
+//!
+//! Plain system calls on stack buffers: this runs inside other people's `write`.
+
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
+
+use device::ControlBlock;
+
+use crate::device_state::{now, State};
+
+const DEPTH_MAX: u32 = 24;
+const BLOCK: u64 = 512;
+/// Offsets in `struct linux_dirent64`.
+const RECORD_LENGTH: usize = 16;
+const RECORD_TYPE: usize = 18;
+const RECORD_NAME: usize = 19;
+
+#[repr(align(8))]
+struct Entries([u8; 2048]);
+
+/// Allocated bytes under the root. A file with several links counts once over all of them; a file that was
+/// unlinked while open counts no more.
+pub fn used_bytes(state: &State) -> u64 {
+    let mut root = [0u8; libc::PATH_MAX as usize];
+    if !state.root(&mut root) {
+        return 0;
+    }
+    tree_bytes(libc::AT_FDCWD, root.as_ptr().cast(), DEPTH_MAX)
+}
+
+/// What the device holds, measured now unless it was within `age_ns`.
+pub fn used_lately(state: &State, block: &ControlBlock, age_ns: u64) -> u64 {
+    if let Some(used) = block.used_if_younger(now(), age_ns) {
+        return used;
+    }
+    let mark = block.admitted();
+    let used = used_bytes(state);
+    block.measured(mark, now(), used);
+    used
+}
+
+/// Whether there is room for a write or allocation that reaches up to `end` in the file `fd`.
+pub fn has_room(state: &State, fd: c_int, bytes: u64, end: Option<u64>) -> bool {
+    let block = state.block();
+    if block.capacity().is_none() || block.admit(bytes) {
+        return true;
+    }
+    let needed = match file_status(fd) {
+        Some(status) => {
+            let end = end.unwrap_or((status.st_size as u64).saturating_add(bytes));
+            bytes.min(end.saturating_sub((status.st_blocks as u64).saturating_mul(BLOCK)))
+        }
+        None => bytes,
+    };
+    // What only overwrites, as a recycled log does, needs no room and no measuring.
+    if needed == 0 {
+        return true;
+    }
+    // Our own bytes are admitted and not yet there to be measured. Those of other threads' writes in flight
+    // slip through: the limit is exact to one write per thread.
+    let mark = block.admitted().saturating_sub(bytes);
+    let used = used_bytes(state);
+    block.admit_measured(mark, now(), used, needed)
+}
+
+fn file_status(fd: c_int) -> Option<libc::stat> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills the structure when it returns 0.
+    unsafe { (libc::fstat(fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
+}
+
+fn tree_bytes(parent: c_int, name: *const c_char, depth: u32) -> u64 {
+    if depth == 0 {
+        return 0;
+    }
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: `name` is a C string from our root or from the kernel.
+    let dir = unsafe { libc::syscall(libc::SYS_openat, parent, name, flags, 0) } as c_int;
+    if dir < 0 {
+        return 0;
+    }
+    let mut total = 0u64;
+    let mut entries = Entries([0; 2048]);
+    loop {
+        // SAFETY: the buffer has the length given.
+        let filled =
+            unsafe { libc::syscall(libc::SYS_getdents64, dir, entries.0.as_mut_ptr(), entries.0.len()) };
+        let filled = usize::try_from(filled).unwrap_or(0).min(entries.0.len());
+        if filled == 0 {
+            break;
+        }
+        let mut at = 0;
+        while at + RECORD_NAME < filled {
+            let record = &entries.0[at..filled];
+            let length = usize::from(u16::from_ne_bytes([record[RECORD_LENGTH], record[RECORD_LENGTH + 1]]));
+            let name = &record[RECORD_NAME..];
+            if !name.starts_with(b".\0") && !name.starts_with(b"..\0") {
+                let path = name.as_ptr().cast::<c_char>();
+                total = total.saturating_add(match record[RECORD_TYPE] {
+                    libc::DT_DIR => tree_bytes(dir, path, depth - 1),
+                    // Some file systems do not say; what is no directory adds nothing as one.
+                    libc::DT_UNKNOWN => tree_bytes(dir, path, depth - 1).max(file_bytes(dir, path)),
+                    _ => file_bytes(dir, path),
+                });
+            }
+            at += length.max(RECORD_NAME);
+        }
+    }
+    // SAFETY: `dir` is ours.
+    unsafe { libc::syscall(libc::SYS_close, dir) };
+    total
+}
+
+fn file_bytes(dir: c_int, name: *const c_char) -> u64 {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `name` is the kernel's C string; the structure is filled when 0 is returned.
+    let status = unsafe {
+        if libc::fstatat(dir, name, status.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) != 0 {
+            return 0;
+        }
+        status.assume_init()
+    };
+    (status.st_blocks as u64).saturating_mul(BLOCK) / (status.st_nlink as u64).max(1)
+}

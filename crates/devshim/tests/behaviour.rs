@@ -1,0 +1,142 @@
+//! What the preload library does to a real process, by the device's own counters and the calls' results.
+
+mod bench;
+
+use std::process::Command;
+
+use bench::{Device, Exercise};
+use device::{preload_env, shim_path, Fault, DEVICE_ENV, EVERY, ROOT_ENV};
+
+#[test]
+fn every_byte_under_the_root_is_counted_and_none_outside() {
+    let device = Device::new("nvm", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.outside("elsewhere"))).unwrap();
+    exercise.ask("write 5000").unwrap();
+    exercise.ask("sync").unwrap();
+    exercise.ask("read 0 5000").unwrap();
+    let stats = device.control.stats();
+    assert_eq!((stats.bytes_written, stats.bytes_read, stats.syncs), (0, 0, 0));
+
+    exercise.ask(&format!("open {}", device.file("inside"))).unwrap();
+    exercise.ask("write 5000").unwrap();
+    exercise.ask("sync").unwrap();
+    assert_eq!(exercise.ask("read 1000 9000"), Ok(4000));
+    let stats = device.control.stats();
+    assert_eq!((stats.bytes_written, stats.bytes_read, stats.syncs), (5000, 4000, 1));
+}
+
+#[test]
+fn a_descriptor_closed_by_stdio_is_forgotten() {
+    let device = Device::new("nvm", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("inside"))).unwrap();
+    assert_eq!(exercise.ask(&format!("reuse {}", device.file("inside"))), Ok(0));
+    assert_eq!(device.control.stats().bytes_written, 0);
+}
+
+#[test]
+fn slow_changes_a_running_process() {
+    let device = Device::new("write=100MB/s,read=100MB/s,sync=1ms", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("sync-mean 10").unwrap();
+    let before = device.control.stats().stalled_ns;
+    device.control.set_slow(50.0).unwrap();
+    exercise.ask("sync-mean 10").unwrap();
+    let slow = device.control.stats().stalled_ns - before;
+    // Ten syncs of 50 ms. What the device made the process wait is the model's own clock; only the
+    // repayment of late wakings can shorten it.
+    assert!(slow >= 450_000_000, "stalled {slow} ns");
+}
+
+#[test]
+fn a_full_device_refuses_growth_allows_overwrites_and_recovers() {
+    let device = Device::new("nvm,capacity=1MiB", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("first"))).unwrap();
+    exercise.ask("write 700000").unwrap();
+    exercise.ask(&format!("open {}", device.file("second"))).unwrap();
+    assert_eq!(exercise.ask("write 400000"), Err(libc::ENOSPC));
+    assert_eq!(exercise.ask("allocate 400000"), Err(libc::ENOSPC));
+    assert_eq!(exercise.ask("write 300000"), Ok(300_000));
+    for _ in 0..20 {
+        assert_eq!(exercise.ask("overwrite 300000"), Ok(300_000), "a recycled log needs no room");
+    }
+    assert!(exercise.ask(&format!("free {}", device.file("second"))).unwrap() < 100_000);
+    assert_eq!(exercise.ask("write 400000"), Err(libc::ENOSPC));
+
+    exercise.ask(&format!("unlink {}", device.file("first"))).unwrap();
+    assert_eq!(exercise.ask("write 400000"), Ok(400_000));
+}
+
+#[test]
+fn a_new_process_finds_the_room_that_was_left() {
+    let device = Device::new("nvm,capacity=1MiB", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("first"))).unwrap();
+    exercise.ask("write 700000").unwrap();
+    drop(exercise); // killed
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("second"))).unwrap();
+    assert_eq!(exercise.ask("write 400000"), Err(libc::ENOSPC));
+}
+
+#[test]
+fn injected_faults_reach_the_calls_they_are_for() {
+    let device = Device::new("nvm", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("write 1000").unwrap();
+
+    device.control.set_fault(Fault::SyncEio, 1);
+    assert_eq!(exercise.ask("sync"), Err(libc::EIO));
+    assert_eq!(exercise.ask("sync"), Ok(0));
+    device.control.set_fault(Fault::WriteEio, 1);
+    assert_eq!(exercise.ask("write 10"), Err(libc::EIO));
+    device.control.set_fault(Fault::WriteNoSpace, EVERY);
+    assert_eq!(exercise.ask("write 10"), Err(libc::ENOSPC));
+    assert_eq!(exercise.ask("allocate 10000"), Err(libc::ENOSPC));
+    device.control.set_fault(Fault::ReadEio, 1);
+    assert_eq!(exercise.ask("read 0 10"), Err(libc::EIO));
+    device.control.clear_faults();
+    assert_eq!(exercise.ask("write 10"), Ok(10));
+    assert_eq!(exercise.ask("read 1000 100"), Ok(10), "what failed wrote nothing");
+}
+
+#[test]
+fn without_the_environment_the_library_does_nothing() {
+    let device = Device::new("nvm", 1.0);
+    device.control.set_fault(Fault::SyncEio, EVERY);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devshim-exercise"));
+    command.env("LD_PRELOAD", shim_path().unwrap()).env_remove(DEVICE_ENV).env_remove(ROOT_ENV);
+    let mut exercise = Exercise::start(command);
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("write 1000").unwrap();
+    assert_eq!(exercise.ask("sync"), Ok(0));
+    assert_eq!(device.control.stats().bytes_written, 0);
+}
+
+#[test]
+fn a_process_that_cannot_reach_its_device_does_not_run() {
+    let device = Device::new("nvm", 1.0);
+    let mut environment = preload_env(device.control.path(), &device.data()).unwrap();
+    environment[1].1 = device.outside("no-such-device").into();
+    let output = Command::new("/bin/true").envs(environment).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no-such-device"));
+}
+
+#[test]
+fn programs_written_in_c_are_seen_too() {
+    let device = Device::new("nvm", 1.0);
+    let status = Command::new("dd")
+        .envs(preload_env(device.control.path(), &device.data()).unwrap())
+        .args(["if=/dev/zero", "bs=64K", "count=16", "conv=fdatasync", "status=none"])
+        .arg(format!("of={}", device.file("dd")))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let stats = device.control.stats();
+    assert_eq!((stats.bytes_written, stats.writes, stats.syncs), (1 << 20, 16, 1));
+}
