@@ -1,1 +1,14 @@
+//! Rows on flash, with hot rows in RAM. The only crate that uses RocksDB.
+
 #![forbid(unsafe_code)]
+
+mod error;
+mod keyspace;
+mod options;
+mod row_cache;
+mod size;
+mod stats;
+
+pub use keyspace::{FlashKeyspace, View};
+pub use options::{Compression, OptionError, Options};
+pub use stats::Stats;

@@ -1,0 +1,420 @@
+//! Tuning: named profiles, and every knob by its RocksDB name.
+
+use rocksdb::DBCompressionType;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Levels of the tree, RocksDB's default.
+pub(crate) const LEVELS: usize = 7;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    #[error("unknown RocksDB option '{0}'")]
+    UnknownName(String),
+    #[error("unknown RocksDB profile '{0}' (default, redis-on-flash or bulk)")]
+    UnknownProfile(String),
+    #[error("RocksDB option {name} cannot be '{value}': {why}")]
+    BadValue { name: &'static str, value: String, why: String },
+}
+
+/// Every knob that can be set; sizes are in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    pub write_buffer_size: u64,
+    pub max_write_buffer_number: u64,
+    pub min_write_buffer_number_to_merge: u64,
+    pub level0_file_num_compaction_trigger: u64,
+    pub level0_slowdown_writes_trigger: u64,
+    pub level0_stop_writes_trigger: u64,
+    pub max_background_jobs: u64,
+    pub max_subcompactions: u64,
+    pub target_file_size_base: u64,
+    pub max_bytes_for_level_base: u64,
+    pub max_bytes_for_level_multiplier: u64,
+    pub soft_pending_compaction_bytes_limit: u64,
+    pub hard_pending_compaction_bytes_limit: u64,
+    pub compaction_readahead_size: u64,
+    /// Bits of the whole-key bloom filter per key; 0 turns it off.
+    pub bloom_bits: u64,
+    pub block_size: u64,
+    pub block_cache_size: u64,
+    pub bytes_per_sync: u64,
+    pub max_open_files: u64,
+    pub optimize_filters_for_hits: bool,
+    pub level_compaction_dynamic_level_bytes: bool,
+    pub cache_index_and_filter_blocks: bool,
+    pub disable_auto_compactions: bool,
+    pub use_direct_reads: bool,
+    pub use_direct_io_for_flush_and_compaction: bool,
+    /// From level 0 down; the last entry goes for the levels after it.
+    pub compression_per_level: Vec<Compression>,
+    /// Byte budget of the row cache; 0 turns it off. Not an option of RocksDB's.
+    pub row_cache_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Lz4,
+    Zstd,
+}
+
+/// How a knob is reached. Sizes are those that shrink with the data.
+enum Access {
+    Count { of: fn(&mut Options) -> &mut u64, min: u64, max: u64 },
+    Size { of: fn(&mut Options) -> &mut u64, least: u64 },
+    Flag(fn(&mut Options) -> &mut bool),
+    Levels,
+}
+
+struct Knob {
+    name: &'static str,
+    access: Access,
+}
+
+/// What a C `int` holds, which is how RocksDB keeps its counts.
+const INT_MAX: u64 = i32::MAX as u64;
+
+macro_rules! count {
+    ($field:ident, $min:expr, $max:expr) => {
+        Knob {
+            name: stringify!($field),
+            access: Access::Count { of: |o| &mut o.$field, min: $min, max: $max },
+        }
+    };
+}
+
+macro_rules! size {
+    ($field:ident, $least:expr) => {
+        Knob { name: stringify!($field), access: Access::Size { of: |o| &mut o.$field, least: $least } }
+    };
+}
+
+macro_rules! flag {
+    ($field:ident) => {
+        Knob { name: stringify!($field), access: Access::Flag(|o| &mut o.$field) }
+    };
+}
+
+static KNOBS: &[Knob] = &[
+    size!(write_buffer_size, 64 * KIB),
+    count!(max_write_buffer_number, 2, INT_MAX),
+    count!(min_write_buffer_number_to_merge, 1, INT_MAX),
+    count!(level0_file_num_compaction_trigger, 1, INT_MAX),
+    count!(level0_slowdown_writes_trigger, 1, INT_MAX),
+    count!(level0_stop_writes_trigger, 1, INT_MAX),
+    count!(max_background_jobs, 1, 1024),
+    count!(max_subcompactions, 1, 1024),
+    size!(target_file_size_base, 64 * KIB),
+    size!(max_bytes_for_level_base, 256 * KIB),
+    count!(max_bytes_for_level_multiplier, 2, 1000),
+    size!(soft_pending_compaction_bytes_limit, 0),
+    size!(hard_pending_compaction_bytes_limit, 0),
+    count!(compaction_readahead_size, 0, GIB),
+    count!(bloom_bits, 0, 100),
+    count!(block_size, KIB, 4 * GIB - 1),
+    size!(block_cache_size, 64 * KIB),
+    count!(bytes_per_sync, 0, 1 << 40),
+    count!(max_open_files, 16, INT_MAX),
+    flag!(optimize_filters_for_hits),
+    flag!(level_compaction_dynamic_level_bytes),
+    flag!(cache_index_and_filter_blocks),
+    flag!(disable_auto_compactions),
+    flag!(use_direct_reads),
+    flag!(use_direct_io_for_flush_and_compaction),
+    Knob { name: "compression_per_level", access: Access::Levels },
+    size!(row_cache_bytes, 0),
+];
+
+impl Default for Options {
+    /// For a small machine: what a store has when nothing is configured.
+    fn default() -> Options {
+        Options {
+            write_buffer_size: 64 * MIB,
+            max_write_buffer_number: 4,
+            min_write_buffer_number_to_merge: 1,
+            level0_file_num_compaction_trigger: 4,
+            level0_slowdown_writes_trigger: 20,
+            level0_stop_writes_trigger: 36,
+            max_background_jobs: 4,
+            max_subcompactions: 2,
+            target_file_size_base: 64 * MIB,
+            max_bytes_for_level_base: 256 * MIB,
+            max_bytes_for_level_multiplier: 10,
+            soft_pending_compaction_bytes_limit: 64 * GIB,
+            hard_pending_compaction_bytes_limit: 256 * GIB,
+            compaction_readahead_size: 2 * MIB,
+            bloom_bits: 10,
+            block_size: 8 * KIB,
+            block_cache_size: 128 * MIB,
+            bytes_per_sync: MIB,
+            max_open_files: 4096,
+            optimize_filters_for_hits: false,
+            level_compaction_dynamic_level_bytes: true,
+            cache_index_and_filter_blocks: true,
+            disable_auto_compactions: false,
+            use_direct_reads: false,
+            use_direct_io_for_flush_and_compaction: false,
+            compression_per_level: vec![Compression::None, Compression::None, Compression::Lz4],
+            row_cache_bytes: 64 * MIB,
+        }
+    }
+}
+
+impl Options {
+    pub fn profile(name: &str) -> Result<Options, OptionError> {
+        let default = Options::default();
+        match name {
+            "default" => Ok(default),
+            // Mixed point load on fast flash (RocksDB for Redis on Flash): many parallel compactions, stable
+            // level 0 triggers far apart, read-ahead, and no filter on the last level, whose look-ups hit.
+            "redis-on-flash" => Ok(Options {
+                write_buffer_size: 128 * MIB,
+                max_write_buffer_number: 6,
+                level0_file_num_compaction_trigger: 2,
+                level0_slowdown_writes_trigger: 24,
+                level0_stop_writes_trigger: 40,
+                max_background_jobs: 16,
+                max_subcompactions: 4,
+                max_bytes_for_level_base: 512 * MIB,
+                optimize_filters_for_hits: true,
+                ..default
+            }),
+            // Loading: writes are never slowed for compaction's sake, and reads pay for it until it catches up.
+            "bulk" => Ok(Options {
+                write_buffer_size: 128 * MIB,
+                max_write_buffer_number: 6,
+                level0_file_num_compaction_trigger: 8,
+                level0_slowdown_writes_trigger: 200,
+                level0_stop_writes_trigger: 400,
+                max_background_jobs: 8,
+                max_subcompactions: 4,
+                max_bytes_for_level_base: GIB,
+                target_file_size_base: 128 * MIB,
+                soft_pending_compaction_bytes_limit: 1 << 40,
+                hard_pending_compaction_bytes_limit: 1 << 41,
+                ..default
+            }),
+            _ => Err(OptionError::UnknownProfile(name.to_owned())),
+        }
+    }
+
+    /// Names of every option that [`Options::set`] takes.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOBS.iter().map(|knob| knob.name)
+    }
+
+    /// Sets an option by its RocksDB name. Sizes take `kb`, `mb`, `gb` (1024-based); `compression_per_level`
+    /// takes `none`, `lz4` and `zstd` separated by `:`.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
+        let knob = find(name)?;
+        let bad = |why: String| OptionError::BadValue { name: knob.name, value: value.to_owned(), why };
+        match knob.access {
+            Access::Count { of, min, max } => {
+                let number = parse_size(value).ok_or_else(|| bad("not a number".to_owned()))?;
+                if number < min || number > max {
+                    return Err(bad(format!("not in {min}..={max}")));
+                }
+                *of(self) = number;
+            }
+            Access::Size { of, least } => {
+                let number = parse_size(value).ok_or_else(|| bad("not a size".to_owned()))?;
+                if number < least || number > 1 << 50 {
+                    return Err(bad(format!("not in {least}..={}", 1u64 << 50)));
+                }
+                *of(self) = number;
+            }
+            Access::Flag(of) => {
+                *of(self) = match value {
+                    "yes" | "true" | "1" => true,
+                    "no" | "false" | "0" => false,
+                    _ => return Err(bad("not yes or no".to_owned())),
+                }
+            }
+            Access::Levels => {
+                let levels: Option<Vec<_>> = value.split(':').map(Compression::parse).collect();
+                self.compression_per_level = levels
+                    .filter(|levels| levels.len() <= LEVELS)
+                    .ok_or_else(|| bad(format!("not 1 to {LEVELS} of none, lz4, zstd")))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn get(&self, name: &str) -> Result<String, OptionError> {
+        let mut copy = self.clone();
+        Ok(match find(name)?.access {
+            Access::Count { of, .. } | Access::Size { of, .. } => of(&mut copy).to_string(),
+            Access::Flag(of) => if *of(&mut copy) { "yes" } else { "no" }.to_owned(),
+            Access::Levels => {
+                let names: Vec<_> = self.compression_per_level.iter().map(|c| c.name()).collect();
+                names.join(":")
+            }
+        })
+    }
+
+    /// Shrinks every size by one factor in 0..1, so that a small data set still flushes and compacts as
+    /// a large one does. Sizes have a floor, below which a tree is nothing but overhead.
+    pub fn scaled(mut self, data_factor: f64) -> Options {
+        assert!(data_factor > 0.0 && data_factor <= 1.0, "a data factor shrinks");
+        for knob in KNOBS {
+            if let Access::Size { of, least } = knob.access {
+                let size = of(&mut self);
+                *size = ((*size as f64 * data_factor) as u64).max(least).min(*size);
+            }
+        }
+        self
+    }
+
+    pub(crate) fn to_rocksdb(&self, cache: &rocksdb::Cache) -> rocksdb::Options {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.set_write_buffer_size(size(self.write_buffer_size));
+        options.set_max_write_buffer_number(int(self.max_write_buffer_number));
+        options.set_min_write_buffer_number_to_merge(int(self.min_write_buffer_number_to_merge));
+        options.set_level_zero_file_num_compaction_trigger(int(self.level0_file_num_compaction_trigger));
+        options.set_level_zero_slowdown_writes_trigger(int(self.level0_slowdown_writes_trigger));
+        options.set_level_zero_stop_writes_trigger(int(self.level0_stop_writes_trigger));
+        options.set_max_background_jobs(int(self.max_background_jobs));
+        options.set_max_subcompactions(int(self.max_subcompactions) as u32);
+        options.set_target_file_size_base(self.target_file_size_base);
+        options.set_max_bytes_for_level_base(self.max_bytes_for_level_base);
+        options.set_max_bytes_for_level_multiplier(self.max_bytes_for_level_multiplier as f64);
+        options.set_soft_pending_compaction_bytes_limit(size(self.soft_pending_compaction_bytes_limit));
+        options.set_hard_pending_compaction_bytes_limit(size(self.hard_pending_compaction_bytes_limit));
+        options.set_compaction_readahead_size(size(self.compaction_readahead_size));
+        options.set_bytes_per_sync(self.bytes_per_sync);
+        options.set_max_open_files(int(self.max_open_files));
+        options.set_optimize_filters_for_hits(self.optimize_filters_for_hits);
+        options.set_level_compaction_dynamic_level_bytes(self.level_compaction_dynamic_level_bytes);
+        options.set_disable_auto_compactions(self.disable_auto_compactions);
+        options.set_use_direct_reads(self.use_direct_reads);
+        options.set_use_direct_io_for_flush_and_compaction(self.use_direct_io_for_flush_and_compaction);
+        options.set_num_levels(LEVELS as i32);
+        let last = *self.compression_per_level.last().unwrap_or(&Compression::None);
+        let levels: Vec<_> = (0..LEVELS)
+            .map(|level| self.compression_per_level.get(level).copied().unwrap_or(last).to_rocksdb())
+            .collect();
+        options.set_compression_per_level(&levels);
+        // Its own text log would otherwise grow for as long as the store runs.
+        options.set_keep_log_file_num(4);
+        options.set_max_log_file_size(size(8 * MIB));
+
+        let mut table = rocksdb::BlockBasedOptions::default();
+        table.set_block_size(size(self.block_size));
+        table.set_block_cache(cache);
+        table.set_cache_index_and_filter_blocks(self.cache_index_and_filter_blocks);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        table.set_format_version(5);
+        if self.bloom_bits > 0 {
+            table.set_bloom_filter(self.bloom_bits as f64, false);
+            table.set_whole_key_filtering(true);
+        }
+        options.set_block_based_table_factory(&table);
+        options
+    }
+}
+
+impl Compression {
+    const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+
+    fn name(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Compression> {
+        Compression::ALL.into_iter().find(|c| c.name() == name)
+    }
+
+    fn to_rocksdb(self) -> DBCompressionType {
+        match self {
+            Compression::None => DBCompressionType::None,
+            Compression::Lz4 => DBCompressionType::Lz4,
+            Compression::Zstd => DBCompressionType::Zstd,
+        }
+    }
+}
+
+fn find(name: &str) -> Result<&'static Knob, OptionError> {
+    KNOBS.iter().find(|knob| knob.name == name).ok_or_else(|| OptionError::UnknownName(name.to_owned()))
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, unit) = lower.split_at(lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len()));
+    let unit = match unit {
+        "" | "b" => 1,
+        "k" | "kb" => KIB,
+        "m" | "mb" => MIB,
+        "g" | "gb" => GIB,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// Fields are public, so a value past what C holds is clamped rather than wrapped.
+fn int(value: u64) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn size(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_can_be_set_to_what_it_is() {
+        for profile in ["default", "redis-on-flash", "bulk"] {
+            let options = Options::profile(profile).unwrap();
+            let mut again = Options::default();
+            for name in Options::names() {
+                again.set(name, &options.get(name).unwrap()).unwrap();
+            }
+            assert_eq!(again, options, "{profile}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_and_bad_values_are_named() {
+        let mut options = Options::default();
+        assert_eq!(
+            options.set("wriet_buffer_size", "1"),
+            Err(OptionError::UnknownName("wriet_buffer_size".into()))
+        );
+        assert!(matches!(Options::profile("fast"), Err(OptionError::UnknownProfile(_))));
+        for (name, value) in [
+            ("write_buffer_size", "12x"),
+            ("write_buffer_size", "1"),
+            ("write_buffer_size", "99999999999gb"),
+            ("max_background_jobs", "0"),
+            ("optimize_filters_for_hits", "perhaps"),
+            ("compression_per_level", "lz4:gzip"),
+            ("compression_per_level", "lz4:lz4:lz4:lz4:lz4:lz4:lz4:lz4"),
+        ] {
+            let error = options.set(name, value).unwrap_err();
+            assert!(matches!(error, OptionError::BadValue { .. }), "{name}={value}");
+        }
+        assert_eq!(options, Options::default());
+    }
+
+    #[test]
+    fn one_factor_shrinks_the_sizes_and_nothing_else() {
+        let full = Options::default();
+        let small = full.clone().scaled(1.0 / 64.0);
+        assert_eq!(small.write_buffer_size, MIB);
+        assert_eq!(small.max_bytes_for_level_base, 4 * MIB);
+        assert_eq!(small.level0_stop_writes_trigger, full.level0_stop_writes_trigger);
+        assert_eq!(full.clone().scaled(1e-9).write_buffer_size, 64 * KIB);
+        let off = Options { row_cache_bytes: 0, ..full };
+        assert_eq!(off.scaled(0.5).row_cache_bytes, 0);
+    }
+}

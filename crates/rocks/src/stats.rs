@@ -1,0 +1,74 @@
+//! What RocksDB says about itself, for metrics.
+
+use rocksdb::properties::num_files_at_level;
+use rocksdb::{properties, DB};
+use storage::Result;
+
+use crate::error::classify;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes of all memtables, those being flushed included.
+    pub memtable_bytes: u64,
+    /// Files that the current version of the tree refers to.
+    pub live_sst_bytes: u64,
+    /// Files on the device; those that only a reader still holds included.
+    pub total_sst_bytes: u64,
+    pub estimated_keys: u64,
+    pub compaction_pending_bytes: u64,
+    pub running_compactions: u64,
+    pub running_flushes: u64,
+    /// Bytes per second to which writes are now held; 0 when they are not.
+    pub delayed_write_rate: u64,
+    pub write_stopped: bool,
+    pub background_errors: u64,
+    pub block_cache_bytes: u64,
+    pub block_cache_capacity_bytes: u64,
+    /// Since the keyspace was opened.
+    pub block_cache_hits: u64,
+    pub block_cache_misses: u64,
+    /// Microseconds that writers were stalled, since the keyspace was opened.
+    pub stall_micros: u64,
+    pub files_per_level: Vec<u64>,
+    pub row_cache_bytes: u64,
+    pub row_cache_hits: u64,
+    pub row_cache_misses: u64,
+}
+
+pub(crate) fn read(db: &DB, options: &rocksdb::Options, levels: usize) -> Result<Stats> {
+    let int = |name| db.property_int_value(name).map(Option::unwrap_or_default).map_err(classify);
+    let tickers = options.get_statistics().unwrap_or_default();
+    let files_per_level = (0..levels)
+        .map(|level| {
+            let files = db.property_value(&num_files_at_level(level)).map_err(classify)?;
+            Ok(files.and_then(|text| text.parse().ok()).unwrap_or(0))
+        })
+        .collect::<Result<_>>()?;
+    Ok(Stats {
+        memtable_bytes: int(properties::CUR_SIZE_ALL_MEM_TABLES)?,
+        live_sst_bytes: int(properties::LIVE_SST_FILES_SIZE)?,
+        total_sst_bytes: int(properties::TOTAL_SST_FILES_SIZE)?,
+        estimated_keys: int(properties::ESTIMATE_NUM_KEYS)?,
+        compaction_pending_bytes: int(properties::ESTIMATE_PENDING_COMPACTION_BYTES)?,
+        running_compactions: int(properties::NUM_RUNNING_COMPACTIONS)?,
+        running_flushes: int(properties::NUM_RUNNING_FLUSHES)?,
+        delayed_write_rate: int(properties::ACTUAL_DELAYED_WRITE_RATE)?,
+        write_stopped: int(properties::IS_WRITE_STOPPED)? != 0,
+        background_errors: int(properties::BACKGROUND_ERRORS)?,
+        block_cache_bytes: int(properties::BLOCK_CACHE_USAGE)?,
+        block_cache_capacity_bytes: int(properties::BLOCK_CACHE_CAPACITY)?,
+        block_cache_hits: ticker(&tickers, "rocksdb.block.cache.hit"),
+        block_cache_misses: ticker(&tickers, "rocksdb.block.cache.miss"),
+        stall_micros: ticker(&tickers, "rocksdb.stall.micros"),
+        files_per_level,
+        ..Stats::default()
+    })
+}
+
+/// The statistics come as lines of `name COUNT : value`.
+fn ticker(text: &str, name: &str) -> u64 {
+    text.lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(" COUNT : "))
+        .find_map(|value| value.trim().parse().ok())
+        .unwrap_or(0)
+}

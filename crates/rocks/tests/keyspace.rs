@@ -1,0 +1,205 @@
+//! The keyspace over a real RocksDB: atomic sets, views, flushes and what a crash leaves.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use bytes::Bytes;
+use steelyard_rocks::{FlashKeyspace, Options};
+use storage::{Reader, StorageError, WriteSet};
+
+fn small() -> Options {
+    Options::default().scaled(1.0 / 256.0)
+}
+
+fn open(dir: &Path) -> FlashKeyspace {
+    FlashKeyspace::open(dir, &small()).unwrap()
+}
+
+fn put(rows: impl IntoIterator<Item = (String, String)>) -> WriteSet {
+    let rows = rows.into_iter().map(|(row, value)| (row.into(), Some(value.into()))).collect();
+    WriteSet { ranges_deleted: vec![], rows }
+}
+
+fn one(row: &str, value: &str) -> WriteSet {
+    put([(row.to_owned(), value.to_owned())])
+}
+
+fn get(reader: &dyn Reader, row: &str) -> Option<Bytes> {
+    reader.get(row.as_bytes()).unwrap()
+}
+
+fn scan(reader: &dyn Reader, from: &str, to: &str) -> Vec<String> {
+    let mut rows = Vec::new();
+    let visit = &mut |row: &[u8], value: &[u8]| {
+        rows.push(format!("{}={}", String::from_utf8_lossy(row), String::from_utf8_lossy(value)));
+        ControlFlow::Continue(())
+    };
+    reader.scan(from.as_bytes(), to.as_bytes(), visit).unwrap();
+    rows
+}
+
+/// What a power loss at this moment would leave: only files, no memtables.
+fn crash_copy(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_set_deletes_its_ranges_first_and_then_writes_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    db.write(&put([("a".into(), "1".into()), ("b".into(), "1".into()), ("z".into(), "1".into())])).unwrap();
+    assert_eq!(get(&db, "a").unwrap(), "1");
+    let set = WriteSet {
+        // An inverted and an empty range delete nothing.
+        ranges_deleted: vec![("a".into(), "c".into()), ("z".into(), "a".into()), ("z".into(), "z".into())],
+        rows: vec![("b".into(), Some("2".into())), ("y".into(), None)],
+    };
+    db.write(&set).unwrap();
+    assert_eq!(scan(&db, "a", "zz"), ["b=2", "z=1"]);
+    assert_eq!(get(&db, "a"), None);
+}
+
+#[test]
+fn a_view_stays_at_its_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    db.write(&one("a", "1")).unwrap();
+    assert_eq!(get(&db, "a").unwrap(), "1");
+    let view = db.view();
+    db.write(&one("a", "2")).unwrap();
+    db.write(&one("b", "2")).unwrap();
+    db.flush().unwrap();
+    assert_eq!(get(&view, "a").unwrap(), "1");
+    assert_eq!(scan(&view, "", "z"), ["a=1"]);
+    assert_eq!(scan(&db, "", "z"), ["a=2", "b=2"]);
+}
+
+#[test]
+fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let value = "v".repeat(4096);
+    for part in 0..10 {
+        db.write(&put((0..100).map(|i| (format!("r{:04}", part * 100 + i), value.clone())))).unwrap();
+    }
+    let mut seen = Vec::new();
+    let visit = &mut |row: &[u8], _: &[u8]| {
+        seen.push(String::from_utf8(row.to_vec()).unwrap());
+        ControlFlow::Continue(())
+    };
+    db.scan(b"r0001", b"r0900", visit).unwrap();
+    assert_eq!(seen, (1..900).map(|i| format!("r{i:04}")).collect::<Vec<_>>());
+    let mut count = 0;
+    let visit = &mut |_: &[u8], _: &[u8]| {
+        count += 1;
+        if count == 700 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    db.scan(b"r", b"s", visit).unwrap();
+    assert_eq!(count, 700);
+    assert!(scan(&db, "r5", "r1").is_empty());
+}
+
+#[test]
+fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    // More than a memtable, so that RocksDB is flushing on its own when the call comes.
+    for i in 0..3000 {
+        db.write(&one(&format!("r{i:05}"), &"v".repeat(1000))).unwrap();
+    }
+    assert!(db.unflushed_bytes() > 3_000_000);
+    db.flush().unwrap();
+    assert_eq!(db.unflushed_bytes(), 0);
+    db.write(&one("late", "1")).unwrap();
+    let copy = crash_copy(dir.path());
+    let survived = open(copy.path());
+    assert_eq!(scan(&survived, "r", "s").len(), 3000);
+    assert_eq!(get(&survived, "late"), None, "no WAL: what was not flushed is gone");
+    drop(survived);
+    db.flush().unwrap();
+    assert_eq!(get(&open(crash_copy(dir.path()).path()), "late").unwrap(), "1");
+}
+
+#[test]
+fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    for i in 0..2000u32 {
+        let rows = [(format!("r{i:05}"), "v".repeat(1000)), ("state".to_owned(), i.to_string())];
+        db.write(&put(rows)).unwrap();
+    }
+    // RocksDB has flushed some of it by itself by now; wait for a moment without a flush to copy at.
+    while db.stats().unwrap().running_flushes > 0 {
+        std::thread::yield_now();
+    }
+    let survived = open(crash_copy(dir.path()).path());
+    let rows = scan(&survived, "r", "s").len();
+    let state = get(&survived, "state").map(|text| String::from_utf8(text.to_vec()).unwrap());
+    assert_eq!(state.map_or(0, |text| text.parse::<usize>().unwrap() + 1), rows);
+}
+
+#[test]
+fn a_second_opener_is_refused_and_damage_is_called_corruption() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    assert!(matches!(FlashKeyspace::open(dir.path(), &small()), Err(StorageError::Engine(_))));
+    db.write(&put((0..1000).map(|i| (format!("r{i:05}"), "v".repeat(100))))).unwrap();
+    db.flush().unwrap();
+    drop(db);
+    let table = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|ext| ext == "sst"))
+        .unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let db = open(dir.path());
+    let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
+    assert!(matches!(db.scan(b"r", b"s", visit), Err(StorageError::Corrupt(_))));
+    assert!(matches!(db.get(b"r00000"), Err(StorageError::Corrupt(_))));
+}
+
+#[test]
+fn stats_and_sizes_say_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    // Bytes that do not compress, so that sizes mean something.
+    let mut seed = 1u64;
+    for i in 0..2000u32 {
+        let value: Vec<u8> = (0..1000)
+            .map(|_| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (seed >> 56) as u8
+            })
+            .collect();
+        let row = Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());
+        db.write(&WriteSet { ranges_deleted: vec![], rows: vec![(row, Some(value.into()))] }).unwrap();
+    }
+    db.flush().unwrap();
+    let bound = |i: u32| Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());
+    let ranges = [(bound(0), bound(2000)), (bound(0), bound(500)), (bound(5000), bound(6000))];
+    let sizes = db.approximate_sizes(&ranges).unwrap();
+    let stats = db.stats().unwrap();
+    assert!(stats.live_sst_bytes > 2_000_000, "{stats:?}");
+    assert!(sizes[0] > 1_900_000 && sizes[0] <= stats.live_sst_bytes, "{sizes:?}");
+    assert!(sizes[1] > 350_000 && sizes[1] < 650_000, "{sizes:?}");
+    assert_eq!(sizes[2], 0);
+    assert_eq!(stats.files_per_level.len(), 7);
+    assert!(stats.files_per_level.iter().sum::<u64>() > 0);
+    db.get(&bound(7)).unwrap().unwrap();
+    db.get(&bound(7)).unwrap().unwrap();
+    let stats = db.stats().unwrap();
+    assert!(stats.block_cache_hits + stats.block_cache_misses > 0);
+    assert_eq!((stats.row_cache_hits, stats.row_cache_misses), (1, 1));
+    assert!(stats.row_cache_bytes > 1000);
+}
