@@ -136,7 +136,7 @@ impl ControlBlock {
     /// Whether an operation that really allocates `bytes` fits beside the `used` bytes just measured.
     pub fn admit_measured(&self, mark: u64, now: u64, used: u64, bytes: u64) -> bool {
         self.measured(mark, now, used);
-        self.capacity().map_or(true, |capacity| used.saturating_add(bytes) <= capacity)
+        self.capacity().is_none_or(|capacity| used.saturating_add(bytes) <= capacity)
     }
 
     pub fn measured(&self, mark: u64, now: u64, used: u64) {

@@ -10,6 +10,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 const CHUNK: usize = 64 << 10;
@@ -118,7 +119,7 @@ fn free(path: &str) -> io::Result<u64> {
     }
 }
 
-/// Closes a descriptor through stdio and takes the number again for a pipe: bytes through it are not the
+/// Closes a descriptor through stdio and takes the number again for a socket: bytes through it are not the
 /// device's.
 fn reuse(path: &str) -> io::Result<u64> {
     let fd = File::open(path)?.into_raw_fd();
@@ -129,7 +130,7 @@ fn reuse(path: &str) -> io::Result<u64> {
             return Err(io::Error::last_os_error());
         }
     }
-    let (mut reader, mut writer) = io::pipe()?;
+    let (mut reader, mut writer) = UnixStream::pair()?;
     if reader.as_raw_fd() != fd && writer.as_raw_fd() != fd {
         return Err(io::Error::other("the number was not taken again"));
     }

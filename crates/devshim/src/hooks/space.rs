@@ -39,7 +39,7 @@ fn allocated_posix(real: impl FnOnce() -> c_int, fd: c_int, offset: off_t, lengt
 fn fits(fd: c_int, offset: off_t, length: off_t) -> bool {
     let Some((block, _)) = on_device(fd) else { return true };
     let (Ok(offset), Ok(length)) = (u64::try_from(offset), u64::try_from(length)) else { return true };
-    let room = state().map_or(true, |state| has_room(state, fd, length, Some(offset.saturating_add(length))));
+    let room = state().is_none_or(|state| has_room(state, fd, length, Some(offset.saturating_add(length))));
     room && !block.take_fault(Fault::WriteNoSpace)
 }
 

@@ -225,7 +225,7 @@ fn write_refused(fd: c_int, bytes: u64, offset: Option<u64>) -> Option<c_int> {
         (Some(_), Some(offset)) => Some(offset.saturating_add(bytes)),
         (Some(_), None) => Some(append_or_position(fd).saturating_add(bytes)),
     };
-    let room = state().map_or(true, |state| has_room(state, fd, bytes, end));
+    let room = state().is_none_or(|state| has_room(state, fd, bytes, end));
     (!room || block.take_fault(Fault::WriteNoSpace)).then_some(libc::ENOSPC)
 }
 

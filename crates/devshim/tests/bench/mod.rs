@@ -1,5 +1,7 @@
 //! An emulated device in a temporary directory, and the exercise program on it.
 
+#![allow(dead_code)] // Each test program takes what it needs.
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -32,7 +34,6 @@ impl Device {
     }
 
     /// A path beside the device's directory.
-    #[allow(dead_code)] // Each test program takes what it needs.
     pub fn outside(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
