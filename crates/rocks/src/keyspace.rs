@@ -120,6 +120,12 @@ impl FlashKeyspace {
         written.saturating_sub(self.flushed_bytes.load(Ordering::Relaxed))
     }
 
+    /// The present value of a row that is in the row cache; `None` when it is not, whether it exists or not.
+    /// RocksDB is not touched.
+    pub fn get_if_cached(&self, row: &[u8]) -> Option<Bytes> {
+        self.rows.as_ref()?.get_if_cached(row)
+    }
+
     /// A point read of the present state, from the row cache when it holds the row.
     pub fn get_cached(&self, row: &[u8]) -> Result<Option<Bytes>> {
         match &self.rows {

@@ -117,6 +117,13 @@ impl RowCache {
         }
     }
 
+    /// A miss is not counted: whoever asks again with a way to read counts it.
+    pub(crate) fn get_if_cached(&self, row: &[u8]) -> Option<Bytes> {
+        let value = self.get(row)?;
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(value)
+    }
+
     pub(crate) fn get_or_read(
         &self,
         row: &[u8],
