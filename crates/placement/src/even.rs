@@ -1,0 +1,264 @@
+//! `even`: ED, the usual scheme (ALOR §2): every live store leads as many user regions as any other.
+//!
+//! A leader can only move to one of its region's peers, so moving one from a store that leads much to one
+//! that leads little may be impossible although handing on through a third store is not. Leaders on stores
+//! are a semi-matching between regions and stores, and such a matching is as even as the peers allow exactly
+//! when no chain of moves leads from a store to another with at least two leaders fewer (Harvey, Ladner,
+//! Lovász, Tamir: *Semi-matchings for bipartite graphs and load balancing*). So: find the shortest such
+//! chain from the store that leads most, begin its moves, look again. Each chain lowers the sum of squared
+//! counts, so it ends.
+//!
+//! The meta region's leader is not counted and not moved.
+
+use std::collections::VecDeque;
+
+use types::META_REGION;
+
+use crate::round::{At, Round};
+use crate::{ClusterView, Operator, PlanLimits, Reason};
+
+/// Which region goes when several could: the least busy, whose clients notice least, the id last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pick {
+    rate: u64,
+    /// Position in the view, which is sorted by id.
+    region: u32,
+}
+
+/// The movable regions of every store with their candidates, in flat arrays: a search touches each of up to
+/// a few million candidates, and following a pointer for each would cost more than all the rest.
+struct Movable {
+    /// Store `s` leads `led[starts[s]..starts[s + 1]]`.
+    starts: Vec<u32>,
+    led: Vec<Led>,
+    candidates: Vec<At>,
+}
+
+#[derive(Clone, Copy)]
+struct Led {
+    pick: Pick,
+    /// In `Movable::candidates`.
+    first: u32,
+    count: u32,
+    /// An operator of this round takes it.
+    taken: bool,
+}
+
+/// One step of a chain: `from`'s region at `led` goes to `to`.
+#[derive(Clone, Copy)]
+struct Step {
+    from: At,
+    to: At,
+    led: u32,
+}
+
+pub(crate) fn plan(view: &ClusterView, limits: &PlanLimits) -> Vec<Operator> {
+    let mut round = Round::new(view, limits);
+    if round.room() == 0 {
+        return Vec::new();
+    }
+    let mut counts = round.leader_counts();
+    if !is_uneven(&round, &counts) {
+        return Vec::new();
+    }
+    let mut movable = Movable::new(&round);
+    let mut search = Search::new(counts.len());
+    let mut operators = Vec::new();
+    while round.room() > 0 {
+        let Some(mut chain) = search.find(&round, &movable, &counts) else { break };
+        let (most, least) = (chain[0].from, chain[chain.len() - 1].to);
+        let (most_leaders, least_leaders) = (counts[most as usize], counts[least as usize]);
+        let steps = chain.len() as u32;
+        if chain.len() > round.room() {
+            if round.room() < limits.in_flight_max {
+                break;
+            }
+            // Longer than a whole round's budget: begin at the far end, which leaves a shorter chain.
+            chain.drain(..chain.len() - round.room());
+        }
+        for (step, &Step { from, to, led }) in (steps - chain.len() as u32 + 1..).zip(&chain) {
+            let led = &mut movable.led[led as usize];
+            led.taken = true;
+            round.spend(to);
+            counts[from as usize] -= 1;
+            counts[to as usize] += 1;
+            operators.push(Operator::TransferLeader {
+                region: view.regions[led.pick.region as usize].id,
+                from: round.id(from),
+                to: round.id(to),
+                reason: Reason::LeaderCounts {
+                    most: round.id(most),
+                    most_leaders,
+                    least: round.id(least),
+                    least_leaders,
+                    step,
+                    steps,
+                },
+            });
+        }
+    }
+    operators
+}
+
+fn is_uneven(round: &Round<'_>, counts: &[u32]) -> bool {
+    let live = || counts.iter().zip(0..).filter(|(_, at)| round.is_up(*at)).map(|(count, _)| *count);
+    live().max().unwrap_or(0) >= live().min().unwrap_or(0) + 2
+}
+
+impl Movable {
+    fn new(round: &Round<'_>) -> Movable {
+        let stores = round.view.stores.len();
+        let mut by_leader: Vec<(At, u32)> = Vec::with_capacity(round.view.regions.len());
+        for (at, region) in round.view.regions.iter().enumerate() {
+            if region.id == META_REGION || region.cooldown || round.is_busy(region.id) {
+                continue;
+            }
+            if let Some(leader) = round.live_leader(region) {
+                by_leader.push((leader, at as u32));
+            }
+        }
+        let mut starts = vec![0u32; stores + 1];
+        for &(leader, _) in &by_leader {
+            starts[leader as usize + 1] += 1;
+        }
+        for store in 0..stores {
+            starts[store + 1] += starts[store];
+        }
+        let unset = Led { pick: Pick { rate: 0, region: 0 }, first: 0, count: 0, taken: false };
+        let mut led = vec![unset; by_leader.len()];
+        let mut next = starts.clone();
+        let mut candidates = Vec::with_capacity(2 * by_leader.len());
+        for (leader, region) in by_leader {
+            let view = &round.view.regions[region as usize];
+            let first = candidates.len() as u32;
+            candidates.extend(round.candidates(view));
+            let place = &mut next[leader as usize];
+            led[*place as usize] = Led {
+                pick: Pick { rate: view.rate(), region },
+                first,
+                count: candidates.len() as u32 - first,
+                taken: false,
+            };
+            *place += 1;
+        }
+        Movable { starts, led, candidates }
+    }
+
+    fn led_by(&self, store: At) -> std::ops::Range<u32> {
+        self.starts[store as usize]..self.starts[store as usize + 1]
+    }
+
+    fn candidates_of(&self, led: &Led) -> &[At] {
+        &self.candidates[led.first as usize..(led.first + led.count) as usize]
+    }
+}
+
+/// Breadth-first search for chains, with memory of what is exhausted.
+struct Search {
+    /// No store with two leaders fewer can be reached from here. That stays so within a round: everything
+    /// reachable from an exhausted store is exhausted too and led by at least as many less one, chains do
+    /// not pass through it, and budgets only shrink.
+    exhausted: Vec<bool>,
+    /// How the current search came to a store.
+    reached_by: Vec<Option<Step>>,
+    queue: VecDeque<At>,
+    visited: Vec<At>,
+}
+
+impl Search {
+    fn new(stores: usize) -> Search {
+        Search {
+            exhausted: vec![false; stores],
+            reached_by: vec![None; stores],
+            queue: VecDeque::new(),
+            visited: Vec::new(),
+        }
+    }
+
+    /// The shortest chain from the store that leads most, of those that have one.
+    fn find(&mut self, round: &Round<'_>, movable: &Movable, counts: &[u32]) -> Option<Vec<Step>> {
+        loop {
+            let live = (0..counts.len() as At).filter(|&at| round.is_up(at) && !self.exhausted[at as usize]);
+            // Of equals the lowest id: `max_by_key` would take the last.
+            let source = live.min_by_key(|&at| (std::cmp::Reverse(counts[at as usize]), at))?;
+            if counts[source as usize] < 2 {
+                return None;
+            }
+            let found = self.search_from(source, round, movable, counts);
+            let chain = found.map(|last| self.chain_to(source, last));
+            for at in self.visited.drain(..) {
+                self.reached_by[at as usize] = None;
+                self.exhausted[at as usize] |= chain.is_none();
+            }
+            if chain.is_some() {
+                return chain;
+            }
+        }
+    }
+
+    /// The last step of a shortest chain; of the stores at that distance the one that leads least.
+    fn search_from(
+        &mut self,
+        source: At,
+        round: &Round<'_>,
+        movable: &Movable,
+        counts: &[u32],
+    ) -> Option<Step> {
+        let low = counts[source as usize] - 2;
+        self.queue.clear();
+        self.queue.push_back(source);
+        self.visited.push(source);
+        while let Some(from) = self.queue.pop_front() {
+            let mut best: Option<(u32, At, Pick, Step)> = None;
+            for at in movable.led_by(from) {
+                let led = &movable.led[at as usize];
+                if led.taken {
+                    continue;
+                }
+                for &to in movable.candidates_of(led) {
+                    if to == source || self.exhausted[to as usize] || !round.has_room_towards(to) {
+                        continue;
+                    }
+                    let step = Step { from, to, led: at };
+                    if counts[to as usize] <= low {
+                        let rank = (counts[to as usize], to, led.pick);
+                        if best.is_none_or(|(count, store, pick, _)| rank < (count, store, pick)) {
+                            best = Some((rank.0, rank.1, rank.2, step));
+                        }
+                    } else {
+                        match &mut self.reached_by[to as usize] {
+                            // From the same store, a less busy region is the better way.
+                            Some(known) if known.from == from => {
+                                if led.pick < movable.led[known.led as usize].pick {
+                                    *known = step;
+                                }
+                            }
+                            Some(_) => {}
+                            unreached => {
+                                *unreached = Some(step);
+                                self.visited.push(to);
+                                self.queue.push_back(to);
+                            }
+                        }
+                    }
+                }
+            }
+            if let Some((_, _, _, step)) = best {
+                return Some(step);
+            }
+        }
+        None
+    }
+
+    fn chain_to(&self, source: At, last: Step) -> Vec<Step> {
+        let mut chain = vec![last];
+        let mut from = last.from;
+        while from != source {
+            let step = self.reached_by[from as usize].expect("a chain begins at its source");
+            chain.push(step);
+            from = step.from;
+        }
+        chain.reverse();
+        chain
+    }
+}

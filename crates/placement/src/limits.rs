@@ -1,0 +1,22 @@
+//! How much may be asked for at once, and how small a gain is not worth a move.
+
+/// Bounds of one planning round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanLimits {
+    /// Operators in flight at any time, those begun earlier included.
+    pub in_flight_max: usize,
+    /// The same, towards any one store.
+    pub per_target_max: usize,
+    /// A peer that is further behind what is committed is no candidate: a transfer waits for it to catch
+    /// up, and writes wait for the transfer.
+    pub lag_entries_max: u64,
+    /// `leader-only` moves only for a gain of at least this many hundredths, so that a capability that is
+    /// measured again and comes out a little different moves nothing.
+    pub gain_percent_min: u32,
+}
+
+impl Default for PlanLimits {
+    fn default() -> PlanLimits {
+        PlanLimits { in_flight_max: 32, per_target_max: 8, lag_entries_max: 1024, gain_percent_min: 5 }
+    }
+}
