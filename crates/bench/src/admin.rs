@@ -1,0 +1,92 @@
+//! A store's admin endpoint, seen from outside: blocking HTTP with short timeouts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Why a request to an admin endpoint failed; the text is for people.
+#[derive(Debug)]
+pub enum AdminFailure {
+    /// The store answered with an error of its own.
+    Answered { status: u16, message: String },
+    /// No answer, or none that could be read.
+    Silent(String),
+}
+
+impl std::fmt::Display for AdminFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AdminFailure::Answered { message, .. } => f.write_str(message),
+            AdminFailure::Silent(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for AdminFailure {}
+
+#[derive(Clone)]
+pub struct AdminClient {
+    address: SocketAddr,
+    agent: ureq::Agent,
+}
+
+impl AdminClient {
+    pub fn new(address: SocketAddr, timeout: Duration) -> AdminClient {
+        let agent = ureq::AgentBuilder::new().timeout_connect(timeout).timeout(timeout).build();
+        AdminClient { address, agent }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn healthy(&self) -> bool {
+        self.agent.get(&self.url("/healthz")).call().is_ok()
+    }
+
+    /// `GET path`, for example `/api/v1/stores`.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminFailure> {
+        self.read(self.agent.get(&self.url(path)).call())
+    }
+
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: Value) -> Result<T, AdminFailure> {
+        self.read(self.agent.post(&self.url(path)).send_json(body))
+    }
+
+    /// The store's own counters by name.
+    pub fn counter(&self, name: &str) -> Result<u64, AdminFailure> {
+        let status: Value = self.get("/api/v1/status")?;
+        let counters = status["counters"].as_array().map(Vec::as_slice).unwrap_or(&[]);
+        counters
+            .iter()
+            .find(|pair| pair[0] == name)
+            .and_then(|pair| pair[1].as_u64())
+            .ok_or_else(|| AdminFailure::Silent(format!("{} has no counter {name}", self.address)))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::Response, ureq::Error>,
+    ) -> Result<T, AdminFailure> {
+        match answer {
+            Ok(response) => response.into_json().map_err(|error| {
+                AdminFailure::Silent(format!("{} answered what cannot be read: {error}", self.address))
+            }),
+            Err(ureq::Error::Status(status, response)) => {
+                let body: Value = response.into_json().unwrap_or_default();
+                let message = body["error"].as_str().unwrap_or("no reason given").to_owned();
+                Err(AdminFailure::Answered { status, message })
+            }
+            Err(ureq::Error::Transport(error)) => {
+                let reason = error.message().map(str::to_owned).unwrap_or_else(|| error.kind().to_string());
+                Err(AdminFailure::Silent(format!("no answer from {}: {reason}", self.address)))
+            }
+        }
+    }
+}

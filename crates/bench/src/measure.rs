@@ -1,0 +1,149 @@
+//! What the machine says of itself: CPU time of processes, file systems, the disk's sync time.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+/// User and system time of a process so far, all its threads. `None` once it is gone.
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_cpu_ticks(&stat).map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+}
+
+/// USER_HZ: fixed at 100 in Linux's interface to user space.
+const TICKS_PER_SECOND: u64 = 100;
+
+fn parse_cpu_ticks(stat: &str) -> Option<u64> {
+    // The name in parentheses may hold anything, spaces and parentheses too.
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    let mut fields = after_name.split_ascii_whitespace();
+    // Fields 14 and 15 of proc(5); the first after the name is field 3.
+    let user: u64 = fields.nth(11)?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// The type of the file system that holds `path` (or its nearest existing parent), as `/proc/mounts` names
+/// it; empty when unknown.
+pub fn file_system(path: &Path) -> String {
+    let Some(real) = nearest_existing(path) else { return String::new() };
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    mount_type(&mounts, &real).unwrap_or_default().to_owned()
+}
+
+fn nearest_existing(path: &Path) -> Option<std::path::PathBuf> {
+    let absolute = std::path::absolute(path).ok()?;
+    absolute.ancestors().find_map(|ancestor| ancestor.canonicalize().ok())
+}
+
+fn mount_type<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
+    let mut best: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        let mut fields = line.split(' ');
+        let (Some(_), Some(point), Some(kind)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        // Spaces in mount points are written \040.
+        let point = point.replace("\\040", " ");
+        let depth = Path::new(&point).components().count();
+        // A later mount on the same point hides the earlier one.
+        if path.starts_with(&point) && best.is_none_or(|(known, _)| depth >= known) {
+            best = Some((depth, kind));
+        }
+    }
+    best.map(|(_, kind)| kind)
+}
+
+/// Bytes that may still be written to the file system of `path`.
+#[allow(unsafe_code)]
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is NUL-terminated and the structure outlives the call.
+    let failed = unsafe { libc::statvfs(path.as_ptr(), &mut answer) } != 0;
+    (!failed).then(|| answer.f_bavail as u64 * answer.f_frsize as u64)
+}
+
+/// The disk's sync time now: a 4 KiB overwrite of a written file, then `fdatasync`. Microseconds.
+pub fn fdatasync_micros(dir: &Path, rounds: usize) -> io::Result<Histogram<u64>> {
+    const BLOCK: usize = 4096;
+    const BLOCKS: usize = 256;
+    let path = dir.join("fdatasync-probe");
+    let file: File = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+    let result = (|| {
+        file.write_all_at(&[0u8; BLOCK * BLOCKS], 0)?;
+        file.sync_all()?;
+        let mut times = histogram();
+        for round in 0..rounds {
+            let block = [round as u8 | 1; BLOCK];
+            file.write_all_at(&block, ((round % BLOCKS) * BLOCK) as u64)?;
+            let started = Instant::now();
+            file.sync_data()?;
+            times.saturating_record(started.elapsed().as_micros() as u64);
+        }
+        Ok(times)
+    })();
+    let _ = std::fs::remove_file(&path);
+    result
+}
+
+/// Microseconds from 1 to 100 s at three digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 100_000_000, 3).expect("constant bounds are valid")
+}
+
+/// The middle value; the mean of the two middle ones of an even number. 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_ticks_are_found_after_any_process_name() {
+        let stat = "12 (a) b (c)) S 1 12 12 0 -1 4194560 1 2 3 4 70 30 5 6 20 0 1 0 99 1 1";
+        assert_eq!(parse_cpu_ticks(stat), Some(100));
+        assert!(cpu_time(std::process::id()).is_some());
+        assert_eq!(parse_cpu_ticks("garbage"), None);
+    }
+
+    #[test]
+    fn the_deepest_and_latest_mount_holds_a_path() {
+        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n/dev/b /mnt/a\\040b xfs rw 0 0\n/dev/c / btrfs rw 0 0\n";
+        let of = |path: &str| mount_type(mounts, Path::new(path)).unwrap();
+        assert_eq!(
+            [of("/dev/shm/x"), of("/mnt/a b/x"), of("/mnt/a"), of("/dev/shmx")],
+            ["tmpfs", "xfs", "btrfs", "btrfs"]
+        );
+    }
+
+    #[test]
+    fn the_sync_probe_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(fdatasync_micros(dir.path(), 3).unwrap().len(), 3);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(free_bytes(dir.path()).unwrap() > 0);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(
+            [median(&[]), median(&[3.0]), median(&[3.0, 1.0]), median(&[9.0, 1.0, 2.0])],
+            [0.0, 3.0, 2.0, 2.0]
+        );
+    }
+}

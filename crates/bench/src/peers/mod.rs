@@ -1,0 +1,1 @@
+//! Neighbours on the same machine, measured side by side.
