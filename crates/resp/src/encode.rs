@@ -1,114 +1,174 @@
-//! Replies as bytes, in RESP2 or RESP3.
+//! Writing: replies in either protocol version, and requests.
 
 use bytes::{BufMut, BytesMut};
+use memchr::memchr2;
 
+use crate::double::DoubleText;
 use crate::Reply;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What `HELLO` chose for the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
+    #[default]
     Resp2,
     Resp3,
 }
 
-/// Appends a reply.
+/// Appends `reply` to `out` as `protocol` writes it.
 pub fn encode(reply: &Reply, protocol: Protocol, out: &mut BytesMut) {
     let resp3 = protocol == Protocol::Resp3;
     match reply {
-        Reply::Simple(text) => put_line(out, b'+', text.as_bytes()),
-        Reply::Error(text) => put_line(out, b'-', text.as_bytes()),
-        Reply::Int(value) => put_header(out, b':', *value),
-        Reply::Bulk(bytes) => put_bulk(out, bytes),
-        Reply::Nil | Reply::NilArray if resp3 => out.put_slice(b"_\r\n"),
+        Reply::Simple(text) => put_text(b'+', text.as_bytes(), out),
+        Reply::Error(text) => put_text(b'-', text.as_bytes(), out),
+        Reply::Int(value) => put_number(b':', *value, out),
+        Reply::Bulk(bytes) => put_bulk(bytes, out),
+        Reply::Nil if resp3 => out.put_slice(b"_\r\n"),
         Reply::Nil => out.put_slice(b"$-1\r\n"),
+        Reply::NilArray if resp3 => out.put_slice(b"_\r\n"),
         Reply::NilArray => out.put_slice(b"*-1\r\n"),
-        Reply::Array(items) => put_items(out, b'*', items, protocol),
-        Reply::Set(items) => put_items(out, if resp3 { b'~' } else { b'*' }, items, protocol),
-        Reply::Push(items) => put_items(out, if resp3 { b'>' } else { b'*' }, items, protocol),
+        Reply::Array(items) => put_items(b'*', items, protocol, out),
+        Reply::Set(items) => put_items(if resp3 { b'~' } else { b'*' }, items, protocol, out),
+        Reply::Push(items) => put_items(if resp3 { b'>' } else { b'*' }, items, protocol, out),
         Reply::Map(pairs) => {
-            let (kind, count) = if resp3 { (b'%', pairs.len()) } else { (b'*', pairs.len() * 2) };
-            put_header(out, kind, count as i64);
+            if resp3 {
+                put_length(b'%', pairs.len(), out);
+            } else {
+                put_length(b'*', pairs.len() * 2, out);
+            }
             for (key, value) in pairs {
                 encode(key, protocol, out);
                 encode(value, protocol, out);
             }
         }
-        Reply::Double(value) if resp3 => put_line(out, b',', double(*value).as_bytes()),
-        Reply::Double(value) => put_bulk(out, double(*value).as_bytes()),
+        Reply::Double(value) if resp3 => put_text(b',', DoubleText::new(*value).as_bytes(), out),
+        Reply::Double(value) => put_bulk(DoubleText::new(*value).as_bytes(), out),
         Reply::Bool(value) if resp3 => out.put_slice(if *value { b"#t\r\n" } else { b"#f\r\n" }),
-        Reply::Bool(value) => put_header(out, b':', i64::from(*value)),
-        Reply::Verbatim(format, bytes) if resp3 => {
-            put_header(out, b'=', bytes.len() as i64 + 4);
+        Reply::Bool(value) => put_number(b':', i64::from(*value), out),
+        Reply::Verbatim(format, text) if resp3 => {
+            assert_eq!(format.len(), 3, "a verbatim format is three letters");
+            put_length(b'=', text.len() + 4, out);
             out.put_slice(format.as_bytes());
             out.put_u8(b':');
-            out.put_slice(bytes);
+            out.put_slice(text);
             out.put_slice(b"\r\n");
         }
-        Reply::Verbatim(_, bytes) => put_bulk(out, bytes),
+        Reply::Verbatim(_, text) => put_bulk(text, out),
     }
 }
 
-fn put_items(out: &mut BytesMut, kind: u8, items: &[Reply], protocol: Protocol) {
-    put_header(out, kind, items.len() as i64);
-    items.iter().for_each(|item| encode(item, protocol, out));
+/// Appends one request, as every client library writes it: an array of bulk strings.
+pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut BytesMut) {
+    put_length(b'*', args.len(), out);
+    for arg in args {
+        put_bulk(arg.as_ref(), out);
+    }
 }
 
-/// The kind, a decimal number, and the line's end.
-pub(crate) fn put_header(out: &mut BytesMut, kind: u8, value: i64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    let mut left = value.unsigned_abs();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
+fn put_items(kind: u8, items: &[Reply], protocol: Protocol, out: &mut BytesMut) {
+    put_length(kind, items.len(), out);
+    for item in items {
+        encode(item, protocol, out);
+    }
+}
+
+/// A line of free text. CR and LF in it would end it early and let a value forge the next reply: they become spaces.
+fn put_text(kind: u8, text: &[u8], out: &mut BytesMut) {
+    out.reserve(text.len() + 3);
+    out.put_u8(kind);
+    let start = out.len();
+    out.put_slice(text);
+    if memchr2(b'\r', b'\n', text).is_some() {
+        for byte in &mut out[start..] {
+            if matches!(*byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
         }
     }
-    out.reserve(24);
-    out.put_u8(kind);
-    if value < 0 {
-        out.put_u8(b'-');
-    }
-    out.put_slice(&digits[at..]);
     out.put_slice(b"\r\n");
 }
 
-pub(crate) fn put_bulk(out: &mut BytesMut, bytes: &[u8]) {
+fn put_bulk(bytes: &[u8], out: &mut BytesMut) {
     out.reserve(bytes.len() + 26);
-    put_header(out, b'$', bytes.len() as i64);
+    put_length(b'$', bytes.len(), out);
     out.put_slice(bytes);
     out.put_slice(b"\r\n");
 }
 
-/// A line may not hold a line's end: such bytes become blanks.
-fn put_line(out: &mut BytesMut, kind: u8, text: &[u8]) {
-    out.reserve(text.len() + 3);
-    out.put_u8(kind);
-    if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-        text.iter().for_each(|byte| out.put_u8(if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
-    } else {
-        out.put_slice(text);
-    }
-    out.put_slice(b"\r\n");
+fn put_length(kind: u8, length: usize, out: &mut BytesMut) {
+    put_number(kind, length, out);
 }
 
-/// The shortest decimal that reads back as the same double; `inf`, `-inf` and `nan` as Redis writes them.
-pub fn double(value: f64) -> String {
-    if value.is_nan() {
-        return "nan".into();
+fn put_number<N: itoa::Integer>(kind: u8, number: N, out: &mut BytesMut) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(number).as_bytes();
+    // One append instead of three: a u64 has at most 20 digits, an i64 20 with its sign.
+    let mut line = [0u8; 24];
+    line[0] = kind;
+    line[1..=digits.len()].copy_from_slice(digits);
+    line[digits.len() + 1] = b'\r';
+    line[digits.len() + 2] = b'\n';
+    out.extend_from_slice(&line[..digits.len() + 3]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn written(reply: &Reply, protocol: Protocol) -> String {
+        let mut out = BytesMut::new();
+        encode(reply, protocol, &mut out);
+        String::from_utf8(out.to_vec()).unwrap()
     }
-    if value.is_infinite() {
-        return if value > 0.0 { "inf" } else { "-inf" }.into();
+
+    #[test]
+    fn every_kind_of_reply_has_its_form_in_both_protocols() {
+        let int = Reply::Int;
+        for (reply, resp2, resp3) in [
+            (Reply::OK, "+OK\r\n", "+OK\r\n"),
+            (Reply::error("ERR no"), "-ERR no\r\n", "-ERR no\r\n"),
+            (int(0), ":0\r\n", ":0\r\n"),
+            (int(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (Reply::bulk("a\r\nb"), "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n"),
+            (Reply::bulk(""), "$0\r\n\r\n", "$0\r\n\r\n"),
+            (Reply::Nil, "$-1\r\n", "_\r\n"),
+            (Reply::NilArray, "*-1\r\n", "_\r\n"),
+            (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (
+                Reply::Array(vec![int(1), Reply::Array(vec![Reply::Nil])]),
+                "*2\r\n:1\r\n*1\r\n$-1\r\n",
+                "*2\r\n:1\r\n*1\r\n_\r\n",
+            ),
+            (
+                Reply::Map(vec![(int(1), int(2)), (int(3), int(4))]),
+                "*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n",
+                "%2\r\n:1\r\n:2\r\n:3\r\n:4\r\n",
+            ),
+            (Reply::Set(vec![int(1)]), "*1\r\n:1\r\n", "~1\r\n:1\r\n"),
+            (Reply::Push(vec![int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
+            (Reply::Double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (Reply::Double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n"),
+            (Reply::Double(f64::NAN), "$3\r\nnan\r\n", ",nan\r\n"),
+            (Reply::Bool(true), ":1\r\n", "#t\r\n"),
+            (Reply::Bool(false), ":0\r\n", "#f\r\n"),
+            (Reply::Verbatim("txt", Bytes::from("hi")), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+        ] {
+            assert_eq!(written(&reply, Protocol::Resp2), resp2);
+            assert_eq!(written(&reply, Protocol::Resp3), resp3);
+        }
     }
-    let magnitude = value.abs();
-    if magnitude != 0.0 && !(1e-5..1e17).contains(&magnitude) {
-        let text = format!("{value:e}");
-        return match text.split_once('e') {
-            Some((mantissa, exponent)) if !exponent.starts_with('-') => format!("{mantissa}e+{exponent:0>2}"),
-            Some((mantissa, exponent)) => format!("{mantissa}e-{:0>2}", &exponent[1..]),
-            None => text,
-        };
+
+    #[test]
+    fn a_line_break_in_an_error_cannot_forge_a_reply() {
+        let reply = Reply::error("ERR unknown command 'x\r\n+OK'");
+        assert_eq!(written(&reply, Protocol::Resp2), "-ERR unknown command 'x  +OK'\r\n");
+        assert_eq!(written(&Reply::Simple("a\nb".into()), Protocol::Resp3), "+a b\r\n");
     }
-    format!("{value}")
+
+    #[test]
+    fn a_request_is_an_array_of_bulk_strings() {
+        let mut out = BytesMut::new();
+        encode_request(&["SET", "k", ""], &mut out);
+        assert_eq!(&out[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
+    }
 }

@@ -1,93 +1,149 @@
-//! Inline requests: words separated by blanks, with Redis's quoting.
+//! Inline requests: a line of words with the shell-like quoting of Redis's `sdssplitargs`.
 
 use bytes::Bytes;
 
-use crate::request::ProtocolError;
+use crate::ProtocolError;
 
-/// Splits a line (without its end) into words. `"..."` knows `\n \r \t \b \a \xHH \" \\`, `'...'` only
-/// `\'`; a closing quote must end the word.
-pub(crate) fn split(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
+/// Splits a line, without its line end, into words.
+///
+/// Words are copied: the few who type requests are not worth keeping a receive buffer alive for. Unlike in Redis,
+/// whose strings end at it here, NUL is a byte like any other.
+pub(crate) fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     let mut words = Vec::new();
-    let mut rest = line;
+    let mut at = 0;
     loop {
-        rest = rest.trim_ascii_start();
-        if rest.is_empty() {
+        while line.get(at).is_some_and(|&byte| is_space(byte)) {
+            at += 1;
+        }
+        if at == line.len() {
             return Ok(words);
         }
         let mut word = Vec::new();
-        rest = take_word(rest, &mut word)?;
-        words.push(word.into());
+        at = read_word(line, at, &mut word)?;
+        words.push(Bytes::from(word));
     }
 }
 
-fn take_word<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
-    loop {
-        match rest {
-            [] => return Ok(rest),
-            [b' ' | b'\n' | b'\r' | b'\t' | 0, after @ ..] => return Ok(after),
-            [b'"', after @ ..] => return closed(double_quoted(after, word)?),
-            [b'\'', after @ ..] => return closed(single_quoted(after, word)?),
-            [byte, after @ ..] => {
-                word.push(*byte);
-                rest = after;
-            }
+/// Reads one word that starts at `at`; returns where it ends.
+fn read_word(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
+    while let Some(&byte) = line.get(at) {
+        match byte {
+            // Not all of `is_space`: a vertical tab or form feed parts words only before their first byte.
+            b' ' | b'\n' | b'\r' | b'\t' => return Ok(at),
+            b'"' => return read_double_quoted(line, at + 1, word),
+            b'\'' => return read_single_quoted(line, at + 1, word),
+            byte => word.push(byte),
         }
+        at += 1;
     }
+    Ok(at)
 }
 
-fn closed(after: &[u8]) -> Result<&[u8], ProtocolError> {
-    match after.first() {
-        None => Ok(after),
-        Some(byte) if byte.is_ascii_whitespace() => Ok(after),
-        Some(_) => Err(ProtocolError::UnbalancedQuotes),
-    }
-}
-
-fn double_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+fn read_double_quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     loop {
-        match rest {
-            [] => return Err(ProtocolError::UnbalancedQuotes),
-            [b'"', after @ ..] => return Ok(after),
-            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                word.push(hex(*high) << 4 | hex(*low));
-                rest = after;
+        match line.get(at..) {
+            Some(&[b'\\', b'x', high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                word.push(hex_value(high) << 4 | hex_value(low));
+                at += 4;
             }
-            [b'\\', escaped, after @ ..] => {
+            Some(&[b'\\', escaped, ..]) => {
                 word.push(match escaped {
                     b'n' => b'\n',
                     b'r' => b'\r',
                     b't' => b'\t',
-                    b'b' => 8,
-                    b'a' => 7,
-                    other => *other,
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => other,
                 });
-                rest = after;
+                at += 2;
             }
-            [byte, after @ ..] => {
-                word.push(*byte);
-                rest = after;
+            Some(&[b'"', ..]) => return end_of_quotes(line, at + 1),
+            Some(&[byte, ..]) => {
+                word.push(byte);
+                at += 1;
             }
+            _ => return Err(ProtocolError::UnbalancedQuotes),
         }
     }
 }
 
-fn single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+fn read_single_quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     loop {
-        match rest {
-            [] => return Err(ProtocolError::UnbalancedQuotes),
-            [b'\\', b'\'', after @ ..] => {
+        match line.get(at..) {
+            Some(&[b'\\', b'\'', ..]) => {
                 word.push(b'\'');
-                rest = after;
+                at += 2;
             }
-            [b'\'', after @ ..] => return Ok(after),
-            [byte, after @ ..] => {
-                word.push(*byte);
-                rest = after;
+            Some(&[b'\'', ..]) => return end_of_quotes(line, at + 1),
+            Some(&[byte, ..]) => {
+                word.push(byte);
+                at += 1;
             }
+            _ => return Err(ProtocolError::UnbalancedQuotes),
         }
     }
 }
 
-fn hex(digit: u8) -> u8 {
-    (digit as char).to_digit(16).unwrap_or(0) as u8
+/// A closing quote also ends the word: a space or nothing follows it.
+fn end_of_quotes(line: &[u8], at: usize) -> Result<usize, ProtocolError> {
+    match line.get(at) {
+        Some(&byte) if !is_space(byte) => Err(ProtocolError::UnbalancedQuotes),
+        _ => Ok(at),
+    }
+}
+
+/// C's `isspace`.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<Bytes> {
+        split_words(line.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn blanks_part_words() {
+        assert_eq!(words("  set \t key  value  "), ["set", "key", "value"]);
+        assert_eq!(words(""), Vec::<Bytes>::new());
+        assert_eq!(words(" \t\x0b\x0c "), Vec::<Bytes>::new());
+        assert_eq!(words("\x0bping"), ["ping"]);
+        assert_eq!(words("a\x0bb"), ["a\x0bb"], "a vertical tab inside a word belongs to it");
+    }
+
+    #[test]
+    fn double_quotes_take_escapes() {
+        assert_eq!(words(r#"set "a b" "\n\r\t\b\a\\\"\q""#)[2], &b"\n\r\t\x08\x07\\\"q"[..]);
+        assert_eq!(split_words(br#""\x00\xfF\xag""#).unwrap()[0], &b"\x00\xffxag"[..]);
+        assert_eq!(words(r#""""#), [""]);
+    }
+
+    #[test]
+    fn single_quotes_take_only_the_escaped_quote() {
+        assert_eq!(words(r"'it\'s' '\n\x41'"), ["it's", r"\n\x41"]);
+        assert_eq!(words("''"), [""]);
+    }
+
+    #[test]
+    fn quotes_may_open_inside_a_word() {
+        assert_eq!(words(r#"foo"bar baz" x'y z'"#), ["foobar baz", "xy z"]);
+    }
+
+    #[test]
+    fn quotes_that_do_not_close_or_do_not_end_the_word_are_refused() {
+        for line in ["\"", "'", "\"a", "'a", "\"a\"b", "'a'b", "\"a\\\"", "'a\\'", "\"\\", "''''", "\"\"''"] {
+            assert_eq!(split_words(line.as_bytes()), Err(ProtocolError::UnbalancedQuotes), "{line:?}");
+        }
+    }
 }

@@ -1,190 +1,306 @@
-//! Replies as a client reads them: RESP2 and RESP3.
-//!
-//! A first pass finds the end of the reply and keeps its place while bytes arrive; only a whole reply is
-//! built. Every byte is thus looked at twice at most, and nothing is allocated from a declared length.
-
-use std::borrow::Cow;
+//! The reply decoder: what a client needs, for RESP2 and RESP3 alike.
 
 use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
 
-use crate::request::{parse_length, ProtocolError};
-use crate::Reply;
+use crate::length::parse_integer;
+use crate::{ProtocolError, Reply, ReplyLimits};
 
-const DEPTH_MAX: usize = 64;
-const LINE_BYTES_MAX: usize = 64 << 10;
+/// Shorter strings are copied: a slice would keep a receive buffer many times its size alive.
+const COPIED_BYTES_MAX: usize = 1024;
+/// How far the receive buffer may be enlarged for a string of which little has arrived.
+const RESERVE_BYTES: usize = 64 << 10;
+/// Elements that an aggregate is given room for before they arrive.
+const RESERVED_ELEMENTS_MAX: usize = 16;
 
-#[derive(Debug)]
-pub struct ReplyDecoder {
-    bulk_bytes_max: usize,
-    /// Where the first pass goes on.
-    position: usize,
-    /// Elements still to come of each open aggregate, outermost first.
-    open: Vec<usize>,
-    started: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aggregate {
+    Array,
+    Map,
+    Set,
+    Push,
+    /// Facts about the value that follows it; skipped.
+    Attribute,
 }
 
-impl Default for ReplyDecoder {
-    fn default() -> ReplyDecoder {
-        ReplyDecoder::new(1 << 30)
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Text {
+    Bulk,
+    Error,
+    Verbatim,
+}
+
+/// An aggregate whose elements are arriving.
+#[derive(Debug)]
+struct Open {
+    kind: Aggregate,
+    /// Elements still to come, at least one; a pair counts as two.
+    left: usize,
+    elements: Vec<Reply>,
+}
+
+/// One step through a reply.
+enum Token {
+    Value(Reply),
+    Open(Aggregate, usize),
+    /// A string's length has been read; the string comes next.
+    Text,
+}
+
+/// Decodes the replies of one connection.
+///
+/// Attributes are skipped. A big number is given as a bulk string of its digits, as RESP2 would have it. Text that is
+/// not UTF-8 is made so with replacement characters where [`Reply`] holds text. The streamed types (`$?`, `*?`), which
+/// no server sends, are refused.
+#[derive(Debug, Default)]
+pub struct ReplyDecoder {
+    limits: ReplyLimits,
+    /// Outermost first.
+    open: Vec<Open>,
+    /// The string in progress, once its length line has arrived.
+    text: Option<(Text, usize)>,
+    /// How many bytes of the buffer have been searched in vain for the end of a line.
+    searched: usize,
+    /// Bytes of the reply in progress that were taken off the buffer.
+    taken_bytes: usize,
+    /// Elements that the reply in progress has announced so far.
+    announced: usize,
+    failed: Option<ProtocolError>,
 }
 
 impl ReplyDecoder {
-    pub fn new(bulk_bytes_max: usize) -> ReplyDecoder {
-        ReplyDecoder { bulk_bytes_max, position: 0, open: Vec::new(), started: false }
+    pub fn new(limits: ReplyLimits) -> ReplyDecoder {
+        ReplyDecoder { limits, ..ReplyDecoder::default() }
     }
 
-    /// Takes the next whole reply from the front of `buffer`; `None` when more bytes are needed.
-    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Reply>, ProtocolError> {
-        if !self.find_end(buffer)? {
+    /// Takes the next reply off the front of `buf`; `None` when more bytes are needed first. Between two calls the
+    /// caller only appends to `buf`.
+    ///
+    /// # Errors
+    /// The peer does not speak the protocol or exceeds a limit; every later call answers the same.
+    ///
+    /// # Panics
+    /// If `buf` has lost bytes since the last call.
+    pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<Reply>, ProtocolError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let result = self.decode_next(buf);
+        if let Err(error) = result {
+            self.failed = Some(error);
+            self.open = Vec::new();
+        }
+        result
+    }
+
+    fn decode_next(&mut self, buf: &mut BytesMut) -> Result<Option<Reply>, ProtocolError> {
+        assert!(buf.len() >= self.searched, "the receive buffer only grows between calls");
+        loop {
+            let token = match self.text {
+                Some((kind, length)) => self.read_text(kind, length, buf)?,
+                None => self.read_line(buf)?,
+            };
+            let value = match token {
+                None => return Ok(None),
+                Some(Token::Text) => None,
+                Some(Token::Value(value)) => Some(value),
+                Some(Token::Open(kind, 0)) => close(kind, Vec::new()),
+                Some(Token::Open(kind, left)) => {
+                    if self.open.len() >= self.limits.nesting_max {
+                        return Err(ProtocolError::TooDeepReply);
+                    }
+                    let elements = Vec::with_capacity(left.min(RESERVED_ELEMENTS_MAX));
+                    self.open.push(Open { kind, left, elements });
+                    None
+                }
+            };
+            if let Some(reply) = value.and_then(|value| self.place(value)) {
+                self.taken_bytes = 0;
+                self.announced = 0;
+                return Ok(Some(reply));
+            }
+        }
+    }
+
+    /// Puts a value where it belongs; returns the reply when that completes it.
+    fn place(&mut self, mut value: Reply) -> Option<Reply> {
+        loop {
+            let Some(innermost) = self.open.last_mut() else { return Some(value) };
+            innermost.elements.push(value);
+            innermost.left -= 1;
+            if innermost.left > 0 {
+                return None;
+            }
+            let complete = self.open.pop()?;
+            value = close(complete.kind, complete.elements)?;
+        }
+    }
+
+    /// Reads a line; a string's length is kept in `self.text`.
+    fn read_line(&mut self, buf: &mut BytesMut) -> Result<Option<Token>, ProtocolError> {
+        let end = memchr(b'\n', &buf[self.searched..]).map(|offset| self.searched + offset);
+        if end.unwrap_or(buf.len()) > self.limits.line_bytes_max {
+            return Err(ProtocolError::TooBigReplyLine);
+        }
+        let Some(end) = end else {
+            self.searched = buf.len();
+            return Ok(None);
+        };
+        self.searched = 0;
+        let line = buf[..end].strip_suffix(b"\r").ok_or(ProtocolError::ExpectedCrlf)?;
+        if memchr(b'\r', line).is_some() {
+            return Err(ProtocolError::ExpectedCrlf);
+        }
+        let Some((&kind, rest)) = line.split_first() else {
+            return Err(ProtocolError::UnknownReplyType(b'\r'));
+        };
+        let token = self.read_token(kind, rest)?;
+        self.take(end + 1)?;
+        buf.advance(end + 1);
+        Ok(Some(token))
+    }
+
+    fn read_token(&mut self, kind: u8, rest: &[u8]) -> Result<Token, ProtocolError> {
+        let value = match kind {
+            b'+' if rest == b"OK" => Reply::OK,
+            b'+' => Reply::Simple(lossy(rest).into()),
+            b'-' => Reply::Error(lossy(rest).into()),
+            b':' => Reply::Int(parse_integer(rest).ok_or(ProtocolError::InvalidReplyValue)?),
+            b'_' if rest.is_empty() => Reply::Nil,
+            b'#' if rest == b"t" => Reply::Bool(true),
+            b'#' if rest == b"f" => Reply::Bool(false),
+            b',' => Reply::Double(parse_double(rest).ok_or(ProtocolError::InvalidReplyValue)?),
+            b'(' if is_big_number(rest) => Reply::Bulk(Bytes::copy_from_slice(rest)),
+            b'_' | b'#' | b'(' => return Err(ProtocolError::InvalidReplyValue),
+            b'$' if rest == b"-1" => Reply::Nil,
+            b'*' if rest == b"-1" => Reply::NilArray,
+            b'$' => return self.begin_text(Text::Bulk, rest),
+            b'!' => return self.begin_text(Text::Error, rest),
+            b'=' => return self.begin_text(Text::Verbatim, rest),
+            b'*' => return self.begin_aggregate(Aggregate::Array, rest),
+            b'%' => return self.begin_aggregate(Aggregate::Map, rest),
+            b'~' => return self.begin_aggregate(Aggregate::Set, rest),
+            b'>' => return self.begin_aggregate(Aggregate::Push, rest),
+            b'|' => return self.begin_aggregate(Aggregate::Attribute, rest),
+            other => return Err(ProtocolError::UnknownReplyType(other)),
+        };
+        Ok(Token::Value(value))
+    }
+
+    fn begin_text(&mut self, kind: Text, length: &[u8]) -> Result<Token, ProtocolError> {
+        let length = parse_length(length)?;
+        if length > self.limits.bulk_bytes_max {
+            return Err(ProtocolError::InvalidReplyLength);
+        }
+        self.text = Some((kind, length));
+        Ok(Token::Text)
+    }
+
+    fn begin_aggregate(&mut self, kind: Aggregate, length: &[u8]) -> Result<Token, ProtocolError> {
+        let length = parse_length(length)?;
+        let elements = match kind {
+            Aggregate::Map | Aggregate::Attribute => length.checked_mul(2),
+            _ => Some(length),
+        };
+        let announced = elements.and_then(|elements| self.announced.checked_add(elements));
+        self.announced = announced
+            .filter(|&announced| announced <= self.limits.elements_max)
+            .ok_or(ProtocolError::TooBigReply)?;
+        Ok(Token::Open(kind, elements.unwrap_or_default()))
+    }
+
+    /// Reads a string and its CRLF, once they are there.
+    fn read_text(
+        &mut self,
+        kind: Text,
+        length: usize,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Token>, ProtocolError> {
+        let framed = length.checked_add(2).ok_or(ProtocolError::InvalidReplyLength)?;
+        if self.taken_bytes.saturating_add(framed) > self.limits.reply_bytes_max {
+            return Err(ProtocolError::TooBigReply);
+        }
+        if buf.len() < framed {
+            buf.reserve((framed - buf.len()).min(buf.len().max(RESERVE_BYTES)));
             return Ok(None);
         }
-        let mut bytes = buffer.split_to(self.position).freeze();
-        (self.position, self.started) = (0, false);
-        build(&mut bytes).map(Some)
-    }
-
-    fn find_end(&mut self, buffer: &[u8]) -> Result<bool, ProtocolError> {
-        if !self.started {
-            (self.started, self.position) = (true, 0);
-            self.open.clear();
-            self.open.push(1);
+        if &buf[length..framed] != b"\r\n" {
+            return Err(ProtocolError::ExpectedCrlf);
         }
-        while let Some(left) = self.open.last_mut() {
-            if *left == 0 {
-                self.open.pop();
-                continue;
-            }
-            let Some((line, after)) = line_at(buffer, self.position)? else { return Ok(false) };
-            let Some((&kind, text)) = line.split_first() else {
-                return Err(ProtocolError::BadReply("an empty line"));
-            };
-            match kind {
-                b'$' | b'=' | b'!' => {
-                    let end = match length(text)? {
-                        None => after,
-                        Some(length) if length > self.bulk_bytes_max => {
-                            return Err(ProtocolError::InvalidBulkLength)
-                        }
-                        Some(length) => after + length + 2,
-                    };
-                    if buffer.len() < end {
-                        return Ok(false);
-                    }
-                    self.position = end;
-                    *left -= 1;
-                }
-                b'*' | b'~' | b'>' | b'%' | b'|' => {
-                    let count = length(text)?.unwrap_or(0);
-                    // An attribute stands before the reply that it describes.
-                    let elements = match kind {
-                        b'%' | b'|' => count.checked_mul(2).ok_or(ProtocolError::InvalidMultibulkLength)?,
-                        _ => count,
-                    };
-                    *left -= usize::from(kind != b'|');
-                    self.position = after;
-                    if self.open.len() > DEPTH_MAX {
-                        return Err(ProtocolError::BadReply("nested too deeply"));
-                    }
-                    self.open.push(elements);
-                }
-                b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {
-                    self.position = after;
-                    *left -= 1;
-                }
-                _ => return Err(ProtocolError::BadReply("an unknown type")),
-            }
+        self.text = None;
+        self.take(framed)?;
+        let bytes = if length <= COPIED_BYTES_MAX {
+            let bytes = Bytes::copy_from_slice(&buf[..length]);
+            buf.advance(framed);
+            bytes
+        } else {
+            let bytes = buf.split_to(length).freeze();
+            buf.advance(2);
+            bytes
+        };
+        let value = match kind {
+            Text::Bulk => Reply::Bulk(bytes),
+            Text::Error => Reply::Error(lossy(&bytes).into()),
+            Text::Verbatim => verbatim(bytes).ok_or(ProtocolError::InvalidReplyValue)?,
+        };
+        Ok(Some(Token::Value(value)))
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+        self.taken_bytes = self.taken_bytes.saturating_add(bytes);
+        if self.taken_bytes > self.limits.reply_bytes_max {
+            return Err(ProtocolError::TooBigReply);
         }
-        Ok(true)
+        Ok(())
     }
 }
 
-/// The line at `from` without its end, and where the next one begins.
-fn line_at(buffer: &[u8], from: usize) -> Result<Option<(&[u8], usize)>, ProtocolError> {
-    let rest = &buffer[from.min(buffer.len())..];
-    match memchr::memchr(b'\n', rest) {
-        Some(at) if at > 0 && rest[at - 1] == b'\r' => Ok(Some((&rest[..at - 1], from + at + 1))),
-        Some(_) => Err(ProtocolError::BadReply("a line without CR")),
-        None if rest.len() > LINE_BYTES_MAX => Err(ProtocolError::BadReply("a line too long")),
-        None => Ok(None),
-    }
-}
-
-/// A declared length; -1 is "none".
-fn length(text: &[u8]) -> Result<Option<usize>, ProtocolError> {
-    match parse_length(text) {
-        Some(-1) => Ok(None),
-        Some(length) => usize::try_from(length).map(Some).map_err(|_| ProtocolError::InvalidBulkLength),
-        None => Err(ProtocolError::InvalidBulkLength),
-    }
-}
-
-fn text(line: &[u8]) -> Cow<'static, str> {
-    Cow::Owned(String::from_utf8_lossy(line).into_owned())
-}
-
-/// Builds the reply at the front of `bytes`, which is known to hold it whole.
-fn build(bytes: &mut Bytes) -> Result<Reply, ProtocolError> {
-    let Some((line, after)) = line_at(bytes, 0)? else { return Err(ProtocolError::BadReply("cut short")) };
-    let line = Bytes::copy_from_slice(line);
-    bytes.advance(after);
-    let rest = &line[1..];
-    let number = || parse_length(rest).or_else(|| std::str::from_utf8(rest).ok()?.parse().ok());
-    Ok(match line[0] {
-        b'+' => Reply::Simple(text(rest)),
-        b'-' => Reply::Error(text(rest)),
-        b':' => Reply::Int(number().ok_or(ProtocolError::BadReply("not an integer"))?),
-        b'_' => Reply::Nil,
-        b'#' => Reply::Bool(rest == b"t"),
-        b',' => {
-            let value = std::str::from_utf8(rest).ok().and_then(|text| text.parse().ok());
-            Reply::Double(value.ok_or(ProtocolError::BadReply("not a double"))?)
-        }
-        b'(' => Reply::Bulk(line.slice(1..)),
-        b'$' | b'=' | b'!' => match length(rest)? {
-            None => Reply::Nil,
-            Some(length) => {
-                if bytes.len() < length + 2 {
-                    return Err(ProtocolError::BadReply("cut short"));
-                }
-                let body = bytes.split_to(length);
-                bytes.advance(2);
-                match line[0] {
-                    b'!' => Reply::Error(text(&body)),
-                    b'=' if body.starts_with(b"mkd:") => Reply::Verbatim("mkd", body.slice(4..)),
-                    b'=' if body.len() >= 4 => Reply::Verbatim("txt", body.slice(4..)),
-                    _ => Reply::Bulk(body),
-                }
-            }
-        },
-        b'%' => {
-            let count = length(rest)?.unwrap_or(0);
-            let mut pairs = Vec::new();
-            for _ in 0..count {
-                pairs.push((build(bytes)?, build(bytes)?));
+/// The value of a complete aggregate; an attribute has none.
+fn close(kind: Aggregate, elements: Vec<Reply>) -> Option<Reply> {
+    Some(match kind {
+        Aggregate::Array => Reply::Array(elements),
+        Aggregate::Set => Reply::Set(elements),
+        Aggregate::Push => Reply::Push(elements),
+        Aggregate::Map => {
+            let mut pairs = Vec::with_capacity(elements.len() / 2);
+            let mut elements = elements.into_iter();
+            while let (Some(key), Some(value)) = (elements.next(), elements.next()) {
+                pairs.push((key, value));
             }
             Reply::Map(pairs)
         }
-        b'|' => {
-            for _ in 0..length(rest)?.unwrap_or(0) {
-                build(bytes)?;
-                build(bytes)?;
-            }
-            return build(bytes);
-        }
-        kind => match length(rest)? {
-            None => Reply::NilArray,
-            Some(count) => {
-                let mut items = Vec::new();
-                for _ in 0..count {
-                    items.push(build(bytes)?);
-                }
-                match kind {
-                    b'~' => Reply::Set(items),
-                    b'>' => Reply::Push(items),
-                    _ => Reply::Array(items),
-                }
-            }
-        },
+        Aggregate::Attribute => return None,
     })
 }
+
+fn parse_length(text: &[u8]) -> Result<usize, ProtocolError> {
+    parse_integer(text)
+        .and_then(|length| usize::try_from(length).ok())
+        .ok_or(ProtocolError::InvalidReplyLength)
+}
+
+/// Decimal or exponent form, `inf`, `-inf`, `nan`.
+fn parse_double(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn is_big_number(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+fn verbatim(bytes: Bytes) -> Option<Reply> {
+    let format = match bytes.get(..4)? {
+        b"txt:" => "txt",
+        b"mkd:" => "mkd",
+        _ => return None,
+    };
+    Some(Reply::Verbatim(format, bytes.slice(4..)))
+}
+
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

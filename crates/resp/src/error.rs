@@ -1,0 +1,54 @@
+//! Why a byte stream is not RESP. The connection cannot go on after any of them.
+
+use thiserror::Error;
+
+/// `Display` is the whole text that Redis sends after `-ERR `; what Redis has no text for is worded alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ProtocolError {
+    // Requests, in Redis's words (`networking.c`).
+    #[error("Protocol error: invalid multibulk length")]
+    InvalidMultibulkLength,
+    #[error("Protocol error: unauthenticated multibulk length")]
+    UnauthenticatedMultibulkLength,
+    #[error("Protocol error: too big mbulk count string")]
+    TooBigMultibulkCount,
+    #[error("Protocol error: expected '$', got '{}'", printable(*.0))]
+    ExpectedBulk(u8),
+    #[error("Protocol error: invalid bulk length")]
+    InvalidBulkLength,
+    #[error("Protocol error: unauthenticated bulk length")]
+    UnauthenticatedBulkLength,
+    #[error("Protocol error: too big bulk count string")]
+    TooBigBulkCount,
+    #[error("Protocol error: too big inline request")]
+    TooBigInline,
+    #[error("Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// Redis closes such a connection without a word (`client-query-buffer-limit`).
+    #[error("Protocol error: too big request")]
+    TooBigRequest,
+
+    // Replies.
+    #[error("Protocol error: unknown reply type '{}'", printable(*.0))]
+    UnknownReplyType(u8),
+    #[error("Protocol error: invalid length in a reply")]
+    InvalidReplyLength,
+    #[error("Protocol error: invalid value in a reply")]
+    InvalidReplyValue,
+    #[error("Protocol error: a reply's line or string does not end in CRLF")]
+    ExpectedCrlf,
+    #[error("Protocol error: too big reply line")]
+    TooBigReplyLine,
+    #[error("Protocol error: too big reply")]
+    TooBigReply,
+    #[error("Protocol error: a reply is nested too deeply")]
+    TooDeepReply,
+}
+
+/// The text stands in an error line: CR and LF become spaces, as Redis does it.
+fn printable(byte: u8) -> char {
+    match byte {
+        b'\r' | b'\n' => ' ',
+        byte => char::from(byte),
+    }
+}

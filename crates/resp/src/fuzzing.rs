@@ -1,0 +1,1 @@
+//! Bodies of the fuzz targets, called by `fuzz/` and by a short seeded run in the tests.
