@@ -1,0 +1,546 @@
+//! One test per promise, each over a cluster whose messages, writes and clock the test moves by hand.
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::disk::Disk;
+use cluster::{config, descriptor, MILLISECOND};
+use steelyard_replica::eraftpb::{Message, MessageType};
+use steelyard_replica::{
+    Action, Fatal, HardState, Input, LogBatch, PeerSeed, Refusal, RegionWrite, Role, Worker,
+};
+use types::{BootNanos, StoreId};
+
+const REGION: u64 = 1;
+const TICK: u64 = 100 * MILLISECOND;
+
+struct Node {
+    worker: Worker<Disk>,
+    disk: Disk,
+    /// Written, but not yet reported, while `holds_writes`.
+    writing: Vec<LogBatch>,
+    holds_writes: bool,
+    seen: Vec<Action>,
+}
+
+/// Applies at once, and writes at once unless told to hold.
+struct Trio {
+    now: BootNanos,
+    nodes: Vec<Node>,
+    wire: Vec<(StoreId, StoreId, Message)>,
+}
+
+fn seed(stores: u64) -> Vec<PeerSeed> {
+    vec![PeerSeed { descriptor: descriptor(REGION, stores), applied: (0, 0) }]
+}
+
+fn kind(message: &Message) -> MessageType {
+    message.get_msg_type()
+}
+
+impl Trio {
+    fn new(stores: u64) -> Trio {
+        let now = 1_000_000 * MILLISECOND;
+        let node = |store| {
+            let disk = Disk::default();
+            let worker = Worker::new(config(store, 5), disk.clone(), seed(stores), now).unwrap();
+            Node { worker, disk, writing: Vec::new(), holds_writes: false, seen: Vec::new() }
+        };
+        Trio { now, nodes: (0..stores).map(node).collect(), wire: Vec::new() }
+    }
+
+    /// A cluster that store 0 leads, with everything delivered.
+    fn led() -> Trio {
+        let mut trio = Trio::new(3);
+        while trio.role(0) != Role::Leader {
+            trio.now += TICK;
+            trio.step(0, Input::Tick);
+            trio.settle();
+        }
+        trio.clear();
+        trio
+    }
+
+    fn role(&self, store: usize) -> Role {
+        self.nodes[store].worker.status(REGION, self.now).unwrap().role
+    }
+
+    fn step(&mut self, store: usize, input: Input) {
+        self.nodes[store].worker.step(input, self.now);
+        self.turn(store);
+    }
+
+    fn turn(&mut self, store: usize) {
+        loop {
+            let node = &mut self.nodes[store];
+            for action in node.worker.turn(self.now).expect("no store is lost") {
+                node.seen.push(action.clone());
+                match action {
+                    Action::Send { to, message, .. } => self.wire.push((store as u64, to, message)),
+                    Action::Persist(batch) if node.holds_writes => node.writing.push(batch),
+                    Action::Persist(batch) => {
+                        node.disk.write(&batch);
+                        node.worker.step(Input::Persisted { batch: batch.number }, self.now);
+                    }
+                    Action::Apply { region, entries } => {
+                        let index = entries.last().unwrap().index;
+                        node.worker.step(Input::Applied { region, index }, self.now);
+                    }
+                    _ => {}
+                }
+            }
+            if !node.worker.has_work() {
+                return;
+            }
+        }
+    }
+
+    fn finish_write(&mut self, store: usize) {
+        let batch = self.nodes[store].writing.remove(0);
+        self.nodes[store].disk.write(&batch);
+        self.step(store, Input::Persisted { batch: batch.number });
+    }
+
+    fn deliver(&mut self, from: StoreId, to: StoreId, message: Message) {
+        self.step(to as usize, Input::Message { from, region: REGION, message });
+    }
+
+    fn settle(&mut self) {
+        self.settle_only(|_, _| true);
+    }
+
+    /// Delivers what passes, and loses the rest.
+    fn settle_only(&mut self, passes: impl Fn(StoreId, &Message) -> bool) {
+        while !self.wire.is_empty() {
+            let (from, to, message) = self.wire.remove(0);
+            if passes(to, &message) {
+                self.deliver(from, to, message);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.wire.clear();
+        self.nodes.iter_mut().for_each(|node| node.seen.clear());
+    }
+
+    fn tick(&mut self, store: usize, times: u32) {
+        for _ in 0..times {
+            self.now += TICK;
+            self.step(store, Input::Tick);
+        }
+    }
+
+    fn propose(&mut self, store: usize, token: u64, payload: &'static [u8]) {
+        let payload = Bytes::from_static(payload);
+        self.step(store, Input::Propose { region: REGION, token, payload });
+    }
+
+    fn saw(&self, store: usize, test: impl Fn(&Action) -> bool) -> bool {
+        self.nodes[store].seen.iter().any(test)
+    }
+
+    fn refusal(&self, store: usize, token: u64) -> Option<Refusal> {
+        self.nodes[store].seen.iter().find_map(|action| match action {
+            Action::Refused { token: refused, reason, .. } if *refused == token => Some(*reason),
+            _ => None,
+        })
+    }
+
+    fn sent(&self, wanted: MessageType) -> usize {
+        self.wire.iter().filter(|(_, _, message)| kind(message) == wanted).count()
+    }
+
+    fn last_and_term(&self, store: usize) -> (u64, u64) {
+        let status = self.nodes[store].worker.status(REGION, self.now).unwrap();
+        (status.last, status.term)
+    }
+}
+
+fn message(from: u64, to: u64, term: u64, wanted: MessageType) -> Message {
+    let mut message = Message { from: from + 1, to: to + 1, term, ..Message::default() };
+    message.set_msg_type(wanted);
+    message
+}
+
+fn vote_request(trio: &Trio, from: u64, to: u64, term: u64, wanted: MessageType) -> Message {
+    let (index, log_term) = trio.last_and_term(to as usize);
+    Message { index: index + 10, log_term, ..message(from, to, term, wanted) }
+}
+
+#[test]
+fn a_leader_sends_entries_before_and_beside_its_own_write() {
+    let mut trio = Trio::led();
+    trio.nodes[0].holds_writes = true;
+    trio.propose(0, 1, b"one");
+    let seen = &trio.nodes[0].seen;
+    let sent = seen.iter().position(|action| matches!(action, Action::Send { .. })).unwrap();
+    let written = seen.iter().position(|action| matches!(action, Action::Persist(_))).unwrap();
+    assert!(sent < written && trio.sent(MessageType::MsgAppend) == 2);
+    // With one batch in flight there is no second, and yet the next entry is on its way.
+    trio.clear();
+    assert!(trio.nodes[0].worker.persist_in_flight());
+    trio.propose(0, 2, b"two");
+    assert_eq!(trio.sent(MessageType::MsgAppend), 2);
+    assert!(!trio.saw(0, |action| matches!(action, Action::Persist(_))));
+    trio.finish_write(0);
+    let is_second =
+        |action: &Action| matches!(action, Action::Persist(batch) if batch.writes[0].entries.len() == 1);
+    assert!(trio.saw(0, is_second));
+}
+
+#[test]
+fn a_follower_acknowledges_only_what_is_written() {
+    let mut trio = Trio::led();
+    trio.nodes[1].holds_writes = true;
+    trio.propose(0, 1, b"one");
+    let appends: Vec<_> = trio.wire.drain(..).filter(|(_, to, _)| *to == 1).collect();
+    for (from, to, append) in appends.clone() {
+        trio.deliver(from, to, append);
+    }
+    // The same again, which adds nothing to write, must wait for the same write.
+    for (from, to, append) in appends {
+        trio.deliver(from, to, append);
+    }
+    assert_eq!(trio.sent(MessageType::MsgAppendResponse), 0);
+    trio.finish_write(1);
+    assert_eq!(trio.sent(MessageType::MsgAppendResponse), 2);
+}
+
+#[test]
+fn a_vote_leaves_only_after_it_is_synced() {
+    let mut trio = Trio::new(3);
+    trio.nodes[1].holds_writes = true;
+    let request = vote_request(&trio, 0, 1, 1, MessageType::MsgRequestVote);
+    trio.deliver(0, 1, request);
+    assert!(trio.wire.is_empty());
+    let batch = &trio.nodes[1].writing[0];
+    assert!(batch.must_sync);
+    assert_eq!(batch.writes[0].hard_state, Some(HardState { term: 1, vote: Some(0), commit: 0 }));
+    trio.finish_write(1);
+    assert_eq!(trio.sent(MessageType::MsgRequestVoteResponse), 1);
+}
+
+#[test]
+fn an_idle_cluster_writes_nothing_and_a_commit_index_alone_waits_for_a_batch() {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, b"one");
+    trio.settle();
+    trio.clear();
+    for _ in 0..30 {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+    assert!(trio.saw(0, |action| matches!(action, Action::Send { .. })));
+    assert!(!(0..3).any(|store| trio.saw(store, |action| matches!(action, Action::Persist(_)))));
+    trio.propose(0, 2, b"two");
+    let commit = |action: &Action| match action {
+        Action::Persist(batch) => batch.writes[0].hard_state.map(|state| state.commit),
+        _ => None,
+    };
+    assert_eq!(trio.nodes[0].seen.iter().find_map(commit), Some(2));
+    // No term or vote is in it: only the fsync policy decides on the sync.
+    assert!(trio.saw(0, |action| matches!(action, Action::Persist(batch) if !batch.must_sync)));
+}
+
+#[test]
+fn a_restarted_store_holds_back_its_vote_even_from_a_transfer() {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, b"one");
+    trio.settle();
+    let disk = trio.nodes[1].disk.clone();
+    trio.nodes[1].worker = Worker::new(config(1, 5), disk, seed(3), trio.now).unwrap();
+    trio.turn(1);
+    trio.clear();
+    let term = trio.last_and_term(1).1;
+    let mut request = vote_request(&trio, 2, 1, term + 1, MessageType::MsgRequestVote);
+    request.context = Bytes::from_static(b"CampaignTransfer");
+    let hold = config(1, 5).vote_hold_nanos();
+    trio.now += hold - 1;
+    trio.deliver(2, 1, request.clone());
+    assert!(trio.wire.is_empty());
+    trio.now += 1;
+    trio.deliver(2, 1, request);
+    assert_eq!(trio.sent(MessageType::MsgRequestVoteResponse), 1);
+}
+
+#[test]
+fn a_follower_of_a_live_leader_grants_no_vote_though_it_was_told_of_a_later_term() {
+    let mut trio = Trio::led();
+    trio.tick(0, 2);
+    trio.settle();
+    let term = trio.last_and_term(1).1;
+    // The consensus library forgets its leader at such a message, and would vote at once.
+    trio.deliver(2, 1, message(2, 1, term + 1, MessageType::MsgAppendResponse));
+    assert_eq!(trio.last_and_term(1).1, term + 1);
+    trio.clear();
+    let request = vote_request(&trio, 2, 1, term + 2, MessageType::MsgRequestVote);
+    trio.deliver(2, 1, request.clone());
+    assert!(trio.wire.is_empty());
+    trio.now += config(1, 5).vote_hold_nanos();
+    trio.deliver(2, 1, request);
+    assert_eq!(trio.sent(MessageType::MsgRequestVoteResponse), 1);
+}
+
+fn lease_of(trio: &Trio, store: usize) -> Option<BootNanos> {
+    trio.nodes[store].worker.status(REGION, trio.now).unwrap().lease
+}
+
+#[test]
+fn a_lease_counts_from_the_sending_of_its_round() {
+    let mut trio = Trio::led();
+    trio.step(0, Input::WantLease { region: REGION });
+    let sent = trio.now;
+    assert_eq!(lease_of(&trio, 0), None);
+    trio.now += 300 * MILLISECOND;
+    trio.settle();
+    let until = sent + config(0, 5).lease_nanos;
+    assert_eq!(lease_of(&trio, 0), Some(until));
+    trio.now = until;
+    assert_eq!(lease_of(&trio, 0), None);
+}
+
+#[test]
+fn a_lease_is_renewed_while_it_is_wanted_and_only_then() {
+    let mut trio = Trio::led();
+    trio.step(0, Input::WantLease { region: REGION });
+    trio.settle();
+    for _ in 0..8 {
+        trio.tick(0, 1);
+        trio.settle();
+        assert!(lease_of(&trio, 0).is_some());
+    }
+    for _ in 0..20 {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+    assert_eq!(lease_of(&trio, 0), None);
+}
+
+#[test]
+fn a_transfer_ends_the_lease_before_the_target_is_told() {
+    let mut trio = Trio::led();
+    trio.step(0, Input::WantLease { region: REGION });
+    trio.settle();
+    trio.clear();
+    trio.step(0, Input::TransferLeader { region: REGION, to: 1 });
+    let seen = &trio.nodes[0].seen;
+    let ended = seen.iter().position(|action| matches!(action, Action::Lease { until: None, .. })).unwrap();
+    let is_word = |action: &Action| matches!(action, Action::Send { message, .. } if kind(message) == MessageType::MsgTimeoutNow);
+    assert!(ended < seen.iter().position(is_word).unwrap());
+    trio.propose(0, 7, b"late");
+    assert_eq!(trio.refusal(0, 7), Some(Refusal::Transferring));
+    trio.settle();
+    assert_eq!(trio.role(1), Role::Leader);
+    assert!(trio.saw(0, |action| matches!(action, Action::TransferDone { to: 1, .. })));
+}
+
+#[test]
+fn after_an_aborted_transfer_no_lease_begins_until_the_unread_word_is_void() {
+    let mut trio = Trio::led();
+    trio.step(0, Input::TransferLeader { region: REGION, to: 1 });
+    let (_, _, word) =
+        trio.wire.iter().find(|(_, _, m)| kind(m) == MessageType::MsgTimeoutNow).cloned().unwrap();
+    trio.wire.clear();
+    // Store 1 stands still; store 2 keeps the leader in office.
+    let mut unread = Vec::new();
+    let mut run = |trio: &mut Trio, ticks: u32| {
+        for _ in 0..ticks {
+            trio.step(0, Input::WantLease { region: REGION });
+            trio.tick(0, 1);
+            while let Some(at) = trio.wire.iter().position(|(_, to, _)| *to != 1) {
+                let (from, to, message) = trio.wire.remove(at);
+                trio.deliver(from, to, message);
+            }
+            unread.append(&mut trio.wire);
+        }
+    };
+    run(&mut trio, 40);
+    assert!(trio.saw(0, |action| matches!(action, Action::TransferAborted { to: 1, .. })));
+    assert_eq!((trio.role(0), lease_of(&trio, 0)), (Role::Leader, None));
+    // It wakes and hears of the entry that voids the word.
+    trio.wire = unread;
+    trio.settle();
+    trio.step(0, Input::WantLease { region: REGION });
+    trio.settle();
+    trio.tick(0, 4);
+    trio.settle();
+    assert!(lease_of(&trio, 0).is_some());
+    trio.deliver(0, 1, word);
+    trio.settle();
+    assert_eq!((trio.role(0), trio.role(1)), (Role::Leader, Role::Follower));
+}
+
+#[test]
+fn reads_of_a_leader_that_is_deposed_or_cut_off_are_refused_and_never_left_hanging() {
+    let mut trio = Trio::led();
+    trio.step(0, Input::ReadIndex { region: REGION, token: 1 });
+    trio.settle();
+    assert!(trio.saw(0, |action| *action == Action::ReadReady { region: REGION, token: 1 }));
+    trio.step(0, Input::ReadIndex { region: REGION, token: 2 });
+    trio.clear();
+    let term = trio.last_and_term(0).1;
+    trio.deliver(1, 0, message(1, 0, term + 1, MessageType::MsgAppendResponse));
+    assert_eq!(trio.refusal(0, 2), Some(Refusal::NotLeader { leader: None }));
+    trio.step(0, Input::ReadIndex { region: REGION, token: 3 });
+    assert_eq!(trio.refusal(0, 3), Some(Refusal::NotLeader { leader: None }));
+    trio.step(0, Input::ReadIndex { region: 99, token: 4 });
+    assert_eq!(trio.refusal(0, 4), Some(Refusal::NotLeader { leader: None }));
+}
+
+#[test]
+fn a_read_that_waits_for_the_terms_first_commit_is_refused_in_time() {
+    let mut trio = Trio::new(3);
+    while trio.role(0) != Role::Leader {
+        trio.now += TICK;
+        trio.step(0, Input::Tick);
+        // Heartbeats go through, entries do not.
+        trio.settle_only(|_, message| kind(message) != MessageType::MsgAppend);
+    }
+    trio.step(0, Input::ReadIndex { region: REGION, token: 1 });
+    for _ in 0..22 {
+        trio.tick(0, 1);
+        trio.settle_only(|_, message| kind(message) != MessageType::MsgAppend);
+    }
+    assert_eq!((trio.role(0), trio.refusal(0, 1)), (Role::Leader, Some(Refusal::Unproven)));
+}
+
+#[test]
+fn a_replaced_proposal_is_lost_and_one_that_survives_its_leader_is_answered() {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, b"survives");
+    trio.settle();
+    assert!(
+        trio.saw(0, |action| matches!(action, Action::Apply { entries, .. } if entries[0].token == Some(1)))
+    );
+    trio.propose(0, 2, b"alone");
+    trio.clear();
+    trio.now += config(0, 5).vote_hold_nanos();
+    for _ in 0..100 {
+        if trio.role(1) == Role::Leader {
+            break;
+        }
+        trio.now += TICK;
+        trio.step(2, Input::Tick);
+        trio.wire.clear();
+        trio.step(1, Input::Tick);
+        trio.settle_only(|to, _| to != 0);
+    }
+    assert!(!trio.saw(0, |action| matches!(action, Action::Lost { .. })));
+    for _ in 0..4 {
+        trio.tick(1, 1);
+        trio.settle();
+    }
+    assert!(trio.saw(0, |action| *action == Action::Lost { region: REGION, token: 2 }));
+    assert_eq!(trio.last_and_term(0), trio.last_and_term(1));
+}
+
+#[test]
+fn proposals_beyond_the_uncommitted_bytes_are_refused() {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, &[1; 4000]);
+    trio.propose(0, 2, &[2; 4000]);
+    assert_eq!((trio.refusal(0, 1), trio.refusal(0, 2)), (None, Some(Refusal::Backpressure)));
+    trio.settle();
+    trio.propose(0, 3, &[3; 4000]);
+    assert_eq!(trio.refusal(0, 3), None);
+}
+
+#[test]
+fn the_only_store_of_a_region_leads_and_leases_at_once_after_a_restart_too() {
+    let mut trio = Trio::new(1);
+    trio.turn(0);
+    trio.propose(0, 1, b"one");
+    assert!(
+        trio.saw(0, |action| matches!(action, Action::Apply { entries, .. } if entries[0].token == Some(1)))
+    );
+    let disk = trio.nodes[0].disk.clone();
+    trio.nodes[0].worker = Worker::new(config(0, 5), disk, seed(1), trio.now).unwrap();
+    trio.nodes[0].seen.clear();
+    trio.turn(0);
+    let replayed = trio.nodes[0].seen.iter().flat_map(|action| match action {
+        Action::Apply { entries, .. } => entries.clone(),
+        _ => Vec::new(),
+    });
+    assert!(replayed.filter(|entry| entry.payload == b"one"[..] && entry.token.is_none()).count() == 1);
+    trio.step(0, Input::WantLease { region: REGION });
+    assert_eq!(lease_of(&trio, 0), Some(trio.now + config(0, 5).lease_nanos));
+}
+
+#[test]
+fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, b"one");
+    trio.settle();
+    let open = |trio: &Trio, applied| {
+        let seed = PeerSeed { descriptor: descriptor(REGION, 3), applied };
+        Worker::new(config(0, 5), trio.nodes[0].disk.clone(), vec![seed], trio.now).err()
+    };
+    assert_eq!(open(&trio, (2, 1)), None);
+    let lost = Fatal::LostTail { region: REGION, last: 2, needed: 3 };
+    assert_eq!(open(&trio, (3, 1)), Some(lost));
+    let diverged = Fatal::Diverged { region: REGION, index: 2, in_log: 1, in_engine: 7 };
+    assert_eq!(open(&trio, (2, 7)), Some(diverged));
+    trio.nodes[0].disk.truncate(REGION, 2, 1);
+    assert_eq!(open(&trio, (2, 1)), None);
+    assert_eq!(open(&trio, (1, 1)), Some(Fatal::Gap { region: REGION, first: 3, applied: 1 }));
+}
+
+#[test]
+fn a_store_that_forgot_what_it_acknowledged_stops_when_its_leader_relies_on_it() {
+    let mut trio = Trio::led();
+    let (last, term) = trio.last_and_term(1);
+    let heartbeat = Message { commit: last + 1, ..message(0, 1, term, MessageType::MsgHeartbeat) };
+    trio.nodes[1].worker.step(Input::Message { from: 0, region: REGION, message: heartbeat }, trio.now);
+    let lost = Fatal::LostTail { region: REGION, last, needed: last + 1 };
+    for _ in 0..2 {
+        assert_eq!(trio.nodes[1].worker.turn(trio.now), Err(lost.clone()));
+    }
+}
+
+#[test]
+fn an_absent_peer_holds_the_log_and_its_return_releases_it() {
+    let mut trio = Trio::led();
+    for token in 0..40 {
+        trio.propose(0, token, b"entry");
+        trio.settle_only(|to, _| to != 2);
+    }
+    let applied = trio.nodes[0].worker.status(REGION, trio.now).unwrap().applied;
+    trio.step(0, Input::Flushed { region: REGION, index: applied });
+    let is_truncation = |action: &Action| matches!(action, Action::Truncate { .. });
+    assert!(applied >= 40 && !trio.saw(0, is_truncation));
+    for _ in 0..20 {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+    assert!(trio.saw(0, is_truncation));
+    let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
+    assert_eq!((status.first - 1, status.min_matched()), (applied - 6, Some(applied)));
+}
+
+#[test]
+fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
+    let seeds = (1..=2000).map(|id| PeerSeed { descriptor: descriptor(id, 1), applied: (0, 0) });
+    let disk = Disk::default();
+    let mut worker = Worker::new(config(0, 5), disk.clone(), seeds.collect(), 0).unwrap();
+    let batches = |actions: Vec<Action>| {
+        let batches: Vec<LogBatch> = actions
+            .into_iter()
+            .filter_map(|action| if let Action::Persist(batch) = action { Some(batch) } else { None })
+            .collect();
+        assert!(batches.len() <= 1);
+        batches.into_iter().next()
+    };
+    let first = batches(worker.turn(0).unwrap()).unwrap();
+    assert_eq!(first.writes.len(), 2000);
+    disk.write(&first);
+    worker.step(Input::Persisted { batch: 1 }, 0);
+    assert!(batches(worker.turn(0).unwrap()).is_none());
+    for region in [7, 900] {
+        worker.step(Input::Propose { region, token: region, payload: Bytes::from_static(b"x") }, 0);
+    }
+    let second = batches(worker.turn(0).unwrap()).unwrap();
+    let active = |write: &&RegionWrite| !write.entries.is_empty();
+    let regions: Vec<_> = second.writes.iter().filter(active).map(|write| write.region).collect();
+    assert_eq!(regions, vec![7, 900]);
+}
