@@ -1,1 +1,33 @@
+//! The commands: a table of what each is, and the code that executes those of the keyspace.
+//!
+//! [`lookup`] and [`check_arity`] take a client's arguments to a [`CommandSpec`]; [`execute`] runs it over
+//! a [`storage::Txn`]; [`entry`] carries many commands through the log and applies them. Everything a
+//! command depends on is an argument, so replicas that apply the same entries hold the same rows.
+
 #![forbid(unsafe_code)]
+
+mod decimal;
+pub mod entry;
+mod exec;
+mod glob;
+mod hashes;
+mod introspect;
+mod keys;
+mod maintenance;
+mod number;
+mod random;
+mod spec;
+mod strings;
+mod syntax;
+mod table;
+mod wording;
+
+pub use exec::{execute, Exec, Limits, Mode, Outcome, Step, Stop};
+pub use glob::matches as glob_matches;
+pub use introspect::{command as command_reply, help_of};
+pub use keys::walk::{cursor_slot, parse_cursor_text as parse_cursor};
+pub use maintenance::{find_due, find_garbage, keys_in_slot, Found};
+pub use number::parse_integer;
+pub use spec::{flags, CommandSpec, Handler, KeySpec, KeyspaceFn};
+pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};
+pub use wording::{unknown_command, unknown_subcommand, wrong_arity};

@@ -1,0 +1,353 @@
+//! A log entry: a stamp, a seed, and the commands that were waiting.
+//!
+//! ```text
+//! version u8 = 1 | stamp ms u64 | seed u64 | items
+//! item 0, a client's command:   0u8 | flags u8 (1: RESP3) | db u16 | arguments u32 | (length u32 | bytes)*
+//! item 1, expire due keys:      1u8 | slot u16 | limit u32
+//! item 2, sweep garbage:        2u8 | slot u16 | limit u32
+//! ```
+//!
+//! Integers are big-endian. An entry that cannot be read, or names a command that this program does not
+//! know, is corrupt for this store: to go on without it would let replicas part ways.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use resp::Reply;
+use storage::{StorageError, Txn};
+use types::{Slot, SlotRange, UnixMillis, SLOT_COUNT};
+
+use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
+use crate::maintenance;
+use crate::random::mix;
+use crate::table::lookup;
+
+const VERSION: u8 = 1;
+const HEADER_LEN: usize = 1 + 8 + 8;
+const ITEM_COMMAND: u8 = 0;
+const ITEM_EXPIRE_DUE: u8 = 1;
+const ITEM_SWEEP: u8 = 2;
+const FLAG_RESP3: u8 = 1;
+
+/// Gathers what one entry carries. The stamp is set at the end, when the entry is proposed.
+#[derive(Debug)]
+pub struct Builder {
+    buffer: BytesMut,
+    items: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder::new()
+    }
+}
+
+impl Builder {
+    pub fn new() -> Builder {
+        let mut buffer = BytesMut::with_capacity(1024);
+        buffer.put_bytes(0, HEADER_LEN);
+        Builder { buffer, items: 0 }
+    }
+
+    /// Appends a client's command, the name first.
+    ///
+    /// # Panics
+    /// If an argument has 4 GiB or more: the server's limits are far below.
+    pub fn push(&mut self, db: u16, resp3: bool, args: &[Bytes]) {
+        let payload: usize = args.iter().map(|arg| arg.len() + 4).sum();
+        self.buffer.reserve(payload + 8);
+        self.buffer.put_u8(ITEM_COMMAND);
+        self.buffer.put_u8(if resp3 { FLAG_RESP3 } else { 0 });
+        self.buffer.put_u16(db);
+        self.buffer.put_u32(u32::try_from(args.len()).expect("fewer than 2^32 arguments"));
+        for arg in args {
+            self.buffer.put_u32(u32::try_from(arg.len()).expect("arguments are below 4 GiB"));
+            self.buffer.put_slice(arg);
+        }
+        self.items += 1;
+    }
+
+    /// Appends the deletion of up to `limit` keys of a slot whose time is over.
+    pub fn push_expire_due(&mut self, slot: Slot, limit: u32) {
+        self.push_step(ITEM_EXPIRE_DUE, slot, limit);
+    }
+
+    /// Appends a step of the sweep: up to `limit` rows of a slot.
+    pub fn push_sweep(&mut self, slot: Slot, limit: u32) {
+        self.push_step(ITEM_SWEEP, slot, limit);
+    }
+
+    fn push_step(&mut self, item: u8, slot: Slot, limit: u32) {
+        self.buffer.put_u8(item);
+        self.buffer.put_u16(slot);
+        self.buffer.put_u32(limit);
+        self.items += 1;
+    }
+
+    /// Number of items, each of which gets a reply.
+    pub fn len(&self) -> usize {
+        self.items
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+
+    /// Bytes that the entry will have.
+    pub fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The entry. `stamp_ms` is the leader's clock, `seed` any number it likes.
+    pub fn finish(mut self, stamp_ms: UnixMillis, seed: u64) -> Bytes {
+        let mut header = &mut self.buffer[..HEADER_LEN];
+        header.put_u8(VERSION);
+        header.put_u64(stamp_ms);
+        header.put_u64(seed);
+        self.buffer.freeze()
+    }
+}
+
+/// One item of an entry. Arguments are slices of the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    Command { db: u16, resp3: bool, args: Vec<Bytes> },
+    ExpireDue { slot: Slot, limit: u32 },
+    Sweep { slot: Slot, limit: u32 },
+}
+
+/// A reader of entries.
+#[derive(Clone, Debug)]
+pub struct Items {
+    rest: Bytes,
+    pub stamp_ms: UnixMillis,
+    pub seed: u64,
+}
+
+impl Items {
+    /// # Errors
+    /// [`StorageError::Corrupt`] when the header cannot be read.
+    pub fn decode(mut payload: Bytes) -> storage::Result<Items> {
+        if payload.len() < HEADER_LEN {
+            return Err(corrupt("the header"));
+        }
+        match payload.get_u8() {
+            VERSION => {}
+            version => return Err(corrupt(&format!("the unknown version {version}"))),
+        }
+        Ok(Items { stamp_ms: payload.get_u64(), seed: payload.get_u64(), rest: payload })
+    }
+
+    /// The next item, `None` behind the last one.
+    ///
+    /// # Errors
+    /// [`StorageError::Corrupt`] when the item cannot be read.
+    pub fn next_item(&mut self) -> storage::Result<Option<Item>> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(match self.u8()? {
+            ITEM_COMMAND => self.command()?,
+            ITEM_EXPIRE_DUE => {
+                let (slot, limit) = self.step()?;
+                Item::ExpireDue { slot, limit }
+            }
+            ITEM_SWEEP => {
+                let (slot, limit) = self.step()?;
+                Item::Sweep { slot, limit }
+            }
+            _ => return Err(corrupt("an item's kind")),
+        }))
+    }
+
+    fn command(&mut self) -> storage::Result<Item> {
+        let resp3 = match self.u8()? {
+            0 => false,
+            FLAG_RESP3 => true,
+            _ => return Err(corrupt("an item's flags")),
+        };
+        let db = self.need(2)?.get_u16();
+        let count = self.u32()? as usize;
+        // An argument takes at least its length, which bounds what a damaged count can ask for.
+        if count > self.rest.len() / 4 {
+            return Err(corrupt("the argument count"));
+        }
+        let mut args = Vec::with_capacity(count);
+        for _ in 0..count {
+            let length = self.u32()? as usize;
+            if length > self.rest.len() {
+                return Err(corrupt("an argument"));
+            }
+            args.push(self.rest.split_to(length));
+        }
+        Ok(Item::Command { db, resp3, args })
+    }
+
+    fn step(&mut self) -> storage::Result<(Slot, u32)> {
+        let slot = self.need(2)?.get_u16();
+        match slot < SLOT_COUNT {
+            true => Ok((slot, self.u32()?)),
+            false => Err(corrupt("a slot")),
+        }
+    }
+
+    fn u8(&mut self) -> storage::Result<u8> {
+        Ok(self.need(1)?.get_u8())
+    }
+
+    fn u32(&mut self) -> storage::Result<u32> {
+        Ok(self.need(4)?.get_u32())
+    }
+
+    fn need(&mut self, bytes: usize) -> storage::Result<&mut Bytes> {
+        match self.rest.len() >= bytes {
+            true => Ok(&mut self.rest),
+            false => Err(corrupt("the end")),
+        }
+    }
+}
+
+fn corrupt(what: &str) -> StorageError {
+    StorageError::Corrupt(format!("{what} of a log entry cannot be read"))
+}
+
+/// Executes an entry's items in order and gives a reply for each.
+///
+/// # Errors
+/// [`StorageError::Corrupt`] for an entry that cannot be read, and what the storage failed with. `txn` is
+/// then of no use any more: the store stalls or stops, for it must not part from its peers.
+pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::Result<Vec<Reply>> {
+    let mut items = Items::decode(payload.clone())?;
+    let now_ms = txn.state_mut().advance_time(items.stamp_ms);
+    let mut replies = Vec::new();
+    while let Some(item) = items.next_item()? {
+        let seed = mix(items.seed.wrapping_add(replies.len() as u64));
+        let mut exec = Exec {
+            txn,
+            now_ms,
+            seed,
+            db: 0,
+            mode: Mode::Apply,
+            slots,
+            limits: Limits::default(),
+            resp3: false,
+        };
+        let outcome = match item {
+            Item::Command { db, resp3, args } => {
+                exec.db = db;
+                exec.resp3 = resp3;
+                match args.first().and_then(|name| lookup(name)) {
+                    Some(spec) => execute(spec, &args, &mut exec)?,
+                    None => return Err(corrupt("a command that is not known here")),
+                }
+            }
+            Item::ExpireDue { slot, limit } => outcome(maintenance::expire_due(&mut exec, slot, limit))?,
+            Item::Sweep { slot, limit } => outcome(maintenance::sweep(&mut exec, slot, limit))?,
+        };
+        replies.push(match outcome {
+            Outcome::Reply(reply) => reply,
+            Outcome::NeedsApply => unreachable!("only reads ask to be applied"),
+        });
+    }
+    Ok(replies)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use storage::MemoryKeyspace;
+
+    use super::*;
+
+    fn args(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    fn sample() -> Bytes {
+        let mut builder = Builder::new();
+        builder.push(3, true, &args("SET k v"));
+        builder.push(0, false, &args("GET k"));
+        builder.push_expire_due(7, 100);
+        builder.push_sweep(16383, 5);
+        assert_eq!(builder.len(), 4);
+        builder.finish(1234, 99)
+    }
+
+    fn read(payload: Bytes) -> storage::Result<Vec<Item>> {
+        let mut items = Items::decode(payload)?;
+        let mut all = Vec::new();
+        while let Some(item) = items.next_item()? {
+            all.push(item);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn entries_round_trip() {
+        let payload = sample();
+        let items = Items::decode(payload.clone()).unwrap();
+        assert_eq!((items.stamp_ms, items.seed), (1234, 99));
+        assert_eq!(
+            read(payload).unwrap(),
+            [
+                Item::Command { db: 3, resp3: true, args: args("SET k v") },
+                Item::Command { db: 0, resp3: false, args: args("GET k") },
+                Item::ExpireDue { slot: 7, limit: 100 },
+                Item::Sweep { slot: 16383, limit: 5 },
+            ]
+        );
+    }
+
+    #[test]
+    fn arguments_are_slices_of_the_payload() {
+        let payload = sample();
+        let Item::Command { args, .. } = read(payload.clone()).unwrap().swap_remove(0) else { panic!() };
+        assert!(payload.as_ptr_range().contains(&args[2].as_ptr()));
+    }
+
+    #[test]
+    fn a_cut_entry_is_corrupt_or_a_whole_number_of_items() {
+        let payload = sample();
+        let whole: Vec<usize> =
+            (0..=payload.len()).filter(|&cut| read(payload.slice(..cut)).is_ok()).collect();
+        assert_eq!(whole.len(), 5, "after the header and after each item");
+    }
+
+    #[test]
+    fn unknown_commands_are_corrupt_not_a_reply() {
+        let engine = MemoryKeyspace::default();
+        let mut builder = Builder::new();
+        builder.push(0, false, &args("nosuchcommand"));
+        let mut txn = Txn::begin(&engine, 1).unwrap();
+        let result = apply(&builder.finish(0, 0), &mut txn, SlotRange::ALL);
+        assert!(matches!(result, Err(StorageError::Corrupt(_))));
+    }
+
+    #[test]
+    fn a_region_s_time_never_goes_back() {
+        let mut engine = MemoryKeyspace::default();
+        let mut run = |stamp: u64, line: &str| {
+            let mut builder = Builder::new();
+            builder.push(0, false, &args(line));
+            let mut txn = Txn::begin(&engine, 1).unwrap();
+            let reply = apply(&builder.finish(stamp, 0), &mut txn, SlotRange::ALL).unwrap().remove(0);
+            engine.write(txn.finish().0);
+            reply
+        };
+        assert_eq!(run(1000, "SET k v PX 500"), Reply::OK);
+        assert_eq!(run(1499, "GET k"), Reply::bulk("v"));
+        assert_eq!(run(1500, "PTTL other"), Reply::Int(-2));
+        // A leader with a slower clock does not bring the key back, nor reckon from its own time.
+        assert_eq!(run(1, "GET k"), Reply::Nil);
+        assert_eq!(run(2, "SET k v PX 10"), Reply::OK);
+        assert_eq!(run(3, "PEXPIRETIME k"), Reply::Int(1510));
+    }
+
+    proptest! {
+        #[test]
+        fn no_payload_makes_the_reader_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(first) = bytes.first_mut() {
+                *first = VERSION;
+            }
+            let _ = read(bytes.into());
+        }
+    }
+}

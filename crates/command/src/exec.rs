@@ -1,0 +1,261 @@
+//! How a command executes: against one region's rows, with time and chance given to it.
+//!
+//! An error reply leaves no partial effects: handlers check first and write afterwards. The one write
+//! that may precede an error is the deletion of a key whose time is over, which every command owes.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::{KeyRef, Meta, StorageError, Txn, Value};
+use types::{SlotRange, UnixMillis};
+
+use crate::spec::{CommandSpec, Handler};
+use crate::table::{check_arity, leaf};
+use crate::wording;
+
+/// How a command meets a key whose time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Over a snapshot, writing nothing: such a key ends the command with [`Outcome::NeedsApply`].
+    Read,
+    /// As part of a log entry: such a key is deleted.
+    Apply,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Reply(Reply),
+    /// The read met a key past its time. Propose it as a log entry, so that the deletion is committed
+    /// before it is answered; then no later leader with a slower clock brings the key back.
+    NeedsApply,
+}
+
+/// Bounds that decide replies. They are the same on every replica: part of the semantics version, never
+/// local configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest string, as Redis's `proto-max-bulk-len`.
+    pub max_value_bytes: u64,
+    pub databases: u16,
+    /// Most elements that a reply may repeat (`HRANDFIELD` with a negative count).
+    pub max_reply_elements: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_value_bytes: 512 << 20, databases: 16, max_reply_elements: 1 << 20 }
+    }
+}
+
+pub struct Exec<'t, 'r> {
+    pub txn: &'t mut Txn<'r>,
+    /// The entry's stamp, or a read's time.
+    pub now_ms: UnixMillis,
+    /// What chance is made of; another number for each command.
+    pub seed: u64,
+    pub db: u16,
+    pub mode: Mode,
+    /// All slots of the region.
+    pub slots: SlotRange,
+    pub limits: Limits,
+    /// The client speaks RESP3, where some replies have another shape.
+    pub resp3: bool,
+}
+
+/// Why a handler ended without its reply.
+#[derive(Debug)]
+pub enum Stop {
+    Error(Cow<'static, str>),
+    NeedsApply,
+    Storage(StorageError),
+}
+
+impl From<StorageError> for Stop {
+    fn from(error: StorageError) -> Stop {
+        Stop::Storage(error)
+    }
+}
+
+pub type Step<T = Reply> = Result<T, Stop>;
+
+pub(crate) fn fail<T>(text: impl Into<Cow<'static, str>>) -> Step<T> {
+    Err(Stop::Error(text.into()))
+}
+
+/// Executes one command, `args[0]` being its name.
+///
+/// # Errors
+/// Only of the storage: a local failure, which never becomes a reply.
+pub fn execute(
+    spec: &'static CommandSpec,
+    args: &[Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> Result<Outcome, StorageError> {
+    if let Err(refusal) = check_arity(spec, args) {
+        return Ok(Outcome::Reply(refusal));
+    }
+    match leaf(spec, args).handler {
+        Handler::Keyspace(handler) => outcome(handler(args, exec)),
+        Handler::Server | Handler::Container(_) => {
+            Ok(Outcome::Reply(Reply::error(format!("ERR '{}' does not belong in the log", spec.name))))
+        }
+    }
+}
+
+pub(crate) fn outcome(step: Step) -> Result<Outcome, StorageError> {
+    match step {
+        Ok(reply) => Ok(Outcome::Reply(reply)),
+        Err(Stop::Error(text)) => Ok(Outcome::Reply(Reply::Error(text))),
+        Err(Stop::NeedsApply) => Ok(Outcome::NeedsApply),
+        Err(Stop::Storage(error)) => Err(error),
+    }
+}
+
+/// A collection's elements are deleted with it up to this many; more are left to the sweep.
+pub(crate) const DELETED_AT_ONCE: u64 = 128;
+
+/// A string that was found.
+pub(crate) struct StringValue {
+    pub bytes: Bytes,
+    pub expire_at_ms: Option<u64>,
+}
+
+/// A hash that was found.
+#[derive(Clone, Copy)]
+pub(crate) struct HashValue {
+    pub generation: u64,
+    pub len: u64,
+    pub expire_at_ms: Option<u64>,
+}
+
+impl HashValue {
+    pub fn meta(self) -> Meta {
+        let value = Value::Hash { generation: self.generation, len: self.len };
+        Meta { expire_at_ms: self.expire_at_ms, value }
+    }
+}
+
+impl Exec<'_, '_> {
+    pub(crate) fn key<'k>(&self, key: &'k [u8]) -> KeyRef<'k> {
+        KeyRef::new(self.db, key)
+    }
+
+    /// What a key holds now. One whose time is over is deleted, or ends a read.
+    pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> Step<Option<Meta>> {
+        let Some(row) = self.txn.get(&key.meta_row())? else { return Ok(None) };
+        let meta = Meta::decode(&row)?;
+        if !meta.is_due(self.now_ms) {
+            return Ok(Some(meta));
+        }
+        match self.mode {
+            Mode::Read => Err(Stop::NeedsApply),
+            Mode::Apply => {
+                self.remove(key, &meta)?;
+                Ok(None)
+            }
+        }
+    }
+
+    pub(crate) fn find_string(&mut self, key: &KeyRef<'_>) -> Step<Option<StringValue>> {
+        match self.find(key)? {
+            None => Ok(None),
+            Some(Meta { expire_at_ms, value: Value::String(bytes) }) => {
+                Ok(Some(StringValue { bytes, expire_at_ms }))
+            }
+            Some(_) => fail(wording::WRONG_TYPE),
+        }
+    }
+
+    pub(crate) fn find_hash(&mut self, key: &KeyRef<'_>) -> Step<Option<HashValue>> {
+        match self.find(key)? {
+            None => Ok(None),
+            Some(Meta { expire_at_ms, value: Value::Hash { generation, len } }) => {
+                Ok(Some(HashValue { generation, len, expire_at_ms }))
+            }
+            Some(_) => fail(wording::WRONG_TYPE),
+        }
+    }
+
+    /// Makes a key a string in place of `old`, which is what the key holds now.
+    pub(crate) fn put_string(
+        &mut self,
+        key: &KeyRef<'_>,
+        old: Option<&Meta>,
+        value: &[u8],
+        expire_at_ms: Option<u64>,
+    ) -> Step<()> {
+        if let Some(old) = old {
+            self.drop_elements(key, old)?;
+        }
+        self.account(key, old.map(|old| old.expire_at_ms), Some(expire_at_ms));
+        self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
+        Ok(())
+    }
+
+    /// Changes a string that is there, which keeps its time.
+    pub(crate) fn update_string(&mut self, key: &KeyRef<'_>, old: Option<&StringValue>, value: &[u8]) {
+        let expire_at_ms = old.and_then(|old| old.expire_at_ms);
+        if old.is_none() {
+            self.account(key, None, Some(None));
+        }
+        self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
+    }
+
+    /// Writes a hash's meta row. `old` is what the hash was; elements are the caller's affair.
+    pub(crate) fn put_hash(&mut self, key: &KeyRef<'_>, old: Option<HashValue>, new: HashValue) {
+        self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
+        self.txn.put(key.meta_row(), new.meta().encode());
+    }
+
+    /// Gives a key another time, or none.
+    pub(crate) fn set_expiry(&mut self, key: &KeyRef<'_>, mut meta: Meta, expire_at_ms: Option<u64>) {
+        self.account(key, Some(meta.expire_at_ms), Some(expire_at_ms));
+        meta.expire_at_ms = expire_at_ms;
+        self.txn.put(key.meta_row(), meta.encode());
+    }
+
+    pub(crate) fn remove(&mut self, key: &KeyRef<'_>, meta: &Meta) -> Step<()> {
+        self.drop_elements(key, meta)?;
+        self.account(key, Some(meta.expire_at_ms), None);
+        self.txn.delete(key.meta_row());
+        Ok(())
+    }
+
+    /// Deletes a collection's element rows, or leaves them to the sweep when they are many.
+    fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> Step<()> {
+        let Value::Hash { generation, len } = meta.value else { return Ok(()) };
+        if len > DELETED_AT_ONCE {
+            self.txn.put(key.garbage_row(generation), Bytes::new());
+            return Ok(());
+        }
+        let (from, to) = key.element_range(generation);
+        let mut rows = Vec::with_capacity(len as usize);
+        self.txn.scan(&from, &to, &mut |row, _| {
+            rows.push(Bytes::copy_from_slice(row));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        rows.into_iter().for_each(|row| self.txn.delete(row));
+        Ok(())
+    }
+
+    /// Keeps the counts and the expiry index in step with a key's meta row. `None`: no key; `Some(None)`:
+    /// a key without a time.
+    fn account(&mut self, key: &KeyRef<'_>, old: Option<Option<u64>>, new: Option<Option<u64>>) {
+        let (old_at, new_at) = (old.flatten(), new.flatten());
+        if old_at != new_at {
+            if let Some(at) = old_at {
+                self.txn.delete(key.expiry_row(at));
+            }
+            if let Some(at) = new_at {
+                self.txn.put(key.expiry_row(at), Bytes::new());
+            }
+        }
+        let count = |present: bool| i64::from(present);
+        let keys = count(new.is_some()) - count(old.is_some());
+        let with_expiry = count(new_at.is_some()) - count(old_at.is_some());
+        if keys != 0 || with_expiry != 0 {
+            self.txn.state_mut().adjust(key.db, keys, with_expiry);
+        }
+    }
+}

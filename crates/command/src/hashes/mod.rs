@@ -1,0 +1,252 @@
+//! Hashes: a meta row with the size, and a row per field.
+//!
+//! A field's row is ordered by the hash of its name, as keys are: that gives `HSCAN` a cursor of 64 bits
+//! that needs no state, and `HRANDFIELD` a way to jump into a large hash.
+
+pub(crate) mod numbers;
+pub(crate) mod walk;
+
+use std::ops::ControlFlow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use resp::Reply;
+use storage::{KeyRef, StorageError};
+
+use crate::exec::{fail, Exec, HashValue, Step};
+use crate::wording;
+
+/// Length of the hash before the name in a field's sub-key.
+pub(crate) const FIELD_HASH_LEN: usize = 8;
+
+pub(crate) fn field_row(key: &KeyRef<'_>, generation: u64, field: &[u8]) -> Bytes {
+    let mut subkey = BytesMut::with_capacity(FIELD_HASH_LEN + field.len());
+    subkey.put_u64(types::key_hash(field));
+    subkey.put_slice(field);
+    key.element_row(generation, &subkey)
+}
+
+/// Visits fields and values from the field hash `from` on, in the order of the rows.
+pub(crate) fn visit_fields(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    generation: u64,
+    from: u64,
+    visit: &mut dyn FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
+) -> Step<()> {
+    let start = key.element_row(generation, &from.to_be_bytes());
+    let (first, end) = key.element_range(generation);
+    // A row is its range's start, the field's hash, the field.
+    let prefix = first.len();
+    let mut corrupt = false;
+    exec.txn.scan(&start, &end, &mut |row, value| {
+        let Some((hash, field)) = row[prefix..].split_at_checked(FIELD_HASH_LEN) else {
+            corrupt = true;
+            return ControlFlow::Break(());
+        };
+        visit(u64::from_be_bytes(hash.try_into().expect("eight bytes")), field, value)
+    })?;
+    match corrupt {
+        true => Err(StorageError::Corrupt("a field's row has no hash".into()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Every field and value of a hash.
+pub(crate) fn all_fields(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    hash: HashValue,
+) -> Step<Vec<(Bytes, Bytes)>> {
+    let mut fields = Vec::new();
+    visit_fields(exec, key, hash.generation, 0, &mut |_, field, value| {
+        fields.push((Bytes::copy_from_slice(field), Bytes::copy_from_slice(value)));
+        ControlFlow::Continue(())
+    })?;
+    Ok(fields)
+}
+
+/// A hash about to be written to: what it was, and what it is now.
+pub(crate) struct Writing {
+    old: Option<HashValue>,
+    pub new: HashValue,
+}
+
+impl Writing {
+    /// A hash that is not there begins empty, in a generation of its own.
+    pub fn begin(exec: &mut Exec<'_, '_>, old: Option<HashValue>) -> Writing {
+        let new = old.unwrap_or_else(|| HashValue {
+            generation: exec.txn.state_mut().take_generation(),
+            len: 0,
+            expire_at_ms: None,
+        });
+        Writing { old, new }
+    }
+
+    /// Sets a field; true when it is new.
+    pub fn set(
+        &mut self,
+        exec: &mut Exec<'_, '_>,
+        key: &KeyRef<'_>,
+        field: &[u8],
+        value: Bytes,
+    ) -> Step<bool> {
+        let row = field_row(key, self.new.generation, field);
+        let is_new = self.old.is_none() && self.new.len == 0 || exec.txn.get(&row)?.is_none();
+        exec.txn.put(row, value);
+        self.new.len += u64::from(is_new);
+        Ok(is_new)
+    }
+
+    pub fn finish(self, exec: &mut Exec<'_, '_>, key: &KeyRef<'_>) {
+        if self.old.is_none_or(|old| old.len != self.new.len) {
+            exec.put_hash(key, self.old, self.new);
+        }
+    }
+}
+
+fn get_field(exec: &Exec<'_, '_>, key: &KeyRef<'_>, hash: HashValue, field: &[u8]) -> Step<Option<Bytes>> {
+    Ok(exec.txn.get(&field_row(key, hash.generation, field))?)
+}
+
+pub(crate) fn hset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    Ok(Reply::Int(set_pairs(args, exec, "ERR wrong number of arguments for 'hset' command")?))
+}
+
+pub(crate) fn hmset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    set_pairs(args, exec, "ERR wrong number of arguments for 'hmset' command")?;
+    Ok(Reply::OK)
+}
+
+fn set_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> Step<i64> {
+    if args.len() % 2 != 0 {
+        return fail(wrong_count);
+    }
+    let key = exec.key(&args[1]);
+    let old = exec.find_hash(&key)?;
+    let mut writing = Writing::begin(exec, old);
+    let mut created = 0;
+    for pair in args[2..].chunks_exact(2) {
+        created += i64::from(writing.set(exec, &key, &pair[0], pair[1].clone())?);
+    }
+    writing.finish(exec, &key);
+    Ok(created)
+}
+
+pub(crate) fn hsetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let old = exec.find_hash(&key)?;
+    if let Some(old) = old {
+        if get_field(exec, &key, old, &args[2])?.is_some() {
+            return Ok(Reply::Int(0));
+        }
+    }
+    let mut writing = Writing::begin(exec, old);
+    writing.set(exec, &key, &args[2], args[3].clone())?;
+    writing.finish(exec, &key);
+    Ok(Reply::Int(1))
+}
+
+pub(crate) fn hget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Nil) };
+    Ok(get_field(exec, &key, hash, &args[2])?.map_or(Reply::Nil, Reply::Bulk))
+}
+
+pub(crate) fn hmget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let hash = exec.find_hash(&key)?;
+    let value = |field: &Bytes| match hash {
+        Some(hash) => Ok(get_field(exec, &key, hash, field)?.map_or(Reply::Nil, Reply::Bulk)),
+        None => Ok(Reply::Nil),
+    };
+    Ok(Reply::Array(args[2..].iter().map(value).collect::<Step<Vec<_>>>()?))
+}
+
+pub(crate) fn hgetall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let fields = fields_of(args, exec)?;
+    Ok(Reply::Map(fields.into_iter().map(|(f, v)| (Reply::Bulk(f), Reply::Bulk(v))).collect()))
+}
+
+pub(crate) fn hkeys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    Ok(Reply::Array(fields_of(args, exec)?.into_iter().map(|(field, _)| Reply::Bulk(field)).collect()))
+}
+
+pub(crate) fn hvals(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    Ok(Reply::Array(fields_of(args, exec)?.into_iter().map(|(_, value)| Reply::Bulk(value)).collect()))
+}
+
+fn fields_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step<Vec<(Bytes, Bytes)>> {
+    let key = exec.key(&args[1]);
+    match exec.find_hash(&key)? {
+        Some(hash) => all_fields(exec, &key, hash),
+        None => Ok(Vec::new()),
+    }
+}
+
+pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let Some(old) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
+    let mut new = old;
+    for field in &args[2..] {
+        let row = field_row(&key, old.generation, field);
+        if exec.txn.get(&row)?.is_some() {
+            exec.txn.delete(row);
+            new.len -= 1;
+        }
+    }
+    match (old.len - new.len, new.len) {
+        (0, _) => {}
+        // Its elements are gone already.
+        (_, 0) => exec.remove(&key, &new.meta())?,
+        _ => exec.put_hash(&key, Some(old), new),
+    }
+    Ok(Reply::Int((old.len - new.len) as i64))
+}
+
+pub(crate) fn hlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    Ok(Reply::Int(exec.find_hash(&key)?.map_or(0, |hash| hash.len as i64)))
+}
+
+pub(crate) fn hexists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
+    Ok(Reply::Int(i64::from(get_field(exec, &key, hash, &args[2])?.is_some())))
+}
+
+pub(crate) fn hstrlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Int(0)) };
+    Ok(Reply::Int(get_field(exec, &key, hash, &args[2])?.map_or(0, |value| value.len() as i64)))
+}
+
+/// Reads the field that a number command changes, having made sure that the key may hold a hash.
+fn find_field(
+    exec: &mut Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    field: &[u8],
+) -> Step<(Option<HashValue>, Option<Bytes>)> {
+    let hash = exec.find_hash(key)?;
+    let value = match hash {
+        Some(hash) => get_field(exec, key, hash, field)?,
+        None => None,
+    };
+    Ok((hash, value))
+}
+
+fn set_field(
+    exec: &mut Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    old: Option<HashValue>,
+    field: &[u8],
+    value: Bytes,
+) -> Step<()> {
+    let mut writing = Writing::begin(exec, old);
+    writing.set(exec, key, field, value)?;
+    writing.finish(exec, key);
+    Ok(())
+}
+
+fn syntax<T>() -> Step<T> {
+    fail(wording::SYNTAX)
+}

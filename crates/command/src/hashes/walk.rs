@@ -1,0 +1,176 @@
+//! `HSCAN` and `HRANDFIELD`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::KeyRef;
+
+use super::{all_fields, syntax, visit_fields};
+use crate::exec::{fail, Exec, HashValue, Step};
+use crate::glob;
+use crate::keys::walk::ScanOptions;
+use crate::number::{integer, integer_or};
+use crate::random::Random;
+use crate::wording;
+
+/// Below this size a hash is read whole to pick from it, which is exactly fair.
+const READ_WHOLE: u64 = 1024;
+
+pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let cursor = crate::keys::walk::parse_cursor(&args[2])?;
+    let key = exec.key(&args[1]);
+    let Some(hash) = exec.find_hash(&key)? else { return Ok(scan_reply(0, Vec::new())) };
+    let options = ScanOptions::parse(&args[3..], false)?;
+    let mut found = Vec::new();
+    let mut visited = 0;
+    let mut last_hash = cursor;
+    let mut next = 0;
+    // Fields whose names have the same hash cannot be told apart by a cursor, so they come together.
+    visit_fields(exec, &key, hash.generation, cursor, &mut |field_hash, field, value| {
+        if visited >= options.count && field_hash != last_hash {
+            next = field_hash;
+            return ControlFlow::Break(());
+        }
+        visited += 1;
+        last_hash = field_hash;
+        if options.pattern.is_none_or(|pattern| glob::matches(pattern, field)) {
+            found.push(Reply::bulk(Bytes::copy_from_slice(field)));
+            found.push(Reply::bulk(Bytes::copy_from_slice(value)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(scan_reply(next, found))
+}
+
+pub(crate) fn scan_reply(cursor: u64, found: Vec<Reply>) -> Reply {
+    Reply::Array(vec![Reply::bulk(cursor.to_string()), Reply::Array(found)])
+}
+
+pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let Some(count) = args.get(2) else {
+        let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Nil) };
+        let picked = Picker::new(exec, &key, hash)?.pick()?;
+        return Ok(picked.map_or(Reply::Nil, |(field, _)| Reply::Bulk(field)));
+    };
+    let count =
+        match integer_or(count, wording::NOT_AN_INTEGER)? {
+            i64::MIN => return fail(
+                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+            ),
+            count => count,
+        };
+    let with_values = match args.get(3) {
+        None => false,
+        Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"WITHVALUES") => true,
+        Some(_) => return syntax(),
+    };
+    if with_values && (count < -(i64::MAX / 2) || count > i64::MAX / 2) {
+        return fail(wording::OUT_OF_RANGE);
+    }
+    let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Array(Vec::new())) };
+    let picked = match u64::try_from(count) {
+        Ok(distinct) if distinct >= hash.len => all_fields(exec, &key, hash)?,
+        Ok(distinct) => pick_distinct(exec, &key, hash, distinct)?,
+        Err(_) if count.unsigned_abs() > exec.limits.max_reply_elements => {
+            return fail(wording::OUT_OF_RANGE);
+        }
+        Err(_) => {
+            let mut picker = Picker::new(exec, &key, hash)?;
+            let mut picked = Vec::new();
+            for _ in 0..count.unsigned_abs() {
+                picked.extend(picker.pick()?);
+            }
+            picked
+        }
+    };
+    let mut reply = Vec::new();
+    for (field, value) in picked {
+        match (with_values, exec.resp3) {
+            (false, _) => reply.push(Reply::Bulk(field)),
+            (true, true) => reply.push(Reply::Array(vec![Reply::Bulk(field), Reply::Bulk(value)])),
+            (true, false) => reply.extend([Reply::Bulk(field), Reply::Bulk(value)]),
+        }
+    }
+    Ok(Reply::Array(reply))
+}
+
+/// Picks fields with repetition.
+struct Picker<'a, 't, 'r> {
+    exec: &'a Exec<'t, 'r>,
+    key: &'a KeyRef<'a>,
+    hash: HashValue,
+    random: Random,
+    /// All fields of a hash that is small enough.
+    whole: Option<Vec<(Bytes, Bytes)>>,
+}
+
+impl<'a, 't, 'r> Picker<'a, 't, 'r> {
+    fn new(exec: &'a Exec<'t, 'r>, key: &'a KeyRef<'a>, hash: HashValue) -> Step<Picker<'a, 't, 'r>> {
+        let whole = match hash.len <= READ_WHOLE {
+            true => Some(all_fields(exec, key, hash)?),
+            false => None,
+        };
+        Ok(Picker { exec, key, hash, random: Random::new(exec.seed), whole })
+    }
+
+    /// In a large hash: the first field at or after a random place among the hashes of the names, from
+    /// the start again when there is none. Nearly fair, as names' hashes are spread evenly.
+    fn pick(&mut self) -> Step<Option<(Bytes, Bytes)>> {
+        if let Some(whole) = &self.whole {
+            let at = self.random.below(whole.len() as u64) as usize;
+            return Ok(whole.get(at).cloned());
+        }
+        let from = self.random.next();
+        let mut found = None;
+        for from in [from, 0] {
+            visit_fields(self.exec, self.key, self.hash.generation, from, &mut |_, field, value| {
+                found = Some((Bytes::copy_from_slice(field), Bytes::copy_from_slice(value)));
+                ControlFlow::Break(())
+            })?;
+            if found.is_some() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Picks `count` different fields, fewer than there are.
+fn pick_distinct(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    hash: HashValue,
+    count: u64,
+) -> Step<Vec<(Bytes, Bytes)>> {
+    // Picking again and again is only good for a small part of a large hash.
+    if hash.len > READ_WHOLE && count <= hash.len / 8 {
+        let mut picker = Picker::new(exec, key, hash)?;
+        let mut picked = BTreeMap::new();
+        for _ in 0..count * 4 {
+            picked.extend(picker.pick()?);
+            if picked.len() as u64 == count {
+                return Ok(picked.into_iter().collect());
+            }
+        }
+    }
+    let mut fields = all_fields(exec, key, hash)?;
+    let mut random = Random::new(exec.seed);
+    let count = (count as usize).min(fields.len());
+    for at in 0..count {
+        let other = at + random.below((fields.len() - at) as u64) as usize;
+        fields.swap(at, other);
+    }
+    fields.truncate(count);
+    Ok(fields)
+}
+
+/// `COUNT`'s value, at least 1.
+pub(crate) fn scan_count(text: &[u8]) -> Step<u64> {
+    match u64::try_from(integer(text)?) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => syntax(),
+    }
+}

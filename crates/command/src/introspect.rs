@@ -1,0 +1,227 @@
+//! `COMMAND` and `HELP`: what the table tells of itself.
+
+use bytes::Bytes;
+use resp::Reply;
+
+use crate::glob;
+use crate::spec::{CommandSpec, KeySpec};
+use crate::syntax;
+use crate::table::{commands, keys_of, leaf, lookup, subcommand, subname};
+use crate::wording;
+
+/// Answers `COMMAND` with its subcommands. The argument count has been checked.
+pub fn command(args: &[Bytes]) -> Reply {
+    let Some(name) = args.get(1) else {
+        return Reply::Array(commands().iter().map(|spec| info(spec)).collect());
+    };
+    let rest = &args[2..];
+    match name.to_ascii_lowercase().as_slice() {
+        b"count" => Reply::Int(commands().len() as i64),
+        b"info" => command_info(rest),
+        b"docs" => command_docs(rest),
+        b"list" => command_list(rest),
+        b"getkeys" => get_keys(rest, |key, _| Reply::Bulk(key.clone())),
+        b"getkeysandflags" => get_keys(rest, |key, flags| {
+            let flags = flags.iter().copied().filter(|flag| *flag != "variable_flags").map(simple).collect();
+            Reply::Array(vec![Reply::Bulk(key.clone()), Reply::Set(flags)])
+        }),
+        b"help" => help_of("command"),
+        _ => match lookup(b"command") {
+            Some(spec) => wording::unknown_subcommand(spec, name),
+            None => wording::unknown_command(args),
+        },
+    }
+}
+
+/// The lines of a container's `HELP`, made from its subcommands.
+pub fn help_of(container: &str) -> Reply {
+    let Some(spec) = lookup(container.as_bytes()) else { return Reply::Array(Vec::new()) };
+    let title =
+        format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", container.to_uppercase());
+    let mut lines = vec![title];
+    for sub in spec.subcommands().iter().filter(|sub| subname(sub) != "help") {
+        lines.push(format!("{} {}", subname(sub).to_uppercase(), sub.syntax).trim_end().to_owned());
+        lines.push(format!("    {}", sub.summary));
+    }
+    lines.extend(["HELP".to_owned(), "    Prints this help.".to_owned()]);
+    Reply::Array(lines.into_iter().map(|line| Reply::Simple(line.into())).collect())
+}
+
+/// A command by its name, or a subcommand by `container|subcommand`.
+fn by_name(name: &[u8]) -> Option<&'static CommandSpec> {
+    match name.iter().position(|&byte| byte == b'|') {
+        Some(bar) => subcommand(lookup(&name[..bar])?, &name[bar + 1..]),
+        None => lookup(name),
+    }
+}
+
+fn command_info(names: &[Bytes]) -> Reply {
+    if names.is_empty() {
+        return Reply::Array(commands().iter().map(|spec| info(spec)).collect());
+    }
+    Reply::Array(names.iter().map(|name| by_name(name).map_or(Reply::NilArray, info)).collect())
+}
+
+fn info(spec: &CommandSpec) -> Reply {
+    let (first, last, step) = spec.key_positions();
+    Reply::Array(vec![
+        text(spec.name),
+        Reply::Int(i64::from(spec.arity)),
+        Reply::Set(spec.flag_names().map(simple).collect()),
+        Reply::Int(first as i64),
+        Reply::Int(last as i64),
+        Reply::Int(step as i64),
+        Reply::Set(spec.acl_categories().into_iter().map(simple).collect()),
+        Reply::Array(spec.tips.iter().copied().map(text).collect()),
+        Reply::Array(spec.keys.iter().map(key_spec).collect()),
+        Reply::Array(spec.subcommands().iter().map(info).collect()),
+    ])
+}
+
+fn key_spec(spec: &KeySpec) -> Reply {
+    let part = |kind: &'static str, fields: Vec<(Reply, Reply)>| {
+        Reply::Map(vec![(text("type"), text(kind)), (text("spec"), Reply::Map(fields))])
+    };
+    let find = vec![
+        (text("lastkey"), Reply::Int(spec.last as i64)),
+        (text("keystep"), Reply::Int(spec.step as i64)),
+        (text("limit"), Reply::Int(0)),
+    ];
+    Reply::Map(vec![
+        (text("flags"), Reply::Set(spec.flags.iter().copied().map(simple).collect())),
+        (text("begin_search"), part("index", vec![(text("index"), Reply::Int(spec.first as i64))])),
+        (text("find_keys"), part("range", find)),
+    ])
+}
+
+fn command_docs(names: &[Bytes]) -> Reply {
+    let entry = |spec: &'static CommandSpec| (text(spec.name), docs(spec));
+    Reply::Map(match names {
+        [] => commands().iter().map(|spec| entry(spec)).collect(),
+        names => names.iter().filter_map(|name| by_name(name)).map(entry).collect(),
+    })
+}
+
+fn docs(spec: &'static CommandSpec) -> Reply {
+    let mut map: Vec<(Reply, Reply)> = [
+        ("summary", spec.summary),
+        ("since", spec.since),
+        ("group", spec.group),
+        ("complexity", spec.complexity),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .map(|(name, value)| (text(name), text(value)))
+    .collect();
+    let arguments = syntax::arguments(spec.syntax);
+    if !arguments.is_empty() {
+        map.push((text("arguments"), Reply::Array(arguments)));
+    }
+    if !spec.subcommands().is_empty() {
+        let subcommands = spec.subcommands().iter().map(|sub| (text(sub.name), docs(sub))).collect();
+        map.push((text("subcommands"), Reply::Map(subcommands)));
+    }
+    Reply::Map(map)
+}
+
+fn command_list(args: &[Bytes]) -> Reply {
+    let listed = |wanted: &dyn Fn(&CommandSpec) -> bool| {
+        let all = commands().iter().flat_map(|spec| std::iter::once(*spec).chain(spec.subcommands()));
+        Reply::Array(all.filter(|spec| wanted(spec)).map(|spec| text(spec.name)).collect())
+    };
+    match args {
+        [] => listed(&|spec| !spec.name.contains('|')),
+        [by, kind, value] if by.eq_ignore_ascii_case(b"FILTERBY") => {
+            match kind.to_ascii_uppercase().as_slice() {
+                // There are no modules.
+                b"MODULE" => Reply::Array(Vec::new()),
+                b"ACLCAT" => listed(&|spec| {
+                    spec.acl_categories().iter().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(value))
+                }),
+                b"PATTERN" => {
+                    let pattern = value.to_ascii_lowercase();
+                    listed(&|spec| glob::matches(&pattern, spec.name.as_bytes()))
+                }
+                _ => Reply::error(wording::SYNTAX),
+            }
+        }
+        _ => Reply::error(wording::SYNTAX),
+    }
+}
+
+fn get_keys(args: &[Bytes], show: impl Fn(&Bytes, &'static [&'static str]) -> Reply) -> Reply {
+    let Some(spec) = args.first().and_then(|name| lookup(name)).map(|spec| leaf(spec, args)) else {
+        return Reply::error("ERR Invalid command specified");
+    };
+    if spec.keys.is_empty() {
+        return Reply::error("ERR The command has no key arguments");
+    }
+    if !spec.accepts(args.len()) {
+        return Reply::error("ERR Invalid number of arguments specified for command");
+    }
+    Reply::Array(keys_of(spec, args).map(|(key, flags)| show(key, flags)).collect())
+}
+
+fn text(text: &'static str) -> Reply {
+    Reply::Bulk(Bytes::from_static(text.as_bytes()))
+}
+
+fn simple(text: &'static str) -> Reply {
+    Reply::Simple(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(line: &str) -> Reply {
+        let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        command(&args)
+    }
+
+    #[test]
+    fn info_has_the_ten_parts_of_redis_7() {
+        let Reply::Array(mut infos) = run("command info GET nothere object|encoding") else { panic!() };
+        assert_eq!(infos.len(), 3);
+        assert_eq!(infos[1], Reply::NilArray);
+        let Reply::Array(encoding) = infos.pop().unwrap() else { panic!() };
+        assert_eq!(encoding[..2], [text("object|encoding"), Reply::Int(3)]);
+        let Reply::Array(get) = infos.swap_remove(0) else { panic!() };
+        assert_eq!(get.len(), 10);
+        assert_eq!(get[2], Reply::Set(vec![simple("readonly"), simple("fast")]));
+        assert_eq!(get[3..6], [Reply::Int(1), Reply::Int(1), Reply::Int(1)]);
+        assert_eq!(get[6], Reply::Set(vec![simple("@read"), simple("@fast"), simple("@string")]));
+    }
+
+    #[test]
+    fn keys_are_found_in_whole_commands() {
+        assert_eq!(run("command getkeys mset a 1 b 2"), Reply::Array(vec![text("a"), text("b")]));
+        let flags = Reply::Set(vec![simple("RW"), simple("access"), simple("delete")]);
+        assert_eq!(
+            run("command getkeysandflags getdel a"),
+            Reply::Array(vec![Reply::Array(vec![text("a"), flags])])
+        );
+        for (line, expected) in [
+            ("command getkeys nope a", "ERR Invalid command specified"),
+            ("command getkeys ping a", "ERR The command has no key arguments"),
+            ("command getkeys get a b", "ERR Invalid number of arguments specified for command"),
+        ] {
+            assert_eq!(run(line), Reply::error(expected));
+        }
+    }
+
+    #[test]
+    fn lists_and_counts_agree() {
+        let Reply::Array(all) = run("command list") else { panic!() };
+        assert_eq!(run("command count"), Reply::Int(all.len() as i64));
+        let Reply::Map(docs) = run("command docs") else { panic!() };
+        assert_eq!(docs.len(), all.len());
+        let Reply::Array(infos) = run("command") else { panic!() };
+        assert_eq!(infos.len(), all.len());
+        assert_eq!(run("command list filterby pattern HGETA*"), Reply::Array(vec![text("hgetall")]));
+        assert_eq!(run("command list filterby module x"), Reply::Array(vec![]));
+        assert_eq!(run("command list filterby color red"), Reply::error(wording::SYNTAX));
+        let Reply::Array(hashes) = run("command list filterby aclcat hash") else { panic!() };
+        assert_eq!(hashes.len(), 16);
+    }
+}

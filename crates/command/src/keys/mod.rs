@@ -1,0 +1,45 @@
+//! Keys of every type.
+
+pub(crate) mod expiry;
+pub(crate) mod object;
+pub(crate) mod rename;
+pub(crate) mod walk;
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::Value;
+
+use crate::exec::{Exec, Step};
+
+pub(crate) fn del(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let mut deleted = 0;
+    for key in &args[1..] {
+        let key = exec.key(key);
+        if let Some(meta) = exec.find(&key)? {
+            exec.remove(&key, &meta)?;
+            deleted += 1;
+        }
+    }
+    Ok(Reply::Int(deleted))
+}
+
+pub(crate) fn exists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let mut found = 0;
+    for key in &args[1..] {
+        let key = exec.key(key);
+        found += i64::from(exec.find(&key)?.is_some());
+    }
+    Ok(Reply::Int(found))
+}
+
+pub(crate) fn type_of(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    Ok(Reply::Simple(exec.find(&key)?.map_or("none", |meta| type_name(&meta.value)).into()))
+}
+
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "string",
+        Value::Hash { .. } => "hash",
+    }
+}

@@ -1,0 +1,122 @@
+//! `OBJECT` and `MEMORY`: what a value would look like inside Redis.
+//!
+//! Values are rows here, so encodings are those that Redis would choose for a value written at once, and
+//! sizes are those of the rows.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::Value;
+
+use crate::exec::{fail, Exec, HashValue, Step};
+use crate::hashes::visit_fields;
+use crate::introspect::help_of;
+use crate::number::{integer, parse_integer};
+use crate::wording;
+
+/// Redis's `hash-max-listpack-entries` and `-value`.
+const LISTPACK_ENTRIES: u64 = 128;
+const LISTPACK_VALUE: usize = 64;
+/// Longest string that Redis keeps in one allocation with its header.
+const EMBEDDED_MAX: usize = 44;
+/// What a row takes besides its key and value: the engine's own key trailer and lengths.
+const ROW_OVERHEAD: usize = 16;
+const SAMPLES_DEFAULT: u64 = 5;
+
+pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[2]);
+    let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
+    let name = match meta.value {
+        Value::String(bytes) if parse_integer(&bytes).is_some() => "int",
+        Value::String(bytes) if bytes.len() <= EMBEDDED_MAX => "embstr",
+        Value::String(_) => "raw",
+        Value::Hash { len, .. } if len > LISTPACK_ENTRIES => "hashtable",
+        Value::Hash { generation, .. } => {
+            let mut name = "listpack";
+            visit_fields(exec, &key, generation, 0, &mut |_, field, value| {
+                if field.len().max(value.len()) > LISTPACK_VALUE {
+                    name = "hashtable";
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+            name
+        }
+    };
+    Ok(Reply::bulk(name))
+}
+
+pub(crate) fn freq(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[2]);
+    if exec.find(&key)?.is_none() {
+        return Ok(Reply::Nil);
+    }
+    fail(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+         switching between policies at runtime LRU and LFU data will take some time to adjust.",
+    )
+}
+
+pub(crate) fn idletime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    int_if_present(args, exec, 0)
+}
+
+pub(crate) fn refcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    int_if_present(args, exec, 1)
+}
+
+fn int_if_present(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: i64) -> Step {
+    let key = exec.key(&args[2]);
+    Ok(exec.find(&key)?.map_or(Reply::Nil, |_| Reply::Int(answer)))
+}
+
+pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let mut samples = SAMPLES_DEFAULT;
+    let mut options = args[3..].iter();
+    while let Some(option) = options.next() {
+        match options.next() {
+            Some(value) if option.eq_ignore_ascii_case(b"SAMPLES") => {
+                let Ok(value) = u64::try_from(integer(value)?) else { return fail(wording::SYNTAX) };
+                samples = if value == 0 { u64::MAX } else { value };
+            }
+            _ => return fail(wording::SYNTAX),
+        }
+    }
+    let key = exec.key(&args[2]);
+    let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
+    let row = key.meta_row().len() + meta.encode().len() + ROW_OVERHEAD;
+    let elements = match meta.value {
+        Value::String(_) => 0,
+        Value::Hash { generation, len } => {
+            let hash = HashValue { generation, len, expire_at_ms: None };
+            sampled_bytes(exec, &key, hash, samples)?
+        }
+    };
+    Ok(Reply::Int(i64::try_from(row as u64 + elements).unwrap_or(i64::MAX)))
+}
+
+/// The bytes of all elements, judged by the first few.
+fn sampled_bytes(exec: &Exec<'_, '_>, key: &storage::KeyRef<'_>, hash: HashValue, samples: u64) -> Step<u64> {
+    let row = key.element_row(hash.generation, b"").len() + crate::hashes::FIELD_HASH_LEN + ROW_OVERHEAD;
+    let (mut seen, mut bytes) = (0, 0);
+    visit_fields(exec, key, hash.generation, 0, &mut |_, field, value| {
+        seen += 1;
+        bytes += (row + field.len() + value.len()) as u64;
+        if seen >= samples {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    let total = u128::from(bytes) * u128::from(hash.len) / u128::from(seen.max(1));
+    Ok(u64::try_from(total).unwrap_or(u64::MAX))
+}
+
+pub(crate) fn object_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> Step {
+    Ok(help_of("object"))
+}
+
+pub(crate) fn memory_help(_: &[Bytes], _: &mut Exec<'_, '_>) -> Step {
+    Ok(help_of("memory"))
+}

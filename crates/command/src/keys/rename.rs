@@ -1,0 +1,103 @@
+//! Keys that change their name or database, or get a double.
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::{KeyRef, Meta, Value};
+
+use crate::exec::{fail, Exec, HashValue, Step};
+use crate::hashes::{all_fields, field_row};
+use crate::number::integer;
+use crate::wording;
+
+pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
+    let Some(meta) = exec.find(&from)? else { return fail(wording::NO_SUCH_KEY) };
+    if from != to {
+        duplicate(exec, &from, &meta, &to)?;
+        exec.remove(&from, &meta)?;
+    }
+    Ok(Reply::OK)
+}
+
+pub(crate) fn renamenx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let (from, to) = (exec.key(&args[1]), exec.key(&args[2]));
+    let Some(meta) = exec.find(&from)? else { return fail(wording::NO_SUCH_KEY) };
+    if from == to || exec.find(&to)?.is_some() {
+        return Ok(Reply::Int(0));
+    }
+    duplicate(exec, &from, &meta, &to)?;
+    exec.remove(&from, &meta)?;
+    Ok(Reply::Int(1))
+}
+
+pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let (mut db, mut replace) = (exec.db, false);
+    let mut options = args[3..].iter();
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            replace = true;
+        } else if option.eq_ignore_ascii_case(b"DB") {
+            let Some(number) = options.next() else { return fail(wording::SYNTAX) };
+            db = database(number, exec)?;
+        } else {
+            return fail(wording::SYNTAX);
+        }
+    }
+    let (from, to) = (exec.key(&args[1]), KeyRef::new(db, &args[2]));
+    if from == to {
+        return fail(wording::SAME_OBJECT);
+    }
+    let Some(meta) = exec.find(&from)? else { return Ok(Reply::Int(0)) };
+    if exec.find(&to)?.is_some() && !replace {
+        return Ok(Reply::Int(0));
+    }
+    duplicate(exec, &from, &meta, &to)?;
+    Ok(Reply::Int(1))
+}
+
+pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let db = database(&args[2], exec)?;
+    let (from, to) = (exec.key(&args[1]), KeyRef::new(db, &args[1]));
+    if from == to {
+        return fail(wording::SAME_OBJECT);
+    }
+    let Some(meta) = exec.find(&from)? else { return Ok(Reply::Int(0)) };
+    if exec.find(&to)?.is_some() {
+        return Ok(Reply::Int(0));
+    }
+    duplicate(exec, &from, &meta, &to)?;
+    exec.remove(&from, &meta)?;
+    Ok(Reply::Int(1))
+}
+
+fn database(number: &[u8], exec: &Exec<'_, '_>) -> Step<u16> {
+    let number = integer(number)?;
+    if i32::try_from(number).is_err() {
+        return fail(wording::NOT_AN_INTEGER);
+    }
+    match u16::try_from(number) {
+        Ok(db) if db < exec.limits.databases => Ok(db),
+        _ => fail(wording::DB_OUT_OF_RANGE),
+    }
+}
+
+/// Writes the value and the time of `from` under `to`, in place of what is there.
+fn duplicate(exec: &mut Exec<'_, '_>, from: &KeyRef<'_>, meta: &Meta, to: &KeyRef<'_>) -> Step<()> {
+    let old = exec.find(to)?;
+    match &meta.value {
+        Value::String(bytes) => exec.put_string(to, old.as_ref(), bytes, meta.expire_at_ms),
+        Value::Hash { generation, len } => {
+            let source = HashValue { generation: *generation, len: *len, expire_at_ms: meta.expire_at_ms };
+            let fields = all_fields(exec, from, source)?;
+            if let Some(old) = old {
+                exec.remove(to, &old)?;
+            }
+            let generation = exec.txn.state_mut().take_generation();
+            for (field, value) in fields {
+                exec.txn.put(field_row(to, generation, &field), value);
+            }
+            exec.put_hash(to, None, HashValue { generation, ..source });
+            Ok(())
+        }
+    }
+}

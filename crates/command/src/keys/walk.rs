@@ -1,0 +1,300 @@
+//! Commands over all keys of a region.
+//!
+//! `SCAN`'s cursor is a place in the order of the rows: 14 bits of slot, then the first 50 bits of the
+//! key's hash. It needs no state, means the same on every store, and 0 is both the start and the end. A
+//! key that is there throughout is met exactly where its slot and hash put it, whatever comes and goes
+//! around it, so a full walk returns it.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::rows::{self, Part};
+use storage::{KeyRef, Meta, Reader};
+use types::{Slot, SlotRange, SLOT_COUNT};
+
+use super::type_name;
+use crate::exec::{fail, Exec, Mode, Step, Stop};
+use crate::glob;
+use crate::hashes::walk::{scan_count, scan_reply};
+use crate::random::Random;
+use crate::wording;
+
+const HASH_BITS: u32 = 50;
+const HASH_DROPPED: u32 = 64 - HASH_BITS;
+const _: () = assert!(1 << (64 - HASH_BITS) == SLOT_COUNT as u32);
+
+/// Rows that are no keys are passed one by one this many times before the walk seeks beyond them.
+const PASSED_BEFORE_SEEK: u32 = 16;
+
+/// The place of a key, or of a slot's start, in the order of `SCAN`.
+fn position(slot: Slot, hash: u64) -> u64 {
+    u64::from(slot) << HASH_BITS | hash >> HASH_DROPPED
+}
+
+/// The slot at which a cursor goes on: whoever serves `SCAN` from several regions sends it to the region
+/// that holds this slot.
+pub fn cursor_slot(cursor: u64) -> Slot {
+    (cursor >> HASH_BITS) as Slot
+}
+
+pub fn parse_cursor_text(text: &[u8]) -> Option<u64> {
+    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    digits.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+}
+
+pub(crate) fn parse_cursor(text: &[u8]) -> Step<u64> {
+    match parse_cursor_text(text) {
+        Some(cursor) => Ok(cursor),
+        None => fail(wording::INVALID_CURSOR),
+    }
+}
+
+/// Visits the keys of one database in a range of slots, in the order of the rows, from a hash in the
+/// first slot on. Keys past their time are among them.
+pub(crate) fn visit_keys(
+    reader: &dyn Reader,
+    slots: SlotRange,
+    db: u16,
+    from_hash: u64,
+    visit: &mut dyn FnMut(KeyRef<'_>, &[u8]) -> ControlFlow<()>,
+) -> storage::Result<()> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let end = rows::slots_range(slots).1;
+    let mut from = Some(rows::hash_start(slots.first, db, from_hash));
+    while let Some(start) = from.take() {
+        let mut failed = None;
+        let mut passed = 0;
+        reader.scan(&start, &end, &mut |row, value| {
+            let seek = match place(row, db) {
+                Ok(Place::Key(key)) => {
+                    passed = 0;
+                    return visit(key, value);
+                }
+                Ok(Place::Elsewhere(seek)) => seek,
+                Err(error) => {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            };
+            passed += 1;
+            if passed <= PASSED_BEFORE_SEEK {
+                return ControlFlow::Continue(());
+            }
+            from = Some(seek);
+            ControlFlow::Break(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+enum Place<'a> {
+    Key(KeyRef<'a>),
+    /// No key of this database; the next one is at or after this row.
+    Elsewhere(Bytes),
+}
+
+fn place(row: &[u8], db: u16) -> storage::Result<Place<'_>> {
+    let (slot, table) = rows::table_of(row)?;
+    if table != rows::TABLE_KEYS {
+        return Ok(Place::Elsewhere(rows::hash_start(slot + 1, db, 0)));
+    }
+    let (key, part) = rows::decode_key_row(row)?;
+    Ok(match part {
+        _ if key.db < db => Place::Elsewhere(rows::hash_start(slot, db, 0)),
+        _ if key.db > db => Place::Elsewhere(rows::hash_start(slot + 1, db, 0)),
+        Part::Meta => Place::Key(key),
+        Part::Element { .. } => Place::Elsewhere(key.end_row()),
+    })
+}
+
+/// Visits the keys whose time is not over. One whose time is ends a read, and is deleted in an entry.
+fn visit_live(
+    exec: &mut Exec<'_, '_>,
+    slots: SlotRange,
+    from_hash: u64,
+    visit: &mut dyn FnMut(KeyRef<'_>, &Meta) -> ControlFlow<()>,
+) -> Step<()> {
+    let (now, mode) = (exec.now_ms, exec.mode);
+    let mut due = Vec::new();
+    let mut failed = None;
+    visit_keys(exec.txn, slots, exec.db, from_hash, &mut |key, value| {
+        let meta = match Meta::decode(&Bytes::copy_from_slice(value)) {
+            Ok(meta) => meta,
+            Err(error) => {
+                failed = Some(Stop::Storage(error));
+                return ControlFlow::Break(());
+            }
+        };
+        if !meta.is_due(now) {
+            return visit(key, &meta);
+        }
+        if mode == Mode::Read {
+            failed = Some(Stop::NeedsApply);
+            return ControlFlow::Break(());
+        }
+        due.push((Bytes::copy_from_slice(key.key), meta));
+        ControlFlow::Continue(())
+    })?;
+    if let Some(stop) = failed {
+        return Err(stop);
+    }
+    for (key, meta) in due {
+        let key = exec.key(&key);
+        exec.remove(&key, &meta)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn keys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let mut found = Vec::new();
+    let pattern = &args[1];
+    visit_live(exec, exec.slots, 0, &mut |key, _| {
+        if glob::matches(pattern, key.key) {
+            found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(Reply::Array(found))
+}
+
+/// The options of `SCAN` and its like.
+pub(crate) struct ScanOptions<'a> {
+    pub pattern: Option<&'a Bytes>,
+    pub count: u64,
+    pub type_name: Option<&'a Bytes>,
+}
+
+impl<'a> ScanOptions<'a> {
+    pub fn parse(args: &'a [Bytes], with_type: bool) -> Step<ScanOptions<'a>> {
+        let mut options = ScanOptions { pattern: None, count: 10, type_name: None };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let is = |name: &str| arg.eq_ignore_ascii_case(name.as_bytes());
+            let Some(value) = args.next() else { return fail(wording::SYNTAX) };
+            if is("COUNT") {
+                options.count = scan_count(value)?;
+            } else if is("MATCH") {
+                options.pattern = Some(value);
+            } else if is("TYPE") && with_type {
+                options.type_name = Some(value);
+            } else {
+                return fail(wording::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Walks over this region's part. At its end the cursor is the start of the slot behind it, or 0 behind
+/// the last slot of all.
+pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let cursor = parse_cursor(&args[1])?;
+    let options = ScanOptions::parse(&args[2..], true)?;
+    let SlotRange { first, last } = exec.slots;
+    let mut next = match last + 1 {
+        SLOT_COUNT => 0,
+        behind => position(behind, 0),
+    };
+    let (slot, from_hash) = match cursor_slot(cursor) {
+        slot if slot < first => (first, 0),
+        slot if slot > last => return Ok(scan_reply(0, Vec::new())),
+        slot => (slot, cursor << HASH_DROPPED),
+    };
+    // Slot and hash above are cut from the cursor without loss, so keys before it are not met again.
+    let mut found = Vec::new();
+    let mut visited = 0;
+    let mut last_position = None;
+    visit_live(exec, SlotRange { first: slot, last }, from_hash, &mut |key, meta| {
+        let here = position(key.slot, key.hash);
+        // Keys at one position cannot be told apart by a cursor, so they come together.
+        if visited >= options.count && last_position != Some(here) {
+            next = here;
+            return ControlFlow::Break(());
+        }
+        visited += 1;
+        last_position = Some(here);
+        let wanted = options.pattern.is_none_or(|pattern| glob::matches(pattern, key.key))
+            && options
+                .type_name
+                .is_none_or(|name| name.eq_ignore_ascii_case(type_name(&meta.value).as_bytes()));
+        if wanted {
+            found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(scan_reply(next, found))
+}
+
+/// The first key at or after a random place, from the start again when there is none.
+pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let mut random = Random::new(exec.seed);
+    let SlotRange { first, last } = exec.slots;
+    let slot = first + random.below(exec.slots.len() as u64) as Slot;
+    let hash = random.next();
+    for (slots, from_hash) in [(SlotRange { first: slot, last }, hash), (SlotRange { first, last: slot }, 0)]
+    {
+        let mut found = None;
+        visit_live(exec, slots, from_hash, &mut |key, _| {
+            found = Some(Bytes::copy_from_slice(key.key));
+            ControlFlow::Break(())
+        })?;
+        if let Some(key) = found {
+            return Ok(Reply::Bulk(key));
+        }
+    }
+    Ok(Reply::Nil)
+}
+
+/// Keys past their time count until they are deleted, as in Redis.
+pub(crate) fn dbsize(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    Ok(Reply::Int(exec.txn.counts(exec.db)?.keys as i64))
+}
+
+fn check_flush(args: &[Bytes]) -> Step<()> {
+    let known = |arg: &Bytes| arg.eq_ignore_ascii_case(b"ASYNC") || arg.eq_ignore_ascii_case(b"SYNC");
+    match &args[1..] {
+        [] => Ok(()),
+        [option] if known(option) => Ok(()),
+        _ => fail(wording::SYNTAX),
+    }
+}
+
+pub(crate) fn flushall(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    check_flush(args)?;
+    flush_region(exec);
+    Ok(Reply::OK)
+}
+
+fn flush_region(exec: &mut Exec<'_, '_>) {
+    let (from, to) = rows::slots_range(exec.slots);
+    exec.txn.delete_range(from, to);
+    exec.txn.state_mut().clear_counts();
+}
+
+pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    check_flush(args)?;
+    let db = exec.db;
+    if exec.txn.state().databases().all(|(other, _)| other == db) {
+        // Garbage of other databases may go too: nothing reads it.
+        flush_region(exec);
+        return Ok(Reply::OK);
+    }
+    // Databases share slots, so the keys go one by one; large collections are left to the sweep.
+    let mut doomed = Vec::new();
+    visit_keys(exec.txn, exec.slots, db, 0, &mut |key, value| {
+        doomed.push((Bytes::copy_from_slice(key.key), Bytes::copy_from_slice(value)));
+        ControlFlow::Continue(())
+    })?;
+    for (key, value) in doomed {
+        let key = exec.key(&key);
+        let meta = Meta::decode(&value)?;
+        exec.remove(&key, &meta)?;
+    }
+    Ok(Reply::OK)
+}

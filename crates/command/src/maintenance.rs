@@ -1,0 +1,177 @@
+//! What a region's leader proposes of its own accord: deleting keys whose time is over, and sweeping the
+//! elements of collections that were deleted.
+//!
+//! The leader looks for slots with work in a view of the rows, and proposes bounded steps; the steps run
+//! on every replica from the entry's stamp and the rows alone.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use resp::Reply;
+use storage::rows::{self, decode_expiry_row, decode_garbage_row, table_range, TABLE_EXPIRY, TABLE_GARBAGE};
+use storage::{KeyRef, Meta, Reader, StorageError};
+use types::{Slot, SlotRange, UnixMillis};
+
+use crate::exec::{Exec, Step};
+use crate::keys::walk::visit_keys;
+
+/// Deletes up to `limit` keys of a slot whose time is over. Replies how many index rows it dealt with:
+/// at `limit` there may be more.
+pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
+    let (from, to) = rows::due_range(slot, exec.now_ms);
+    let due = first_rows(exec, &from, &to, limit)?;
+    for row in &due {
+        let (at, key) = decode_expiry_row(row)?;
+        let meta = match exec.txn.get(&key.meta_row())? {
+            Some(meta) => Some(Meta::decode(&meta)?),
+            None => None,
+        };
+        match meta {
+            Some(meta) if meta.expire_at_ms == Some(at) => exec.remove(&key, &meta)?,
+            _ => return Err(StorageError::Corrupt("an expiry row that no key's time matches".into()).into()),
+        }
+    }
+    Ok(Reply::Int(due.len() as i64))
+}
+
+/// Deletes up to `limit` element rows of dead generations in a slot. Replies how many rows it dealt with:
+/// at `limit` there may be more.
+pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
+    let (from, to) = table_range(slot, TABLE_GARBAGE);
+    let mut left = limit;
+    for garbage in first_rows(exec, &from, &to, limit)? {
+        if left == 0 {
+            break;
+        }
+        let (key, generation) = decode_garbage_row(&garbage)?;
+        let (from, to) = key.element_range(generation);
+        let elements = first_rows(exec, &from, &to, left)?;
+        left -= elements.len() as u32;
+        elements.into_iter().for_each(|row| exec.txn.delete(row));
+        if left > 0 {
+            exec.txn.delete(garbage);
+            left -= 1;
+        }
+    }
+    Ok(Reply::Int(i64::from(limit - left)))
+}
+
+fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<Vec<Bytes>> {
+    let mut found = Vec::new();
+    if limit > 0 {
+        exec.txn.scan(from, to, &mut |row, _| {
+            found.push(Bytes::copy_from_slice(row));
+            if found.len() < limit as usize {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+/// What a look for work found, and where the next look begins: at the region's first slot again when
+/// `next` is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    pub slots: Vec<Slot>,
+    pub next: Option<Slot>,
+}
+
+/// Looks for slots with keys that are due, from `from` on, with at most `probes` seeks.
+///
+/// # Errors
+/// Of the reader.
+pub fn find_due(
+    reader: &dyn Reader,
+    slots: SlotRange,
+    from: Slot,
+    now_ms: UnixMillis,
+    probes: usize,
+) -> storage::Result<Found> {
+    find(reader, slots, from, probes, TABLE_EXPIRY, |row| Ok(decode_expiry_row(row)?.0 <= now_ms))
+}
+
+/// Looks for slots with garbage, from `from` on, with at most `probes` seeks.
+///
+/// # Errors
+/// Of the reader.
+pub fn find_garbage(
+    reader: &dyn Reader,
+    slots: SlotRange,
+    from: Slot,
+    probes: usize,
+) -> storage::Result<Found> {
+    find(reader, slots, from, probes, TABLE_GARBAGE, |row| Ok(decode_garbage_row(row).is_ok()))
+}
+
+fn find(
+    reader: &dyn Reader,
+    slots: SlotRange,
+    from: Slot,
+    probes: usize,
+    table: u8,
+    wanted: impl Fn(&[u8]) -> storage::Result<bool>,
+) -> storage::Result<Found> {
+    let end = rows::slots_range(slots).1;
+    let mut found = Found::default();
+    let mut slot = from.max(slots.first);
+    for _ in 0..probes {
+        if slot > slots.last {
+            return Ok(found);
+        }
+        let mut first = None;
+        reader.scan(&table_range(slot, table).0, &end, &mut |row, _| {
+            first = Some(Bytes::copy_from_slice(row));
+            ControlFlow::Break(())
+        })?;
+        let Some(row) = first else { return Ok(found) };
+        let (met, its_table) = rows::table_of(&row)?;
+        // A row before the table of its slot says that everything up to that slot is empty of work.
+        slot = match its_table.cmp(&table) {
+            std::cmp::Ordering::Less => met,
+            std::cmp::Ordering::Greater => met + 1,
+            std::cmp::Ordering::Equal => {
+                if wanted(&row)? {
+                    found.slots.push(met);
+                }
+                met + 1
+            }
+        };
+    }
+    found.next = (slot <= slots.last).then_some(slot);
+    Ok(found)
+}
+
+/// Visits up to `limit` keys of a slot whose time is not over, for `CLUSTER COUNTKEYSINSLOT` and
+/// `GETKEYSINSLOT`.
+///
+/// # Errors
+/// Of the reader.
+pub fn keys_in_slot(
+    reader: &dyn Reader,
+    slot: Slot,
+    db: u16,
+    now_ms: UnixMillis,
+    limit: usize,
+) -> storage::Result<Vec<Bytes>> {
+    let mut found = Vec::new();
+    if limit == 0 {
+        return Ok(found);
+    }
+    let mut corrupt = None;
+    visit_keys(reader, SlotRange { first: slot, last: slot }, db, 0, &mut |key: KeyRef<'_>, value| {
+        match Meta::decode(&Bytes::copy_from_slice(value)) {
+            Ok(meta) if meta.is_due(now_ms) => return ControlFlow::Continue(()),
+            Ok(_) => found.push(Bytes::copy_from_slice(key.key)),
+            Err(error) => corrupt = Some(error),
+        }
+        if found.len() < limit && corrupt.is_none() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    corrupt.map_or(Ok(found), Err)
+}

@@ -1,0 +1,205 @@
+//! The facts of a command: everything that asks about a command asks these.
+
+use bytes::Bytes;
+
+use crate::exec::{Exec, Step};
+
+/// Redis's command flags, by their names.
+pub mod flags {
+    pub const NONE: u32 = 0;
+    pub const WRITE: u32 = 1 << 0;
+    pub const READONLY: u32 = 1 << 1;
+    pub const DENYOOM: u32 = 1 << 2;
+    pub const ADMIN: u32 = 1 << 3;
+    pub const NOSCRIPT: u32 = 1 << 4;
+    pub const LOADING: u32 = 1 << 5;
+    pub const STALE: u32 = 1 << 6;
+    pub const FAST: u32 = 1 << 7;
+    pub const NO_AUTH: u32 = 1 << 8;
+    pub const NO_MULTI: u32 = 1 << 9;
+    pub const ALLOW_BUSY: u32 = 1 << 10;
+
+    pub(crate) const NAMES: [(u32, &str); 11] = [
+        (WRITE, "write"),
+        (READONLY, "readonly"),
+        (DENYOOM, "denyoom"),
+        (ADMIN, "admin"),
+        (NOSCRIPT, "noscript"),
+        (LOADING, "loading"),
+        (STALE, "stale"),
+        (FAST, "fast"),
+        (NO_AUTH, "no_auth"),
+        (NO_MULTI, "no_multi"),
+        (ALLOW_BUSY, "allow_busy"),
+    ];
+}
+
+/// Where keys stand among the arguments (the command's name is argument 0), and what becomes of them.
+#[derive(Debug)]
+pub struct KeySpec {
+    pub first: usize,
+    /// 0 or more: relative to `first`; below: counted from the end, -1 being the last argument.
+    pub last: isize,
+    pub step: usize,
+    /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
+    pub flags: &'static [&'static str],
+}
+
+pub type KeyspaceFn = fn(&[Bytes], &mut Exec<'_, '_>) -> Step;
+
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Executed here, against a region's rows.
+    Keyspace(KeyspaceFn),
+    /// Executed by the server: connections, configuration, the cluster, the table itself.
+    Server,
+    /// Has subcommands; on its own it does nothing, except `COMMAND`, which the server executes.
+    Container(&'static [CommandSpec]),
+}
+
+pub struct CommandSpec {
+    /// Lower case; a subcommand's is `container|subcommand`.
+    pub name: &'static str,
+    /// As Redis counts: with the name; below zero: at least that many.
+    pub arity: i32,
+    pub flags: u32,
+    pub handler: Handler,
+    pub keys: &'static [KeySpec],
+    /// ACL categories that do not follow from the flags.
+    categories: &'static [&'static str],
+    pub tips: &'static [&'static str],
+    pub group: &'static str,
+    pub since: &'static str,
+    pub complexity: &'static str,
+    pub summary: &'static str,
+    /// The arguments as people write them: `key value [NX | XX]`.
+    pub syntax: &'static str,
+}
+
+impl CommandSpec {
+    pub(crate) const fn new(name: &'static str, arity: i32, flags: u32, handler: Handler) -> CommandSpec {
+        CommandSpec {
+            name,
+            arity,
+            flags,
+            handler,
+            keys: &[],
+            categories: &[],
+            tips: &[],
+            group: "",
+            since: "",
+            complexity: "",
+            summary: "",
+            syntax: "",
+        }
+    }
+
+    pub(crate) const fn keys(mut self, keys: &'static [KeySpec]) -> CommandSpec {
+        self.keys = keys;
+        self
+    }
+
+    pub(crate) const fn categories(mut self, categories: &'static [&'static str]) -> CommandSpec {
+        self.categories = categories;
+        self
+    }
+
+    pub(crate) const fn tips(mut self, tips: &'static [&'static str]) -> CommandSpec {
+        self.tips = tips;
+        self
+    }
+
+    pub(crate) const fn about(
+        mut self,
+        group: &'static str,
+        since: &'static str,
+        complexity: &'static str,
+        summary: &'static str,
+        syntax: &'static str,
+    ) -> CommandSpec {
+        self.group = group;
+        self.since = since;
+        self.complexity = complexity;
+        self.summary = summary;
+        self.syntax = syntax;
+        self
+    }
+
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Goes through the log.
+    pub fn is_write(&self) -> bool {
+        self.has(flags::WRITE)
+    }
+
+    pub fn is_readonly(&self) -> bool {
+        self.has(flags::READONLY)
+    }
+
+    /// May make the data grow, and is refused when there is no room.
+    pub fn denies_oom(&self) -> bool {
+        self.has(flags::DENYOOM)
+    }
+
+    pub fn subcommands(&self) -> &'static [CommandSpec] {
+        match self.handler {
+            Handler::Container(subcommands) => subcommands,
+            _ => &[],
+        }
+    }
+
+    pub fn is_keyspace(&self) -> bool {
+        match self.handler {
+            Handler::Keyspace(_) => true,
+            Handler::Server => false,
+            Handler::Container(subcommands) => subcommands.iter().any(CommandSpec::is_keyspace),
+        }
+    }
+
+    /// Whether the argument count (the name included) fits.
+    pub fn accepts(&self, arguments: usize) -> bool {
+        match usize::try_from(self.arity) {
+            Ok(exactly) => arguments == exactly,
+            Err(_) => arguments >= self.arity.unsigned_abs() as usize,
+        }
+    }
+
+    pub fn flag_names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        flags::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
+    }
+
+    /// ACL categories with their `@`.
+    pub fn acl_categories(&self) -> Vec<&'static str> {
+        let implied = [
+            (flags::WRITE, "@write"),
+            (flags::READONLY, "@read"),
+            (flags::ADMIN, "@admin"),
+            (flags::ADMIN, "@dangerous"),
+        ];
+        let mut categories: Vec<_> =
+            implied.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect();
+        categories.push(if self.has(flags::FAST) { "@fast" } else { "@slow" });
+        categories.extend(self.categories);
+        categories
+    }
+
+    /// First key, last key and step as `COMMAND INFO` had them before key specifications.
+    pub fn key_positions(&self) -> (usize, isize, usize) {
+        let Some(first) = self.keys.iter().map(|spec| spec.first).min() else { return (0, 0, 0) };
+        let absolute = |spec: &KeySpec| match spec.last {
+            last if last < 0 => last,
+            last => spec.first as isize + last,
+        };
+        let last =
+            self.keys.iter().map(absolute).fold(0, |a, b| if a < 0 || b < 0 { a.min(b) } else { a.max(b) });
+        (first, last, self.keys[0].step)
+    }
+}
+
+impl std::fmt::Debug for CommandSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CommandSpec").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! Strings.
+
+pub(crate) mod counter;
+pub(crate) mod lcs;
+pub(crate) mod set;
+
+use bytes::{Bytes, BytesMut};
+use resp::Reply;
+use storage::{Meta, Value};
+
+use crate::exec::{fail, Exec, Step};
+use crate::number::integer;
+use crate::wording;
+
+pub(crate) fn get(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    Ok(exec.find_string(&key)?.map_or(Reply::Nil, |string| Reply::Bulk(string.bytes)))
+}
+
+pub(crate) fn getdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let Some(string) = exec.find_string(&key)? else { return Ok(Reply::Nil) };
+    let meta = Meta { expire_at_ms: string.expire_at_ms, value: Value::String(string.bytes.clone()) };
+    exec.remove(&key, &meta)?;
+    Ok(Reply::Bulk(string.bytes))
+}
+
+pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let mut values = Vec::with_capacity(args.len() - 1);
+    for key in &args[1..] {
+        let key = exec.key(key);
+        values.push(match exec.find(&key)? {
+            Some(Meta { value: Value::String(bytes), .. }) => Reply::Bulk(bytes),
+            _ => Reply::Nil,
+        });
+    }
+    Ok(Reply::Array(values))
+}
+
+pub(crate) fn mset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    put_pairs(args, exec, "ERR wrong number of arguments for 'mset' command")?;
+    Ok(Reply::OK)
+}
+
+pub(crate) fn msetnx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    const WRONG_COUNT: &str = "ERR wrong number of arguments for 'msetnx' command";
+    if args.len() % 2 == 0 {
+        return fail(WRONG_COUNT);
+    }
+    for pair in args[1..].chunks_exact(2) {
+        let key = exec.key(&pair[0]);
+        if exec.find(&key)?.is_some() {
+            return Ok(Reply::Int(0));
+        }
+    }
+    put_pairs(args, exec, WRONG_COUNT)?;
+    Ok(Reply::Int(1))
+}
+
+fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, wrong_count: &'static str) -> Step<()> {
+    if args.len() % 2 == 0 {
+        return fail(wrong_count);
+    }
+    for pair in args[1..].chunks_exact(2) {
+        let key = exec.key(&pair[0]);
+        let old = exec.find(&key)?;
+        exec.put_string(&key, old.as_ref(), &pair[1], None)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn append(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    let old = exec.find_string(&key)?;
+    let before = old.as_ref().map_or(&b""[..], |old| &old.bytes);
+    let len = checked_len(exec, before.len() as u64, args[2].len() as u64)?;
+    let mut value = BytesMut::with_capacity(len);
+    value.extend_from_slice(before);
+    value.extend_from_slice(&args[2]);
+    exec.update_string(&key, old.as_ref(), &value);
+    Ok(Reply::Int(len as i64))
+}
+
+pub(crate) fn strlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let key = exec.key(&args[1]);
+    Ok(Reply::Int(exec.find_string(&key)?.map_or(0, |string| string.bytes.len() as i64)))
+}
+
+pub(crate) fn getrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let (start, end) = (integer(&args[2])?, integer(&args[3])?);
+    let key = exec.key(&args[1]);
+    let Some(string) = exec.find_string(&key)? else { return Ok(Reply::bulk("")) };
+    let len = string.bytes.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return Ok(Reply::bulk(""));
+    }
+    let position = |index: i64| if index < 0 { (len + index).max(0) } else { index };
+    let (start, end) = (position(start), position(end).min(len - 1));
+    match start <= end {
+        true => Ok(Reply::Bulk(string.bytes.slice(start as usize..=end as usize))),
+        false => Ok(Reply::bulk("")),
+    }
+}
+
+pub(crate) fn setrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
+    let offset = integer(&args[2])?;
+    let Ok(offset) = u64::try_from(offset) else { return fail(wording::OFFSET_OUT_OF_RANGE) };
+    let key = exec.key(&args[1]);
+    let old = exec.find_string(&key)?;
+    let before = old.as_ref().map_or(&b""[..], |old| &old.bytes);
+    if args[3].is_empty() {
+        return Ok(Reply::Int(before.len() as i64));
+    }
+    let end = checked_len(exec, offset, args[3].len() as u64)?;
+    let mut value = BytesMut::with_capacity(end.max(before.len()));
+    value.extend_from_slice(before);
+    value.resize(end.max(before.len()), 0);
+    // The end was checked, so the offset before it fits too.
+    value[offset as usize..end].copy_from_slice(&args[3]);
+    exec.update_string(&key, old.as_ref(), &value);
+    Ok(Reply::Int(value.len() as i64))
+}
+
+/// The sum of two lengths, before anything of that length is allocated.
+fn checked_len(exec: &Exec<'_, '_>, a: u64, b: u64) -> Step<usize> {
+    match a.checked_add(b) {
+        Some(len) if len <= exec.limits.max_value_bytes => Ok(len as usize),
+        _ => fail(wording::STRING_TOO_LONG),
+    }
+}

@@ -1,0 +1,257 @@
+//! Keys of every type, and the keyspace.
+
+use crate::keys::{self, expiry, object, rename, walk};
+use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+
+pub(super) static COMMANDS: [CommandSpec; 26] = [
+    CommandSpec::new("del", -2, flags::WRITE, Handler::Keyspace(keys::del))
+        .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RM", "delete"] }])
+        .categories(&["@keyspace"])
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+        .about(
+            "generic",
+            "1.0.0",
+            "O(N) where N is the number of keys that will be removed",
+            "Deletes keys.",
+            "key [key ...]",
+        ),
+    CommandSpec::new("unlink", -2, flags::WRITE | flags::FAST, Handler::Keyspace(keys::del))
+        .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RM", "delete"] }])
+        .categories(&["@keyspace"])
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+        .about(
+            "generic",
+            "4.0.0",
+            "O(1) for each key removed regardless of its size",
+            "Deletes keys; large ones are swept later.",
+            "key [key ...]",
+        ),
+    CommandSpec::new("exists", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::exists))
+        .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+        .about(
+            "generic",
+            "1.0.0",
+            "O(N) where N is the number of keys to check",
+            "Counts how many of the keys exist.",
+            "key [key ...]",
+        ),
+    CommandSpec::new("touch", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::exists))
+        .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+        .about(
+            "generic",
+            "3.2.1",
+            "O(N) where N is the number of keys that will be touched",
+            "Counts how many of the keys exist.",
+            "key [key ...]",
+        ),
+    CommandSpec::new("type", 2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::type_of))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .about("generic", "1.0.0", "O(1)", "Tells the type of a key.", "key"),
+    CommandSpec::new("expire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expire))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .categories(&["@keyspace"])
+        .about(
+            "generic",
+            "1.0.0",
+            "O(1)",
+            "Sets how many seconds a key has to live.",
+            "key seconds [NX | XX | GT | LT]",
+        ),
+    CommandSpec::new("pexpire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::pexpire))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .categories(&["@keyspace"])
+        .about(
+            "generic",
+            "2.6.0",
+            "O(1)",
+            "Sets how many milliseconds a key has to live.",
+            "key milliseconds [NX | XX | GT | LT]",
+        ),
+    CommandSpec::new("expireat", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expireat))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .categories(&["@keyspace"])
+        .about(
+            "generic",
+            "1.2.0",
+            "O(1)",
+            "Sets the Unix time in seconds at which a key dies.",
+            "key unix-time-seconds [NX | XX | GT | LT]",
+        ),
+    CommandSpec::new("pexpireat", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::pexpireat))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .categories(&["@keyspace"])
+        .about(
+            "generic",
+            "2.6.0",
+            "O(1)",
+            "Sets the Unix time in milliseconds at which a key dies.",
+            "key unix-time-milliseconds [NX | XX | GT | LT]",
+        ),
+    CommandSpec::new("ttl", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::ttl))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about("generic", "1.0.0", "O(1)", "Tells how many seconds a key has left.", "key"),
+    CommandSpec::new("pttl", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::pttl))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about("generic", "2.6.0", "O(1)", "Tells how many milliseconds a key has left.", "key"),
+    CommandSpec::new("expiretime", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::expiretime))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .categories(&["@keyspace"])
+        .about("generic", "7.0.0", "O(1)", "Tells the Unix time in seconds at which a key dies.", "key"),
+    CommandSpec::new("pexpiretime", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::pexpiretime))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .categories(&["@keyspace"])
+        .about("generic", "7.0.0", "O(1)", "Tells the Unix time in milliseconds at which a key dies.", "key"),
+    CommandSpec::new("persist", 2, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::persist))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+        .categories(&["@keyspace"])
+        .about("generic", "2.2.0", "O(1)", "Takes a key's time limit away.", "key"),
+    CommandSpec::new("keys", 2, flags::READONLY, Handler::Keyspace(walk::keys))
+        .categories(&["@dangerous", "@keyspace"])
+        .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
+        .about(
+            "generic",
+            "1.0.0",
+            "O(N) with N being the number of keys in the database",
+            "Lists the keys that match a pattern.",
+            "pattern",
+        ),
+    CommandSpec::new("scan", -2, flags::READONLY, Handler::Keyspace(walk::scan))
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output", "request_policy:special"])
+        .about(
+            "generic",
+            "2.8.0",
+            "O(1) for every call",
+            "Walks over the keys, a few at a call.",
+            "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        ),
+    CommandSpec::new("randomkey", 1, flags::READONLY, Handler::Keyspace(walk::randomkey))
+        .categories(&["@keyspace"])
+        .tips(&["request_policy:all_shards", "nondeterministic_output"])
+        .about("generic", "1.0.0", "O(1)", "Picks some key.", ""),
+    CommandSpec::new("rename", 3, flags::WRITE, Handler::Keyspace(rename::rename))
+        .keys(&[
+            KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
+            KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "update"] },
+        ])
+        .categories(&["@keyspace"])
+        .about("generic", "1.0.0", "O(1)", "Renames a key, replacing what has the new name.", "key newkey"),
+    CommandSpec::new("renamenx", 3, flags::WRITE | flags::FAST, Handler::Keyspace(rename::renamenx))
+        .keys(&[
+            KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
+            KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "insert"] },
+        ])
+        .categories(&["@keyspace"])
+        .about("generic", "1.0.0", "O(1)", "Renames a key unless the new name is taken.", "key newkey"),
+    CommandSpec::new("copy", -3, flags::WRITE | flags::DENYOOM, Handler::Keyspace(rename::copy))
+        .keys(&[
+            KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] },
+            KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "update"] },
+        ])
+        .categories(&["@keyspace"])
+        .about(
+            "generic",
+            "6.2.0",
+            "O(N) worst case for collections, where N is the number of \
+nested items",
+            "Copies a key.",
+            "source destination [DB destination-db] [REPLACE]",
+        ),
+    CommandSpec::new("move", 3, flags::WRITE | flags::FAST, Handler::Keyspace(rename::move_key))
+        .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
+        .categories(&["@keyspace"])
+        .about("generic", "1.0.0", "O(1)", "Moves a key to another database.", "key db"),
+    CommandSpec::new("dbsize", 1, flags::READONLY | flags::FAST, Handler::Keyspace(walk::dbsize))
+        .categories(&["@keyspace"])
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
+        .about("server", "1.0.0", "O(1)", "Counts the keys of the database.", ""),
+    CommandSpec::new("flushall", -1, flags::WRITE, Handler::Keyspace(walk::flushall))
+        .categories(&["@dangerous", "@keyspace"])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .about(
+            "server",
+            "1.0.0",
+            "O(N) where N is the total number of keys in all databases",
+            "Deletes every key of every database.",
+            "[ASYNC | SYNC]",
+        ),
+    CommandSpec::new("flushdb", -1, flags::WRITE, Handler::Keyspace(walk::flushdb))
+        .categories(&["@dangerous", "@keyspace"])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .about(
+            "server",
+            "1.0.0",
+            "O(N) where N is the number of keys in the selected database",
+            "Deletes every key of the database.",
+            "[ASYNC | SYNC]",
+        ),
+    CommandSpec::new("object", -2, flags::NONE, Handler::Container(&OBJECT)).about(
+        "generic",
+        "2.2.3",
+        "Depends on subcommand",
+        "Looks into how values are kept.",
+        "",
+    ),
+    CommandSpec::new("memory", -2, flags::NONE, Handler::Container(&MEMORY)).about(
+        "server",
+        "4.0.0",
+        "Depends on subcommand",
+        "Tells what memory is used for.",
+        "",
+    ),
+];
+
+static OBJECT: [CommandSpec; 5] = [
+    CommandSpec::new("object|encoding", 3, flags::READONLY, Handler::Keyspace(object::encoding))
+        .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about("generic", "2.2.3", "O(1)", "Tells the encoding Redis would use for a value.", "key"),
+    CommandSpec::new("object|freq", 3, flags::READONLY, Handler::Keyspace(object::freq))
+        .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about("generic", "4.0.0", "O(1)", "Refused: access frequency is not tracked.", "key"),
+    CommandSpec::new("object|idletime", 3, flags::READONLY, Handler::Keyspace(object::idletime))
+        .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about(
+            "generic",
+            "2.2.3",
+            "O(1)",
+            "Always 0 for a key that exists: idle time is not tracked.",
+            "key",
+        ),
+    CommandSpec::new("object|refcount", 3, flags::READONLY, Handler::Keyspace(object::refcount))
+        .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .categories(&["@keyspace"])
+        .tips(&["nondeterministic_output"])
+        .about("generic", "2.2.3", "O(1)", "Always 1 for a key that exists.", "key"),
+    CommandSpec::new("object|help", 2, flags::LOADING | flags::STALE, Handler::Keyspace(object::object_help))
+        .categories(&["@keyspace"])
+        .about("generic", "6.2.0", "O(1)", "Lists the subcommands.", ""),
+];
+
+static MEMORY: [CommandSpec; 2] = [
+    CommandSpec::new("memory|usage", -3, flags::READONLY, Handler::Keyspace(object::memory_usage))
+        .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .about(
+            "server",
+            "4.0.0",
+            "O(N) where N is the number of samples",
+            "Estimates the bytes that a key and its value take.",
+            "key [SAMPLES count]",
+        ),
+    CommandSpec::new("memory|help", 2, flags::LOADING | flags::STALE, Handler::Keyspace(object::memory_help))
+        .about("server", "4.0.0", "O(1)", "Lists the subcommands.", ""),
+];

@@ -1,0 +1,205 @@
+//! The command table and how a name is found in it.
+
+mod connection;
+mod hashes;
+mod keys;
+mod server;
+mod strings;
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use resp::Reply;
+
+use crate::spec::CommandSpec;
+use crate::wording;
+
+/// Open addressing at a load below a half, so a look-up mostly compares one name.
+const SLOTS: usize = 512;
+const LONGEST_NAME: usize = 24;
+
+struct Index {
+    /// Position in `all` plus one; 0 is free.
+    slots: [u8; SLOTS],
+    all: Vec<&'static CommandSpec>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let groups: [&'static [CommandSpec]; 5] =
+        [&keys::COMMANDS, &strings::COMMANDS, &hashes::COMMANDS, &connection::COMMANDS, &server::COMMANDS];
+    let all: Vec<&'static CommandSpec> = groups.into_iter().flatten().collect();
+    assert!(all.len() < SLOTS / 2 && all.len() < usize::from(u8::MAX), "the index has outgrown its table");
+    let mut slots = [0; SLOTS];
+    for (position, spec) in all.iter().enumerate() {
+        assert!(spec.name.len() <= LONGEST_NAME);
+        let mut slot = name_hash(spec.name.as_bytes());
+        while slots[slot] != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        slots[slot] = position as u8 + 1;
+    }
+    Index { slots, all }
+});
+
+/// FNV-1a of the lower-cased name.
+fn name_hash(name: &[u8]) -> usize {
+    let hash = name.iter().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0193)
+    });
+    (hash ^ (hash >> 16)) as usize % SLOTS
+}
+
+/// Every command, without subcommands.
+pub fn commands() -> &'static [&'static CommandSpec] {
+    &INDEX.all
+}
+
+/// Finds a command in any case.
+pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
+    if name.len() > LONGEST_NAME {
+        return None;
+    }
+    let index = &*INDEX;
+    let mut slot = name_hash(name);
+    loop {
+        let spec = index.all[usize::from(index.slots[slot].checked_sub(1)?)];
+        if spec.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(spec);
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+}
+
+/// The subcommand that the arguments of a container name; the command itself when it has none or when
+/// they name none.
+pub fn leaf(spec: &'static CommandSpec, args: &[Bytes]) -> &'static CommandSpec {
+    args.get(1).and_then(|name| subcommand(spec, name)).unwrap_or(spec)
+}
+
+pub(crate) fn subcommand(spec: &'static CommandSpec, name: &[u8]) -> Option<&'static CommandSpec> {
+    spec.subcommands().iter().find(|sub| subname(sub).as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// What stands after the container's name.
+pub(crate) fn subname(sub: &CommandSpec) -> &'static str {
+    sub.name.split_once('|').map_or(sub.name, |(_, name)| name)
+}
+
+/// Checks the argument count of a command, or of the subcommand that the arguments name.
+///
+/// # Errors
+/// The error reply for an unknown subcommand or a wrong count.
+pub fn check_arity(spec: &'static CommandSpec, args: &[Bytes]) -> Result<(), Reply> {
+    let mut checked = spec;
+    if let (false, Some(name)) = (spec.subcommands().is_empty(), args.get(1)) {
+        checked = subcommand(spec, name).ok_or_else(|| wording::unknown_subcommand(spec, name))?;
+    }
+    match checked.accepts(args.len()) {
+        true => Ok(()),
+        false => Err(wording::wrong_arity(checked.name)),
+    }
+}
+
+/// From a client's arguments to the command it may execute: looked up, subcommand chosen, count checked.
+///
+/// # Errors
+/// The reply for the client.
+pub fn resolve(args: &[Bytes]) -> Result<&'static CommandSpec, Reply> {
+    let spec = args.first().and_then(|name| lookup(name)).ok_or_else(|| wording::unknown_command(args))?;
+    check_arity(spec, args)?;
+    Ok(leaf(spec, args))
+}
+
+/// The keys among the arguments, in order, each with the flags of its specification.
+pub fn keys_of<'a>(
+    spec: &'static CommandSpec,
+    args: &'a [Bytes],
+) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
+    leaf(spec, args).keys.iter().flat_map(move |keys| {
+        let last = match keys.last {
+            last if last >= 0 => keys.first + last as usize,
+            last => args.len().saturating_sub(last.unsigned_abs()),
+        };
+        let last = last.min(args.len().saturating_sub(1));
+        (keys.first..=last).step_by(keys.step).map(|at| (&args[at], keys.flags))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{flags, Handler};
+
+    fn args(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    fn keys(line: &str) -> Vec<String> {
+        let args = args(line);
+        let spec = lookup(&args[0]).unwrap();
+        keys_of(spec, &args).map(|(key, _)| String::from_utf8(key.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_command_is_found_in_any_case_and_nothing_else_is() {
+        for spec in commands() {
+            assert_eq!(lookup(spec.name.as_bytes()).unwrap().name, spec.name);
+            assert_eq!(lookup(spec.name.to_uppercase().as_bytes()).unwrap().name, spec.name);
+            assert!(lookup(format!("{}x", spec.name).as_bytes()).is_none());
+        }
+        for unknown in [&b""[..], b"lpush", b"\0expire", &[b'x'; 1000]] {
+            assert!(lookup(unknown).is_none());
+        }
+    }
+
+    #[test]
+    fn the_table_is_consistent() {
+        let subcommands = commands().iter().flat_map(|spec| spec.subcommands());
+        for spec in commands().iter().copied().chain(subcommands) {
+            assert_eq!(spec.name, spec.name.to_lowercase());
+            assert!(!spec.summary.is_empty() && !spec.group.is_empty() && !spec.since.is_empty());
+            assert!(spec.arity != 0);
+            assert!(!(spec.is_write() && spec.is_readonly()), "{} reads or writes", spec.name);
+            assert!(!spec.denies_oom() || spec.is_write());
+            if matches!(spec.handler, Handler::Keyspace(_)) && !spec.name.ends_with("help") {
+                let region_wide = spec.keys.is_empty();
+                assert!(spec.has(flags::WRITE | flags::READONLY), "{} reads or writes", spec.name);
+                assert!(!region_wide || spec.group != "string", "{} has keys", spec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_found_by_position() {
+        assert_eq!(keys("get a"), ["a"]);
+        assert_eq!(keys("mset a 1 b 2"), ["a", "b"]);
+        assert_eq!(keys("del a b c"), ["a", "b", "c"]);
+        assert_eq!(keys("rename a b"), ["a", "b"]);
+        assert_eq!(keys("lcs a b LEN"), ["a", "b"]);
+        assert_eq!(keys("copy a b DB 3"), ["a", "b"]);
+        assert_eq!(keys("object encoding a"), ["a"]);
+        assert_eq!(keys("memory usage a"), ["a"]);
+        assert_eq!(keys("ping"), [""; 0]);
+        assert_eq!(keys("get"), [""; 0]);
+        assert_eq!(lookup(b"mset").unwrap().key_positions(), (1, -1, 2));
+        assert_eq!(lookup(b"rename").unwrap().key_positions(), (1, 2, 1));
+        assert_eq!(lookup(b"lcs").unwrap().key_positions(), (1, 2, 1));
+        assert_eq!(lookup(b"ping").unwrap().key_positions(), (0, 0, 0));
+    }
+
+    #[test]
+    fn refusals_are_worded_as_redis_words_them() {
+        let refusal = |line: &str| match resolve(&args(line)) {
+            Err(Reply::Error(text)) => text.into_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refusal("foo a b"), "ERR unknown command 'foo', with args beginning with: 'a' 'b' ");
+        assert_eq!(refusal("get"), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(refusal("get a b"), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(refusal("client"), "ERR wrong number of arguments for 'client' command");
+        assert_eq!(refusal("client foo"), "ERR unknown subcommand 'foo'. Try CLIENT HELP.");
+        assert_eq!(refusal("client setname"), "ERR wrong number of arguments for 'client|setname' command");
+        assert_eq!(resolve(&args("OBJECT Encoding k")).unwrap().name, "object|encoding");
+        assert_eq!(resolve(&args("command")).unwrap().name, "command");
+    }
+}
