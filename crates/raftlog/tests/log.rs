@@ -1,0 +1,348 @@
+//! The log over real files: what it keeps, what a crash may take, and what it refuses to pass over.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use raft::eraftpb::Entry;
+use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite};
+use steelyard_raftlog::{LogError, Options, PeerLife, RaftLog};
+use types::{LogIndex, RegionId, Term};
+
+fn small() -> Options {
+    Options {
+        target_file_bytes: 64 << 10,
+        purge_threshold_bytes: 128 << 10,
+        prefill_bytes: 0,
+        ..Options::default()
+    }
+}
+
+fn open(dir: &Path) -> RaftLog {
+    RaftLog::open(dir, &small()).unwrap()
+}
+
+fn entries(term: Term, indexes: std::ops::RangeInclusive<LogIndex>, payload: &[u8]) -> Vec<Entry> {
+    indexes
+        .map(|index| {
+            let mut entry = Entry::default();
+            entry.index = index;
+            entry.term = term;
+            entry.data = Bytes::copy_from_slice(payload);
+            entry
+        })
+        .collect()
+}
+
+fn write(region: RegionId, entries: Vec<Entry>) -> RegionWrite {
+    RegionWrite { region, entries, hard_state: None }
+}
+
+fn batch(writes: Vec<RegionWrite>) -> LogBatch {
+    LogBatch { number: 1, writes, must_sync: true }
+}
+
+fn append(log: &RaftLog, region: RegionId, entries: Vec<Entry>) {
+    log.append(&batch(vec![write(region, entries)]), true).unwrap();
+}
+
+/// The files as a crash at this moment leaves them.
+fn crash_copy(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+fn log_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "raftlog"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn refusal(dir: &Path) -> LogError {
+    match RaftLog::open(dir, &small()) {
+        Err(error) => error,
+        Ok(_) => panic!("opened"),
+    }
+}
+
+#[test]
+fn everything_synced_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let state = HardState { term: 3, vote: Some(0), commit: 2 };
+    let writes = vec![
+        RegionWrite { region: 0, entries: entries(1, 1..=3, b"meta"), hard_state: Some(state) },
+        RegionWrite { region: 7, entries: entries(2, 1..=1, b""), hard_state: None },
+    ];
+    log.append(&batch(writes), true).unwrap();
+    let exists = PeerLife::Exists { descriptor: "seven".into(), first_index: 1 };
+    log.set_peers(&[(0, exists.clone()), (7, exists.clone())]).unwrap();
+    log.set_store_value(b"store id", b"2").unwrap();
+    let copy = crash_copy(dir.path());
+    drop(log);
+    for dir in [dir.path(), copy.path()] {
+        let log = open(dir);
+        assert_eq!(log.regions(), [0, 7]);
+        assert_eq!(log.hard_state(0).unwrap(), Some(state));
+        assert_eq!(log.hard_state(7).unwrap(), None);
+        assert_eq!(log.bounds(0).unwrap(), LogBounds { first: 1, last: 3 });
+        assert_eq!(log.bounds(9).unwrap(), LogBounds { first: 1, last: 0 });
+        assert_eq!(log.entries(0, 1, 4, u64::MAX).unwrap(), entries(1, 1..=3, b"meta"));
+        assert_eq!((log.term(0, 0).unwrap(), log.term(0, 2).unwrap(), log.term(7, 1).unwrap()), (0, 1, 2));
+        assert_eq!(log.peers().unwrap(), [(0, exists.clone()), (7, exists.clone())]);
+        assert_eq!(log.store_value(b"store id").unwrap(), "2");
+        assert_eq!(log.sequence(), 3);
+    }
+}
+
+#[test]
+fn entries_replace_whatever_followed_their_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=10, b"old"));
+    append(&log, 1, entries(2, 4..=5, b"new"));
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 1, last: 5 });
+    assert_eq!((log.term(1, 3).unwrap(), log.term(1, 4).unwrap()), (1, 2));
+    assert!(log.term(1, 6).is_err() && log.entries(1, 5, 7, u64::MAX).is_err());
+}
+
+#[test]
+fn a_read_is_bounded_but_gives_at_least_one_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=10, &[b'x'; 1000]));
+    let read = |low, max| log.entries(1, low, 11, max).unwrap().iter().map(|e| e.index).collect::<Vec<_>>();
+    assert_eq!(read(4, 0), [4]);
+    assert_eq!(read(4, 1500), [4]);
+    assert_eq!(read(4, 3100), [4, 5, 6]);
+    assert_eq!(read(9, u64::MAX), [9, 10]);
+}
+
+#[test]
+fn a_truncated_log_keeps_the_term_of_its_last_truncated_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=5, b""));
+    append(&log, 1, entries(4, 6..=9, b""));
+    log.truncate(1, 6, 4).unwrap();
+    log.truncate(1, 3, 1).unwrap();
+    append(&log, 1, entries(5, 10..=10, b""));
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 7, last: 10 });
+    assert_eq!(log.term(1, 6).unwrap(), 4);
+    assert!(log.term(1, 5).is_err() && log.entries(1, 6, 8, u64::MAX).is_err());
+    log.truncate(1, 10, 5).unwrap();
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 11, last: 10 });
+    log.sync().unwrap();
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 11, last: 10 });
+    append(&log, 1, entries(5, 11..=11, b""));
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 11, last: 11 });
+}
+
+#[test]
+fn a_hole_is_refused_and_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=3, b""));
+    log.truncate(1, 2, 1).unwrap();
+    for bad in [entries(1, 5..=6, b""), entries(1, 2..=4, b"")] {
+        let refused = log.append(&batch(vec![write(1, bad)]), true);
+        assert!(matches!(refused, Err(LogError::Range { region: 1, first: 3, last: 3, .. })), "{refused:?}");
+    }
+    append(&log, 1, entries(1, 4..=4, b""));
+}
+
+#[test]
+fn a_destroyed_peer_leaves_a_tombstone_and_may_live_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    log.set_peers(&[(1, PeerLife::Exists { descriptor: "a".into(), first_index: 1 })]).unwrap();
+    append(&log, 1, entries(1, 1..=3, b""));
+    log.destroy(1, "b".into()).unwrap();
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.peers().unwrap(), [(1, PeerLife::Tombstone { descriptor: "b".into() })]);
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 1, last: 0 });
+    assert_eq!(log.hard_state(1).unwrap(), None);
+    append(&log, 1, entries(9, 1..=1, b""));
+    drop(log);
+    assert_eq!(open(dir.path()).term(1, 1).unwrap(), 9);
+}
+
+#[test]
+fn a_tail_torn_at_any_byte_falls_back_to_the_batch_before_when_it_was_not_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=3, b"kept"));
+    let file = log_files(dir.path()).pop().unwrap();
+    let before = end_of_data(&file);
+    log.append(
+        &batch(vec![write(1, entries(1, 4..=6, b"torn")), write(2, entries(1, 1..=1, b"torn"))]),
+        false,
+    )
+    .unwrap();
+    let after = end_of_data(&file);
+    assert!(after > before);
+    let copy = crash_copy(dir.path());
+    let path = copy.path().join(file.file_name().unwrap());
+    let whole = fs::read(&path).unwrap();
+    for cut in before..after {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let log = open(copy.path());
+        let last = log.bounds(1).unwrap().last;
+        assert_eq!(log.entries(1, 1, 4, u64::MAX).unwrap(), entries(1, 1..=3, b"kept"), "cut at {cut}");
+        // Atomic: all of the batch or none.
+        assert_eq!((last, log.bounds(2).unwrap().last), (3, 0), "cut at {cut}");
+    }
+    fs::write(&path, &whole[..after]).unwrap();
+    assert_eq!(open(copy.path()).bounds(1).unwrap().last, 6);
+}
+
+#[test]
+fn a_synced_tail_that_is_cut_or_damaged_anywhere_is_noticed_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 1, entries(1, 1..=3, b"one"));
+    let file = log_files(dir.path()).pop().unwrap();
+    let before = end_of_data(&file);
+    append(&log, 1, entries(1, 4..=6, b"two"));
+    let after = end_of_data(&file);
+    let copy = crash_copy(dir.path());
+    let path = copy.path().join(file.file_name().unwrap());
+    let whole = fs::read(&path).unwrap();
+    let lost = LogError::LostTail { synced: 2, found: 1 };
+    for at in before..after {
+        for damage in [true, false] {
+            let mut bytes = whole.clone();
+            if damage {
+                bytes[at] ^= 0x10;
+            } else {
+                bytes.truncate(at);
+            }
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(refusal(copy.path()), lost, "byte {at}");
+            assert!(fs::read(&path).unwrap() == bytes, "refusing changed the file, byte {at}");
+        }
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(open(copy.path()).bounds(1).unwrap().last, 6);
+}
+
+#[test]
+fn damage_in_the_middle_and_missing_files_are_corruption() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    for index in 1..=40 {
+        append(&log, 1, entries(1, index..=index, &[b'x'; 8 << 10]));
+    }
+    drop(log);
+    let files = log_files(dir.path());
+    assert!(files.len() >= 4, "{files:?}");
+    let copy = crash_copy(dir.path());
+    let middle = copy.path().join(files[1].file_name().unwrap());
+    let whole = fs::read(&middle).unwrap();
+    let mut bytes = whole.clone();
+    // The header of the file's first batch.
+    bytes[20] ^= 1;
+    fs::write(&middle, &bytes).unwrap();
+    assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)), "{:?}", refusal(copy.path()));
+    fs::remove_file(&middle).unwrap();
+    assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)));
+    fs::write(&middle, &whole).unwrap();
+    fs::remove_file(copy.path().join(files[0].file_name().unwrap())).unwrap();
+    assert!(
+        matches!(refusal(copy.path()), LogError::Corrupt(_)),
+        "the oldest file holds what was not truncated"
+    );
+    let newest = crash_copy(dir.path());
+    fs::remove_file(newest.path().join(files.last().unwrap().file_name().unwrap())).unwrap();
+    assert!(matches!(refusal(newest.path()), LogError::LostTail { synced: 40, .. }));
+}
+
+#[test]
+fn purging_deletes_what_was_truncated_and_keeps_what_was_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    append(&log, 2, entries(1, 1..=1, b"still needed"));
+    for index in 1..=200 {
+        append(&log, 1, entries(1, index..=index, &[b'x'; 8 << 10]));
+    }
+    let full = log.used_bytes();
+    log.truncate(1, 195, 1).unwrap();
+    let mut pinning = Vec::new();
+    for _ in 0..3 {
+        pinning = log.purge().unwrap();
+    }
+    assert!(log.used_bytes() < full / 2, "{} of {full}, pinned by {pinning:?}", log.used_bytes());
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.entries(1, 196, 201, u64::MAX).unwrap().len(), 5);
+    assert_eq!(log.entries(2, 1, 2, u64::MAX).unwrap(), entries(1, 1..=1, b"still needed"));
+    assert_eq!(log.term(1, 195).unwrap(), 1);
+}
+
+#[test]
+fn reads_are_right_while_files_are_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let payload = |region: RegionId, index: LogIndex| [region as u8, index as u8].repeat(512);
+    append(&log, 2, entries(1, 1..=1, &payload(2, 1)));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Also when an assertion here fails, or the reader would keep the scope open for ever.
+        let stop = SetOnDrop(&done);
+        let reader = log.clone();
+        let done = &done;
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(reader.entries(2, 1, 2, u64::MAX).unwrap()[0].data, payload(2, 1));
+            }
+        });
+        for index in 1..=600 {
+            append(&log, 1, entries(1, index..=index, &payload(1, index)));
+            log.truncate(1, index, 1).unwrap();
+            if index % 50 == 0 {
+                log.purge().unwrap();
+            }
+        }
+        drop(stop);
+    });
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_second_opener_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    assert!(RaftLog::open(dir.path(), &small()).is_err());
+    drop(log);
+    open(dir.path());
+}
+
+/// Files are preallocated; the data ends at the last byte that is not zero. Batches end in a checksum, which
+/// may end in a zero, so this may fall short by a byte or two: cuts below are then of the batch before.
+fn end_of_data(file: &Path) -> usize {
+    let bytes = fs::read(file).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
+}
