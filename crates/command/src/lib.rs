@@ -25,7 +25,7 @@ mod wording;
 pub use exec::{execute, Exec, Limits, Mode, Outcome, Step, Stop};
 pub use glob::matches as glob_matches;
 pub use introspect::{command as command_reply, help_of};
-pub use keys::walk::{cursor_slot, parse_cursor_text as parse_cursor};
+pub use keys::walk::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{find_due, find_garbage, keys_in_slot, Found};
 pub use number::parse_integer;
 pub use spec::{flags, CommandSpec, Handler, KeySpec, KeyspaceFn};

@@ -38,6 +38,11 @@ pub fn cursor_slot(cursor: u64) -> Slot {
     (cursor >> HASH_BITS) as Slot
 }
 
+/// The cursor at which a slot's keys begin.
+pub fn cursor_at(slot: Slot) -> u64 {
+    u64::from(slot) << HASH_BITS
+}
+
 pub fn parse_cursor_text(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     digits.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()

@@ -1,0 +1,163 @@
+//! Random sequences of commands keep the rows consistent: counts, expiry index, elements and garbage.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use steelyard_command::entry::{apply, Builder};
+use storage::rows::{self, Part};
+use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Txn, Value};
+use types::SlotRange;
+
+const REGION: u64 = 1;
+
+/// Few keys and databases, so that commands meet; `big` makes hashes that only the sweep deletes.
+fn command() -> impl Strategy<Value = String> {
+    let key = || prop_oneof![Just("a"), Just("b"), Just("c"), Just("{a}1")];
+    prop_oneof![
+        4 => (key(), 0..4u8).prop_map(|(k, v)| format!("SET {k} {v}")),
+        2 => (key(), 1..50u8).prop_map(|(k, ms)| format!("SET {k} v PX {ms}")),
+        1 => key().prop_map(|k| format!("SET {k} v KEEPTTL")),
+        4 => (key(), 0..9u8).prop_map(|(k, f)| format!("HSET {k} f{f} 1 g 2")),
+        2 => key().prop_map(|k| format!("BIG {k}")),
+        2 => (key(), 0..9u8).prop_map(|(k, f)| format!("HDEL {k} f{f} g")),
+        2 => (key(), 0..9u8).prop_map(|(k, f)| format!("HINCRBY {k} f{f} 3")),
+        2 => (key(), key()).prop_map(|(a, b)| format!("RENAME {a} {b}")),
+        1 => (key(), key()).prop_map(|(a, b)| format!("RENAMENX {a} {b}")),
+        2 => (key(), key(), 0..3u8).prop_map(|(a, b, db)| format!("COPY {a} {b} DB {db} REPLACE")),
+        1 => (key(), 0..3u8).prop_map(|(k, db)| format!("MOVE {k} {db}")),
+        2 => (key(), -5..50i8).prop_map(|(k, ms)| format!("PEXPIRE {k} {ms}")),
+        1 => key().prop_map(|k| format!("PERSIST {k}")),
+        1 => (key(), 1..50u8).prop_map(|(k, ms)| format!("GETEX {k} PX {ms}")),
+        1 => key().prop_map(|k| format!("GETDEL {k}")),
+        2 => (key(), key()).prop_map(|(a, b)| format!("DEL {a} {b}")),
+        1 => key().prop_map(|k| format!("APPEND {k} x")),
+        1 => Just("KEYS *".to_string()),
+        1 => Just("FLUSHDB".to_string()),
+        1 => Just("FLUSHALL".to_string()),
+        2 => Just("EXPIRE_DUE".to_string()),
+        1 => Just("SWEEP".to_string()),
+    ]
+}
+
+fn push(builder: &mut Builder, db: u16, line: &str) {
+    let slots = ["a", "b", "c"].map(|key| types::slot_of_key(key.as_bytes()));
+    let words: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    match &words[0][..] {
+        b"EXPIRE_DUE" => slots.iter().for_each(|slot| builder.push_expire_due(*slot, 2)),
+        b"SWEEP" => slots.iter().for_each(|slot| builder.push_sweep(*slot, 50)),
+        b"BIG" => {
+            let mut args = vec![Bytes::from("HSET"), words[1].clone()];
+            args.extend((0..200).flat_map(|n| [Bytes::from(format!("big{n}")), Bytes::from("v")]));
+            builder.push(db, false, &args);
+        }
+        _ => builder.push(db, false, &words),
+    }
+}
+
+fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
+    let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
+    let mut expected_expiry = BTreeSet::new();
+    let mut hashes = BTreeMap::new();
+    let mut expiry = BTreeSet::new();
+    let mut elements: BTreeMap<(u16, Bytes, u64), u64> = BTreeMap::new();
+    let mut garbage = BTreeSet::new();
+    for (row, value) in engine.iter().filter(|(row, _)| row[0] == rows::SPACE_DATA) {
+        match rows::table_of(row).unwrap().1 {
+            rows::TABLE_KEYS => {
+                let (key, part) = rows::decode_key_row(row).unwrap();
+                prop_assert_eq!(key, storage::KeyRef::new(key.db, key.key));
+                let name = Bytes::copy_from_slice(key.key);
+                match part {
+                    Part::Meta => {
+                        let meta = Meta::decode(value).unwrap();
+                        let count = counts.entry(key.db).or_default();
+                        count.keys += 1;
+                        if let Some(at) = meta.expire_at_ms {
+                            count.with_expiry += 1;
+                            expected_expiry.insert(key.expiry_row(at));
+                        }
+                        if let Value::Hash { generation, len } = meta.value {
+                            hashes.insert((key.db, name, generation), len);
+                        }
+                    }
+                    Part::Element { generation, .. } => {
+                        *elements.entry((key.db, name, generation)).or_default() += 1;
+                    }
+                }
+            }
+            rows::TABLE_EXPIRY => {
+                expiry.insert(row.clone());
+            }
+            _ => {
+                let (key, generation) = rows::decode_garbage_row(row).unwrap();
+                garbage.insert((key.db, Bytes::copy_from_slice(key.key), generation));
+            }
+        }
+    }
+    prop_assert_eq!(expiry, expected_expiry);
+    let state: BTreeMap<u16, DbCounts> = load_state(engine, REGION).unwrap().databases().collect();
+    prop_assert_eq!(state, counts);
+    for (owner, len) in &hashes {
+        prop_assert!(*len > 0);
+        prop_assert_eq!(elements.get(owner), Some(len));
+    }
+    for owner in elements.keys() {
+        prop_assert!(hashes.contains_key(owner) || garbage.contains(owner), "{:?} is an orphan", owner);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn rows_stay_consistent_and_the_sweep_leaves_no_orphans(
+        entries in proptest::collection::vec(
+            (0..20u64, proptest::collection::vec((0..3u16, command()), 1..6)), 1..20)
+    ) {
+        let mut engine = MemoryKeyspace::default();
+        let mut replica = MemoryKeyspace::default();
+        let mut now = 1;
+        for (step, commands) in entries {
+            now += step;
+            let mut builder = Builder::new();
+            for (db, line) in &commands {
+                push(&mut builder, *db, line);
+            }
+            let payload = builder.finish(now, now);
+            let mut replies = Vec::new();
+            for engine in [&mut engine, &mut replica] {
+                let mut txn = Txn::begin(engine, REGION).unwrap();
+                replies.push(apply(&payload, &mut txn, SlotRange::ALL).unwrap());
+                let (writes, _) = txn.finish();
+                engine.write(writes);
+            }
+            prop_assert_eq!(&replies[0], &replies[1]);
+            prop_assert!(engine.iter().eq(replica.iter()));
+            check(&engine)?;
+        }
+        // With time up and garbage swept, deleting what is left leaves the region's state alone.
+        let due = steelyard_command::find_due(&engine, SlotRange::ALL, 0, now + 1000, usize::MAX).unwrap();
+        prop_assert_eq!(due.next, None);
+        let mut builder = Builder::new();
+        for slot in due.slots {
+            builder.push_expire_due(slot, 1000);
+        }
+        for db in 0..3 {
+            push(&mut builder, db, "DEL a b c {a}1");
+        }
+        let mut txn = Txn::begin(&engine, REGION).unwrap();
+        apply(&builder.finish(now + 1000, 0), &mut txn, SlotRange::ALL).unwrap();
+        let writes = txn.finish().0;
+        engine.write(writes);
+        check(&engine)?;
+        let mut builder = Builder::new();
+        for slot in steelyard_command::find_garbage(&engine, SlotRange::ALL, 0, usize::MAX).unwrap().slots {
+            builder.push_sweep(slot, 1_000_000);
+        }
+        let mut txn = Txn::begin(&engine, REGION).unwrap();
+        apply(&builder.finish(now + 1000, 0), &mut txn, SlotRange::ALL).unwrap();
+        let writes = txn.finish().0;
+        engine.write(writes);
+        prop_assert_eq!(engine.len(), 1, "only the region's state is left");
+    }
+}
