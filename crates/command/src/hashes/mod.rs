@@ -25,13 +25,16 @@ pub(crate) fn field_row(key: &KeyRef<'_>, generation: u64, field: &[u8]) -> Byte
     key.element_row(generation, &subkey)
 }
 
+/// Called with a field's hash, the field and its value; `Break` ends the walk.
+pub(crate) type VisitField<'a> = dyn FnMut(u64, &[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// Visits fields and values from the field hash `from` on, in the order of the rows.
 pub(crate) fn visit_fields(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     generation: u64,
     from: u64,
-    visit: &mut dyn FnMut(u64, &[u8], &[u8]) -> ControlFlow<()>,
+    visit: &mut VisitField<'_>,
 ) -> Step<()> {
     let start = key.element_row(generation, &from.to_be_bytes());
     let (first, end) = key.element_range(generation);

@@ -67,7 +67,7 @@ pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
         Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"WITHVALUES") => true,
         Some(_) => return syntax(),
     };
-    if with_values && (count < -(i64::MAX / 2) || count > i64::MAX / 2) {
+    if with_values && !(-(i64::MAX / 2)..=i64::MAX / 2).contains(&count) {
         return fail(wording::OUT_OF_RANGE);
     }
     let Some(hash) = exec.find_hash(&key)? else { return Ok(Reply::Array(Vec::new())) };

@@ -47,7 +47,7 @@ pub(crate) fn lcs(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     let options = Options::parse(&args[3..])?;
     let cells = (a.len() as u64 + 1).checked_mul(b.len() as u64 + 1);
     let bytes = cells.and_then(|cells| cells.checked_mul(4));
-    if !bytes.is_some_and(|bytes| bytes <= exec.limits.max_value_bytes) {
+    if bytes.is_none_or(|bytes| bytes > exec.limits.max_value_bytes) {
         return fail("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
     }
     let table = Table::new(&a, &b);
