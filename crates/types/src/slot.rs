@@ -16,7 +16,7 @@ impl SlotRange {
     pub const ALL: SlotRange = SlotRange { first: 0, last: SLOT_COUNT - 1 };
 
     pub fn contains(&self, slot: Slot) -> bool {
-        self.first <= slot && slot <= self.last
+        (self.first..=self.last).contains(&slot)
     }
 
     /// Number of slots in the range; an inverted range is empty.
@@ -30,7 +30,7 @@ impl SlotRange {
 
     /// Splits all slots into `parts` ranges whose sizes differ by at most one.
     pub fn split_evenly(parts: u16) -> Vec<SlotRange> {
-        assert!(parts >= 1 && parts <= SLOT_COUNT, "1 to 16384 parts");
+        assert!((1..=SLOT_COUNT).contains(&parts), "1 to 16384 parts");
         let (parts, total) = (u32::from(parts), u32::from(SLOT_COUNT));
         (0..parts)
             .map(|i| SlotRange {
