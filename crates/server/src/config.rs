@@ -34,7 +34,7 @@ impl std::str::FromStr for Fsync {
 }
 
 /// A member of the cluster, the same list in every store's configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     pub id: StoreId,
     pub client: SocketAddr,

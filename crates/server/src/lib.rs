@@ -1,6 +1,42 @@
 //! One store: sockets, region workers, apply, transport, routing and the admin endpoint.
+//!
+//! ```text
+//!  clients ─▶ client ─▶ dispatch ─▶ region::worker ─▶ replica (pure) ─▶ actions
+//!               │          │  ▲           │   ▲
+//!               │          │  │           │   └── region::log_writer ─▶ raftlog
+//!               │          │  └ replies ◀─┴─▶ region::apply ─▶ engine ─▶ rocks
+//!               │          └──▶ transport ◀─▶ other stores
+//!               └─▶ settings, metrics, cluster_state ◀── heartbeat ─▶ placement
+//! ```
+
+#![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod admin;
+mod admin_backend;
+mod client;
+mod clock;
+mod cluster_state;
 mod config;
+mod datadir;
+mod disk;
+mod dispatch;
+mod engine;
+mod expiry;
+mod heartbeat;
+mod inbound;
+mod metrics;
+mod region;
+mod settings;
+mod startup;
+mod store;
+mod transport;
 
 pub use config::{side_port, Capability, Config, Fsync, Member};
+pub use startup::{run, StartError};
+pub use transport::frame;
+
+/// Databases that SELECT reaches.
+pub const DATABASES: u16 = 16;
+
+/// The Redis whose commands and wording are followed.
+pub const REDIS_VERSION: &str = "7.0.15";

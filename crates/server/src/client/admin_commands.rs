@@ -1,0 +1,179 @@
+//! CLIENT and CONFIG.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use resp::Reply;
+
+use super::session::{ClientEntry, Session};
+use crate::settings::SettingError;
+use crate::store::Store;
+
+pub fn client(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"id", []) => Reply::Int(session.id as i64),
+        (b"getname", []) => match session.entry.description().name {
+            name if name.is_empty() => Reply::Nil,
+            name => Reply::Bulk(name),
+        },
+        (b"setname", [name]) => match bad_name(name) {
+            Some(error) => error,
+            None => {
+                session.entry.describe(|d| d.name = name.clone());
+                Reply::OK
+            }
+        },
+        (b"setinfo", [attribute, value]) => set_info(session, attribute, value),
+        (b"info", []) => Reply::bulk(format!("{}\n", session.entry.line())),
+        (b"list", options) => list(store, options),
+        (b"kill", filter) => kill(store, session, filter),
+        (b"no-evict" | b"no-touch", [_]) => Reply::OK,
+        (b"help", []) => command::help_of("client"),
+        _ => Reply::error("ERR syntax error"),
+    }
+}
+
+/// A name may not break the lines of CLIENT LIST.
+pub fn bad_name(name: &[u8]) -> Option<Reply> {
+    let clean = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    (!clean).then(|| Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+fn set_info(session: &mut Session, attribute: &[u8], value: &Bytes) -> Reply {
+    if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        let attribute = String::from_utf8_lossy(attribute).to_ascii_lowercase();
+        return Reply::error(format!(
+            "ERR {attribute} cannot contain spaces, newlines or special characters."
+        ));
+    }
+    match attribute.to_ascii_lowercase().as_slice() {
+        b"lib-name" => session.entry.describe(|d| d.library = value.clone()),
+        b"lib-ver" => session.entry.describe(|d| d.library_version = value.clone()),
+        _ => {
+            let attribute = String::from_utf8_lossy(attribute);
+            return Reply::error(format!("ERR Unrecognized option '{attribute}'"));
+        }
+    }
+    Reply::OK
+}
+
+fn list(store: &Arc<Store>, options: &[Bytes]) -> Reply {
+    let mut all = store.clients.all();
+    match options {
+        [] => {}
+        [option, kind] if option.eq_ignore_ascii_case(b"type") => match kind.to_ascii_lowercase().as_slice() {
+            b"normal" => {}
+            b"master" | b"replica" | b"slave" | b"pubsub" => all.clear(),
+            _ => {
+                let kind = String::from_utf8_lossy(kind);
+                return Reply::error(format!("ERR Unknown client type '{kind}'"));
+            }
+        },
+        [option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
+            let parsed: Option<Vec<u64>> =
+                ids.iter().map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect();
+            match parsed {
+                Some(wanted) => all.retain(|entry| wanted.contains(&entry.id)),
+                None => return Reply::error("ERR Invalid client ID"),
+            }
+        }
+        _ => return Reply::error("ERR syntax error"),
+    }
+    let text: String = all.iter().map(|entry| entry.line() + "\n").collect();
+    Reply::Verbatim("txt", text.into())
+}
+
+fn kill(store: &Arc<Store>, session: &mut Session, filter: &[Bytes]) -> Reply {
+    let end = |session: &mut Session, entry: &Arc<ClientEntry>| {
+        // The caller's own connection closes after its reply.
+        if entry.id == session.id {
+            session.closing = true;
+        } else {
+            entry.end();
+        }
+    };
+    if let [address] = filter {
+        let found = store.clients.all().into_iter().find(|e| e.peer.to_string().as_bytes() == &address[..]);
+        return match found {
+            Some(entry) => {
+                end(session, &entry);
+                Reply::OK
+            }
+            None => Reply::error("ERR No such client"),
+        };
+    }
+    if filter.is_empty() || filter.len() % 2 != 0 {
+        return Reply::error("ERR syntax error");
+    }
+    let mut skip_me = true;
+    let mut chosen = store.clients.all();
+    for pair in filter.chunks(2) {
+        let value = String::from_utf8_lossy(&pair[1]).into_owned();
+        match pair[0].to_ascii_lowercase().as_slice() {
+            b"id" => match value.parse::<u64>() {
+                Ok(id) if id > 0 => chosen.retain(|entry| entry.id == id),
+                _ => return Reply::error("ERR client-id should be greater than 0"),
+            },
+            b"addr" => chosen.retain(|entry| entry.peer.to_string() == value),
+            b"laddr" => chosen.retain(|entry| entry.local.to_string() == value),
+            b"user" if value == "default" => {}
+            b"user" => return Reply::error(format!("ERR No such user '{value}'")),
+            b"type" => match value.to_ascii_lowercase().as_str() {
+                "normal" => {}
+                "master" | "replica" | "slave" | "pubsub" => chosen.clear(),
+                _ => return Reply::error(format!("ERR Unknown client type '{value}'")),
+            },
+            b"skipme" => match value.to_ascii_lowercase().as_str() {
+                "yes" => skip_me = true,
+                "no" => skip_me = false,
+                _ => return Reply::error("ERR syntax error"),
+            },
+            _ => return Reply::error("ERR syntax error"),
+        }
+    }
+    chosen.retain(|entry| !(skip_me && entry.id == session.id));
+    chosen.iter().for_each(|entry| end(session, entry));
+    Reply::Int(chosen.len() as i64)
+}
+
+pub fn config(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"get", patterns @ [_, ..]) => {
+            let all = store.settings.read().all();
+            let wanted = |name: &str| {
+                patterns.iter().any(|p| command::glob_matches(&p.to_ascii_lowercase(), name.as_bytes()))
+            };
+            let rows = all.into_iter().filter(|(name, _)| wanted(name));
+            Reply::Map(rows.map(|(name, value)| (Reply::bulk(name.as_bytes()), Reply::bulk(value))).collect())
+        }
+        (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => set(store, pairs),
+        (b"resetstat", []) => Reply::OK,
+        (b"help", []) => command::help_of("config"),
+        (b"rewrite", []) => Reply::error("ERR The server is running without a config file"),
+        _ => Reply::error("ERR syntax error"),
+    }
+}
+
+/// All of the settings, or none.
+fn set(store: &Arc<Store>, pairs: &[Bytes]) -> Reply {
+    let mut settings = store.settings.write();
+    let mut changed = settings.clone();
+    for pair in pairs.chunks(2) {
+        let (name, value) = (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1]));
+        let why = match changed.set(&name, &value) {
+            Ok(()) => continue,
+            Err(SettingError::Unknown) => {
+                return Reply::error(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                ))
+            }
+            Err(SettingError::Immutable) => "can't set immutable config".to_owned(),
+            Err(SettingError::Invalid(why)) => why,
+        };
+        return Reply::error(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+        ));
+    }
+    *settings = changed;
+    Reply::OK
+}

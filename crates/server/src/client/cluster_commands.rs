@@ -1,0 +1,200 @@
+//! CLUSTER: the regions and stores as Redis Cluster's clients expect to see them.
+//!
+//! A store that leads some regions and follows others is a master, and only that: clients keep one role
+//! for each address, and one that read "replica" last would drop the store from its masters. A store is
+//! listed as a replica of the regions that it follows only while it leads none.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use resp::Reply;
+use types::{Slot, SlotRange, StoreId, SLOT_COUNT};
+
+use crate::config::Member;
+use crate::store::Store;
+
+/// A run of slots led by one store, with the stores that may be shown as its replicas.
+struct Led {
+    range: SlotRange,
+    leader: Option<StoreId>,
+    replicas: Vec<StoreId>,
+}
+
+pub async fn run(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+    if !store.config.cluster_enabled {
+        return Reply::error("ERR This instance has cluster support disabled");
+    }
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"slots", []) => slots(store),
+        (b"shards", []) => shards(store),
+        (b"nodes", []) => Reply::Verbatim("txt", nodes(store).into()),
+        (b"info", []) => Reply::Verbatim("txt", info(store).into()),
+        (b"myid", []) => Reply::bulk(node_id(store, store.id)),
+        (b"keyslot", [key]) => Reply::Int(i64::from(types::slot_of_key(key))),
+        (b"countkeysinslot", [slot]) => match parse_slot(slot) {
+            Some(slot) => count_keys(store, slot).await,
+            None => Reply::error("ERR Invalid slot"),
+        },
+        (b"getkeysinslot", [slot, count]) => {
+            let count = std::str::from_utf8(count).ok().and_then(|c| c.parse::<usize>().ok());
+            match (parse_slot(slot), count) {
+                (Some(slot), Some(count)) => keys(store, slot, count).await,
+                _ => Reply::error("ERR Invalid slot or number of keys"),
+            }
+        }
+        (b"replicas" | b"slaves", [id]) => match store.config.members.iter().any(|m| node_id(store, m.id).as_bytes() == &id[..]) {
+            true => Reply::Array(Vec::new()),
+            false => Reply::error(format!("ERR Unknown node {}", String::from_utf8_lossy(id))),
+        },
+        (b"count-failure-reports", [_]) => Reply::Int(0),
+        (b"links", []) => Reply::Array(Vec::new()),
+        (
+            b"meet" | b"forget" | b"addslots" | b"addslotsrange" | b"delslots" | b"delslotsrange" | b"setslot"
+            | b"reset" | b"failover" | b"replicate" | b"flushslots" | b"bumpepoch" | b"set-config-epoch"
+            | b"saveconfig",
+            _,
+        ) => Reply::error("ERR Slots and members are managed by the cluster itself; see steelyard ctl"),
+        _ => Reply::error("ERR syntax error"),
+    }
+}
+
+/// Forty hexadecimal digits, the same from every store, for as long as the cluster keeps its layout.
+pub fn node_id(store: &Store, id: StoreId) -> String {
+    let digest = store.layout_digest;
+    format!("{digest:016x}{:016x}{id:08x}", digest.rotate_left(17) ^ 0x5bd1_e995_9e37_79b9)
+}
+
+fn parse_slot(text: &[u8]) -> Option<Slot> {
+    std::str::from_utf8(text).ok()?.parse::<u16>().ok().filter(|slot| *slot < SLOT_COUNT)
+}
+
+/// Who leads which slots; neighbours that look alike are joined.
+fn led(store: &Store) -> Vec<Led> {
+    let leading: BTreeSet<StoreId> = store.user_regions().filter_map(|region| region.leader()).collect();
+    let mut all: Vec<Led> = Vec::new();
+    for region in store.user_regions() {
+        let Some(range) = region.descriptor.slots else { continue };
+        let leader = region.leader();
+        let replicas = region.descriptor.voters().filter(|s| !leading.contains(s)).collect();
+        match all.last_mut() {
+            Some(last) if last.leader == leader && last.replicas == replicas => last.range.last = range.last,
+            _ => all.push(Led { range, leader, replicas }),
+        }
+    }
+    all
+}
+
+fn node(store: &Store, member: &Member) -> Reply {
+    Reply::Array(vec![
+        Reply::bulk(member.client.ip().to_string()),
+        Reply::Int(i64::from(member.client.port())),
+        Reply::bulk(node_id(store, member.id)),
+        Reply::Array(Vec::new()),
+    ])
+}
+
+fn slots(store: &Store) -> Reply {
+    let rows = led(store).into_iter().filter_map(|led| {
+        let leader = store.member(led.leader?)?;
+        let mut row = vec![Reply::Int(i64::from(led.range.first)), Reply::Int(i64::from(led.range.last))];
+        row.push(node(store, leader));
+        row.extend(led.replicas.iter().filter_map(|id| store.member(*id)).map(|m| node(store, m)));
+        Some(Reply::Array(row))
+    });
+    Reply::Array(rows.collect())
+}
+
+fn shards(store: &Store) -> Reply {
+    let led = led(store);
+    let text = |text: &str| Reply::bulk(text.as_bytes().to_vec());
+    let shard = |member: &Member| {
+        let ranges = led.iter().filter(|led| led.leader == Some(member.id));
+        let slots = ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
+        let health = if store.is_heard(member.id) { "online" } else { "fail" };
+        let offset = store.regions.values().map(|region| region.applied()).max().unwrap_or(0);
+        let node = Reply::Map(vec![
+            (text("id"), text(&node_id(store, member.id))),
+            (text("port"), Reply::Int(i64::from(member.client.port()))),
+            (text("ip"), text(&member.client.ip().to_string())),
+            (text("endpoint"), text(&member.client.ip().to_string())),
+            (text("role"), text("master")),
+            (text("replication-offset"), Reply::Int(offset as i64)),
+            (text("health"), text(health)),
+        ]);
+        Reply::Map(vec![
+            (text("slots"), Reply::Array(slots.collect())),
+            (text("nodes"), Reply::Array(vec![node])),
+        ])
+    };
+    Reply::Array(store.config.members.iter().map(shard).collect())
+}
+
+fn nodes(store: &Store) -> String {
+    let led = led(store);
+    let mut text = String::new();
+    for member in &store.config.members {
+        let mut flags = String::new();
+        if member.id == store.id {
+            flags.push_str("myself,");
+        }
+        flags.push_str("master");
+        let heard = store.is_heard(member.id);
+        if !heard {
+            flags.push_str(",fail");
+        }
+        let _ = write!(
+            text,
+            "{} {}@{} {flags} - 0 0 {} {}",
+            node_id(store, member.id),
+            member.client,
+            member.peer.port(),
+            member.id + 1,
+            if heard { "connected" } else { "disconnected" },
+        );
+        for led in led.iter().filter(|led| led.leader == Some(member.id)) {
+            let _ = match led.range {
+                SlotRange { first, last } if first == last => write!(text, " {first}"),
+                SlotRange { first, last } => write!(text, " {first}-{last}"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn info(store: &Store) -> String {
+    let led = led(store);
+    let ok: usize = led.iter().filter(|led| led.leader.is_some()).map(|led| led.range.len()).sum();
+    let fail = usize::from(SLOT_COUNT) - ok;
+    let size = led.iter().filter_map(|led| led.leader).collect::<BTreeSet<_>>().len();
+    let epoch = store.user_regions().map(|region| region.leadership().term).max().unwrap_or(0);
+    format!(
+        "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOT_COUNT}\r\ncluster_slots_ok:{ok}\r\n\
+         cluster_slots_pfail:0\r\ncluster_slots_fail:{fail}\r\ncluster_known_nodes:{}\r\ncluster_size:{size}\r\n\
+         cluster_current_epoch:{epoch}\r\ncluster_my_epoch:{}\r\ncluster_stats_messages_sent:{}\r\n\
+         cluster_stats_messages_received:0\r\n",
+        if fail == 0 { "ok" } else { "fail" },
+        store.config.members.len(),
+        store.id + 1,
+        store.metrics.raft_messages_sent.get(),
+    )
+}
+
+/// Keys of a slot that this store holds, as it has applied them.
+async fn count_keys(store: &Arc<Store>, slot: Slot) -> Reply {
+    let engine = store.engine.clone();
+    match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, usize::MAX)).await {
+        Ok(Ok(keys)) => Reply::Int(keys.len() as i64),
+        _ => Reply::error("ERR the slot cannot be read"),
+    }
+}
+
+async fn keys(store: &Arc<Store>, slot: Slot, count: usize) -> Reply {
+    let engine = store.engine.clone();
+    match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, count)).await {
+        Ok(Ok(keys)) => Reply::Array(keys.into_iter().map(Reply::Bulk).collect()),
+        _ => Reply::error("ERR the slot cannot be read"),
+    }
+}

@@ -1,0 +1,105 @@
+//! INFO, in Redis's sections and field names, so that dashboards made for Redis find what they look for.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use resp::Reply;
+
+use crate::store::Store;
+
+const SECTIONS: [&str; 8] =
+    ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
+
+pub fn reply(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+    let asked: Vec<String> = args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
+    let every = asked.is_empty() || asked.iter().any(|a| ["all", "default", "everything"].contains(&a.as_str()));
+    let mut text = String::new();
+    for section in SECTIONS {
+        if every || asked.iter().any(|a| a == section) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            write_section(store, section, &mut text);
+        }
+    }
+    Reply::Verbatim("txt", text.into())
+}
+
+fn write_section(store: &Store, section: &str, text: &mut String) {
+    let mut title = section.to_owned();
+    title[..1].make_ascii_uppercase();
+    let _ = write!(text, "# {title}\r\n");
+    let mut field = |name: &str, value: &dyn std::fmt::Display| {
+        let _ = write!(text, "{name}:{value}\r\n");
+    };
+    let metrics = &store.metrics;
+    match section {
+        "server" => {
+            let uptime = metrics.started.elapsed().as_secs();
+            field("redis_version", &crate::REDIS_VERSION);
+            field("steelyard_version", &env!("CARGO_PKG_VERSION"));
+            field("redis_mode", &if store.config.cluster_enabled { "cluster" } else { "standalone" });
+            field("os", &std::env::consts::OS);
+            field("arch_bits", &64);
+            field("process_id", &std::process::id());
+            field("run_id", &super::cluster_commands::node_id(store, store.id));
+            field("tcp_port", &store.config.this().client.port());
+            field("uptime_in_seconds", &uptime);
+            field("uptime_in_days", &(uptime / 86_400));
+        }
+        "clients" => {
+            field("connected_clients", &store.clients.count());
+            field("maxclients", &store.settings.read().maxclients);
+            field("blocked_clients", &0);
+        }
+        "memory" => {
+            let resident = resident_bytes();
+            field("used_memory", &resident);
+            field("used_memory_rss", &resident);
+            field("maxmemory", &store.config.maxmemory);
+            field("maxmemory_policy", &"noeviction");
+        }
+        "persistence" => {
+            field("loading", &0);
+            field("aof_enabled", &1);
+            field("aof_last_write_status", &if store.disk.is_full() { "err" } else { "ok" });
+            field("rdb_bgsave_in_progress", &0);
+        }
+        "stats" => {
+            let (per_second, _) = metrics.recent();
+            field("total_connections_received", &metrics.connections_accepted.get());
+            field("total_commands_processed", &metrics.commands.get());
+            field("instantaneous_ops_per_sec", &(per_second as u64));
+            field("total_net_input_bytes", &metrics.client_bytes_in.load(Ordering::Relaxed));
+            field("total_net_output_bytes", &metrics.client_bytes_out.load(Ordering::Relaxed));
+            field("rejected_connections", &metrics.connections_rejected.get());
+            field("log_syncs", &metrics.log_syncs.get());
+        }
+        "replication" => {
+            let led = store.regions.values().filter(|region| region.leader() == Some(store.id)).count();
+            field("role", &"master");
+            field("connected_slaves", &0);
+            field("store_id", &store.id);
+            field("regions", &store.regions.values().filter(|region| region.local).count());
+            field("regions_led", &led);
+        }
+        "cluster" => field("cluster_enabled", &u8::from(store.config.cluster_enabled)),
+        "keyspace" => {
+            for (db, (keys, expires)) in store.engine.key_counts() {
+                if keys > 0 {
+                    let _ = write!(text, "db{db}:keys={keys},expires={expires},avg_ttl=0\r\n");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// This process's resident set, from the kernel.
+pub fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}

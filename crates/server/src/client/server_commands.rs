@@ -1,0 +1,206 @@
+//! The commands that a store answers from its own state: connection, introspection, settings.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use command::CommandSpec;
+use resp::{Protocol, Reply};
+
+use super::session::Session;
+use super::{admin_commands, cluster_commands, info};
+use crate::store::Store;
+
+/// Whether the command should run after the commands before it in its pipeline have been answered.
+pub fn waits_for_earlier(name: &str) -> bool {
+    matches!(name, "info" | "cluster" | "quit" | "reset" | "shutdown" | "wait")
+}
+
+pub async fn run(store: &Arc<Store>, session: &mut Session, spec: &'static CommandSpec, args: &[Bytes]) -> Reply {
+    match spec.name {
+        "ping" => match args {
+            [_] => Reply::Simple("PONG".into()),
+            [_, message] => Reply::Bulk(message.clone()),
+            _ => wrong_arity(spec.name),
+        },
+        "echo" => Reply::Bulk(args[1].clone()),
+        "hello" => hello(store, session, args),
+        "auth" => auth(store, session, args),
+        "select" => select(store, session, &args[1]),
+        "quit" => {
+            session.closing = true;
+            Reply::OK
+        }
+        "reset" => {
+            session.reset(store.settings.read().requirepass.is_some());
+            Reply::Simple("RESET".into())
+        }
+        "client" => admin_commands::client(store, session, args),
+        "config" => admin_commands::config(store, args),
+        "command" => command::command_reply(args),
+        "info" => info::reply(store, args),
+        "time" => time(),
+        "cluster" => cluster_commands::run(store, args).await,
+        "readonly" | "readwrite" => {
+            session.read_only = spec.name == "readonly";
+            Reply::OK
+        }
+        "wait" => wait(store, args),
+        "lolwut" => Reply::bulk(format!("Steelyard ver. {}\n", env!("CARGO_PKG_VERSION"))),
+        name => Reply::error(format!("ERR {} is not supported", name.to_ascii_uppercase())),
+    }
+}
+
+pub fn wrong_arity(name: &str) -> Reply {
+    Reply::error(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
+    let mut protocol = session.protocol;
+    if let Some(version) = args.get(1) {
+        protocol = match std::str::from_utf8(version).ok().and_then(|v| v.parse::<i64>().ok()) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Reply::error("NOPROTO unsupported protocol version"),
+            None => return Reply::error("ERR Protocol version is not an integer or out of range"),
+        };
+    }
+    let mut name = None;
+    let mut credentials = None;
+    let mut rest = args.get(2..).unwrap_or_default();
+    while let [option, tail @ ..] = rest {
+        match (option.to_ascii_uppercase().as_slice(), tail) {
+            (b"AUTH", [user, password, tail @ ..]) => {
+                credentials = Some((user.clone(), password.clone()));
+                rest = tail;
+            }
+            (b"SETNAME", [new, tail @ ..]) => {
+                name = Some(new.clone());
+                rest = tail;
+            }
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                return Reply::error(format!("ERR Syntax error in HELLO option '{option}'"));
+            }
+        }
+    }
+    if let Some((user, password)) = credentials {
+        if let Err(error) = log_in(store, session, &user, &password) {
+            return error;
+        }
+    }
+    if !session.authenticated {
+        return Reply::error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+        );
+    }
+    if let Some(name) = name {
+        if let Some(error) = admin_commands::bad_name(&name) {
+            return error;
+        }
+        session.entry.describe(|d| d.name = name);
+    }
+    session.protocol = protocol;
+    let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
+    session.entry.describe(|d| d.resp = number);
+    let text = |text: &'static str| Reply::bulk(text.as_bytes());
+    Reply::Map(vec![
+        (text("server"), text("redis")),
+        (text("version"), text(crate::REDIS_VERSION)),
+        (text("proto"), Reply::Int(i64::from(number))),
+        (text("id"), Reply::Int(session.id as i64)),
+        (text("mode"), text(if store.config.cluster_enabled { "cluster" } else { "standalone" })),
+        (text("role"), text("master")),
+        (text("modules"), Reply::Array(Vec::new())),
+    ])
+}
+
+fn auth(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
+    let (user, password) = match args {
+        [_, password] => {
+            if store.settings.read().requirepass.is_none() {
+                return Reply::error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?");
+            }
+            (Bytes::from_static(b"default"), password)
+        }
+        [_, user, password] => (user.clone(), password),
+        _ => return Reply::error("ERR syntax error"),
+    };
+    match log_in(store, session, &user, password) {
+        Ok(()) => Reply::OK,
+        Err(error) => error,
+    }
+}
+
+fn log_in(store: &Arc<Store>, session: &mut Session, user: &[u8], password: &[u8]) -> Result<(), Reply> {
+    let settings = store.settings.read();
+    let right = match &settings.requirepass {
+        Some(wanted) => same_secret(wanted.as_bytes(), password),
+        None => true,
+    };
+    if user == b"default" && right {
+        session.authenticated = true;
+        return Ok(());
+    }
+    Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
+}
+
+/// Compares in a time that depends on the lengths only.
+fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
+    let mut difference = wanted.len() ^ given.len();
+    for (i, byte) in given.iter().enumerate() {
+        difference |= usize::from(byte ^ wanted.get(i).unwrap_or(&0));
+    }
+    difference == 0
+}
+
+fn select(store: &Arc<Store>, session: &mut Session, index: &[u8]) -> Reply {
+    let Some(index) = std::str::from_utf8(index).ok().and_then(|text| text.parse::<i64>().ok()) else {
+        return Reply::error("ERR value is not an integer or out of range");
+    };
+    if store.config.cluster_enabled && index != 0 {
+        return Reply::error("ERR SELECT is not allowed in cluster mode");
+    }
+    match u16::try_from(index) {
+        Ok(db) if db < crate::DATABASES => {
+            session.db = db;
+            session.entry.describe(|d| d.db = db);
+            Reply::OK
+        }
+        _ => Reply::error("ERR DB index is out of range"),
+    }
+}
+
+fn time() -> Reply {
+    let micros = crate::clock::unix_micros();
+    Reply::Array(vec![
+        Reply::bulk((micros / 1_000_000).to_string()),
+        Reply::bulk((micros % 1_000_000).to_string()),
+    ])
+}
+
+/// Every acknowledged write is already on a quorum: the answer is how many other stores a quorum has.
+fn wait(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+    for arg in &args[1..] {
+        match std::str::from_utf8(arg).ok().and_then(|text| text.parse::<i64>().ok()) {
+            None => return Reply::error("ERR value is not an integer or out of range"),
+            Some(number) if number < 0 && arg == &args[2] => return Reply::error("ERR timeout is negative"),
+            Some(_) => {}
+        }
+    }
+    let copies = store.config.replicas.min(store.config.members.len());
+    Reply::Int((copies / 2) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_secret;
+
+    #[test]
+    fn secrets_are_equal_only_when_every_byte_is() {
+        assert!(same_secret(b"abc", b"abc"));
+        assert!(!same_secret(b"abc", b"abd"));
+        assert!(!same_secret(b"abc", b"ab"));
+        assert!(!same_secret(b"abc", b"abc\0"));
+        assert!(!same_secret(b"abc", b""));
+    }
+}

@@ -1,0 +1,311 @@
+//! From a command of one region to its reply, wherever that region's leader is.
+//!
+//! The rule of answers (which everything here serves): an error that invites a retry (`MOVED`,
+//! `TRYAGAIN`, `CLUSTERDOWN`) means that nothing was proposed; a command that may have been proposed and
+//! whose outcome is not known is answered `-UNKNOWN`; nothing retries a write on its own.
+
+pub mod passing;
+mod reads;
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use command::CommandSpec;
+use resp::{Protocol, Reply};
+use tokio::sync::oneshot;
+use types::{RegionId, StoreId};
+
+use crate::region::inbox::{Refusal, Submit, SubmitOutcome, ToWorker, Work};
+use crate::region::shared::RegionShared;
+use crate::store::Store;
+use crate::transport::CallError;
+
+/// One keyspace command, looked up and checked for arity.
+#[derive(Clone)]
+pub struct Item {
+    pub spec: &'static CommandSpec,
+    pub args: Vec<Bytes>,
+    pub db: u16,
+    /// Whether the client speaks RESP3: some replies have another shape then.
+    pub resp3: bool,
+}
+
+impl Item {
+    /// `None` when the command is unknown or its argument count is wrong.
+    pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
+        let spec = command::lookup(args.first()?)?;
+        command::check_arity(spec, &args).ok()?;
+        Some(Item { spec: command::leaf(spec, &args), args, db, resp3 })
+    }
+
+    pub fn is_write(&self) -> bool {
+        self.spec.is_write()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.args.iter().map(|arg| arg.len() + 8).sum()
+    }
+
+    fn protocol(&self) -> Protocol {
+        if self.resp3 {
+            Protocol::Resp3
+        } else {
+            Protocol::Resp2
+        }
+    }
+}
+
+/// A reply made here, or the bytes of one made by another store in the client's protocol.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    Reply(Reply),
+    Encoded(Bytes),
+}
+
+impl Answer {
+    pub fn encode(&self, protocol: Protocol, out: &mut BytesMut) {
+        match self {
+            Answer::Reply(reply) => resp::encode(reply, protocol, out),
+            Answer::Encoded(bytes) => out.extend_from_slice(bytes),
+        }
+    }
+
+    /// The reply as a value; one that came encoded is RESP3 or RESP2 alike to the decoder.
+    pub fn into_reply(self) -> Reply {
+        match self {
+            Answer::Reply(reply) => reply,
+            Answer::Encoded(bytes) => {
+                let mut buffer = BytesMut::from(&bytes[..]);
+                match resp::ReplyDecoder::default().decode(&mut buffer) {
+                    Ok(Some(reply)) => reply,
+                    _ => Reply::error("ERR a store sent a reply that cannot be read"),
+                }
+            }
+        }
+    }
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        Answer::Reply(reply)
+    }
+}
+
+/// Kinds of requests between stores.
+pub const REQUEST_COMMANDS: u8 = 1;
+pub const REQUEST_ADMIN: u8 = 2;
+
+/// Statuses of their answers.
+pub const STATUS_DONE: u8 = 0;
+pub const STATUS_NOT_LEADER: u8 = 1;
+pub const STATUS_ERROR: u8 = 2;
+
+/// Why a group of commands was not carried out at this store.
+pub enum NotDone {
+    /// Nothing was proposed: another store may be asked, or this one again.
+    NotLeader,
+    /// The error goes to the client for every command of the group.
+    Error(Reply),
+}
+
+pub fn cluster_down() -> Reply {
+    Reply::error("CLUSTERDOWN The cluster is down: the region has no leader that can reach a quorum")
+}
+
+pub fn unknown_outcome() -> Reply {
+    Reply::error("UNKNOWN The command was proposed but its outcome is not known; it may still take effect")
+}
+
+pub fn no_space() -> Reply {
+    Reply::error("MISCONF Errors writing to the log: No space left on device. Commands that may add data are refused until there is room")
+}
+
+/// How long a request that found no leader waits before it looks again without news.
+const LEADER_POLL: Duration = Duration::from_millis(25);
+
+impl Store {
+    /// Carries out `items` in order in one region and gives as many answers.
+    pub async fn execute(self: &Arc<Self>, region: &Arc<RegionShared>, items: Vec<Item>) -> Vec<Answer> {
+        let deadline = Instant::now() + self.config.request_timeout;
+        let count = items.len();
+        match self.execute_anywhere(region, items, deadline).await {
+            Ok(answers) => {
+                debug_assert_eq!(answers.len(), count);
+                answers
+            }
+            Err(error) => vec![Answer::Reply(error); count],
+        }
+    }
+
+    async fn execute_anywhere(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: Vec<Item>,
+        deadline: Instant,
+    ) -> Result<Vec<Answer>, Reply> {
+        let read_only = items.iter().all(|item| !item.is_write());
+        loop {
+            let news = self.leader_news.notified();
+            match region.leader() {
+                Some(leader) if leader == self.id => {
+                    match self.execute_here(region, items.clone(), deadline).await {
+                        Ok(answers) => return Ok(answers),
+                        Err(NotDone::Error(error)) => return Err(error),
+                        Err(NotDone::NotLeader) => {}
+                    }
+                }
+                Some(leader) => match self.pass_on(region.id(), leader, &items, deadline).await {
+                    Ok(Some(answers)) => return Ok(answers),
+                    Ok(None) | Err(CallError::NotSent) => {}
+                    Err(CallError::Unknown) if read_only => {}
+                    Err(CallError::Unknown) => {
+                        self.metrics.unknown_outcomes.inc_by(items.len() as u64);
+                        return Err(unknown_outcome());
+                    }
+                },
+                None => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(cluster_down());
+            }
+            let _ = tokio::time::timeout(LEADER_POLL, news).await;
+        }
+    }
+
+    /// Passes commands to the store that is thought to lead. `None`: it does not, and proposed nothing.
+    async fn pass_on(
+        &self,
+        region: RegionId,
+        leader: StoreId,
+        items: &[Item],
+        deadline: Instant,
+    ) -> Result<Option<Vec<Answer>>, CallError> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let body = passing::encode_request(region, patience, items);
+        self.metrics.forwarded.inc_by(items.len() as u64);
+        // The other store answers by the deadline; a little more covers the way back.
+        let wait = patience + Duration::from_millis(500);
+        let (status, body) = self.transport().call(leader, REQUEST_COMMANDS, body, wait).await?;
+        match status {
+            STATUS_NOT_LEADER => Ok(None),
+            STATUS_DONE => match passing::decode_answer(body) {
+                Ok(replies) if replies.len() == items.len() => {
+                    Ok(Some(replies.into_iter().map(Answer::Encoded).collect()))
+                }
+                _ => Err(CallError::Unknown),
+            },
+            _ => Ok(Some(vec![Answer::Encoded(body); items.len()])),
+        }
+    }
+
+    /// Serves commands that another store passed on.
+    pub async fn execute_passed(self: Arc<Self>, body: Bytes) -> (u8, Bytes) {
+        let encoded = |reply: &Reply| {
+            let mut out = BytesMut::new();
+            resp::encode(reply, Protocol::Resp2, &mut out);
+            out.freeze()
+        };
+        let (region, patience, items) = match passing::decode_request(body) {
+            Ok(request) => request,
+            Err(error) => return (STATUS_ERROR, encoded(&Reply::error(format!("ERR {error}")))),
+        };
+        let Some(region) = self.regions.get(&region).cloned() else {
+            return (STATUS_NOT_LEADER, Bytes::new());
+        };
+        let deadline = Instant::now() + patience;
+        let protocols: Vec<Protocol> = items.iter().map(Item::protocol).collect();
+        let count = items.len() as u64;
+        let started = Instant::now();
+        let result = self.execute_here(&region, items, deadline).await;
+        self.metrics.record_commands(count, started.elapsed());
+        match result {
+            Ok(answers) => {
+                let replies: Vec<Bytes> = answers
+                    .iter()
+                    .zip(protocols)
+                    .map(|(answer, protocol)| {
+                        let mut out = BytesMut::new();
+                        answer.encode(protocol, &mut out);
+                        out.freeze()
+                    })
+                    .collect();
+                (STATUS_DONE, passing::encode_answer(&replies))
+            }
+            Err(NotDone::NotLeader) => (STATUS_NOT_LEADER, Bytes::new()),
+            Err(NotDone::Error(error)) => (STATUS_ERROR, encoded(&error)),
+        }
+    }
+
+    /// Carries out commands at this store, if it leads the region.
+    async fn execute_here(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: Vec<Item>,
+        deadline: Instant,
+    ) -> Result<Vec<Answer>, NotDone> {
+        if items.iter().any(Item::is_write) {
+            if self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom()) {
+                return Ok(self.refuse_growth(region, items, deadline).await);
+            }
+            self.submit(region, Work::Commands(items), deadline).await
+        } else {
+            self.read(region, items, deadline).await
+        }
+    }
+
+    /// On a full disk: commands that may add data are refused, the others are carried out.
+    async fn refuse_growth(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: Vec<Item>,
+        deadline: Instant,
+    ) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            if item.spec.denies_oom() {
+                answers.push(no_space().into());
+                continue;
+            }
+            let result = match item.is_write() {
+                true => self.submit(region, Work::Commands(vec![item]), deadline).await,
+                false => self.read(region, vec![item], deadline).await,
+            };
+            answers.push(match result {
+                Ok(mut one) => one.pop().unwrap_or_else(|| cluster_down().into()),
+                Err(NotDone::NotLeader) => cluster_down().into(),
+                Err(NotDone::Error(error)) => error.into(),
+            });
+        }
+        answers
+    }
+
+    /// Proposes work to the region's worker and waits until it is applied.
+    pub async fn submit(
+        &self,
+        region: &RegionShared,
+        work: Work,
+        deadline: Instant,
+    ) -> Result<Vec<Answer>, NotDone> {
+        let count = work.len();
+        region.writes.fetch_add(count as u64, Ordering::Relaxed);
+        region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
+        let (sender, outcome) = oneshot::channel();
+        let submit = Submit { region: region.id(), work, deadline, reply: sender };
+        if self.worker.send(ToWorker::Submit(submit)).is_err() {
+            return Err(NotDone::Error(Reply::error("ERR the store is shutting down")));
+        }
+        // The worker answers at the deadline; this is only the net below it.
+        let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
+        match tokio::time::timeout(wait, outcome).await {
+            Ok(Ok(SubmitOutcome::Applied(replies))) => Ok(replies.into_iter().map(Answer::Reply).collect()),
+            Ok(Ok(SubmitOutcome::Refused(Refusal::NotLeader))) => Err(NotDone::NotLeader),
+            Ok(Ok(SubmitOutcome::Refused(Refusal::TooLate))) => Err(NotDone::Error(cluster_down())),
+            Ok(Ok(SubmitOutcome::Unknown)) | Ok(Err(_)) | Err(_) => {
+                self.metrics.unknown_outcomes.inc_by(count as u64);
+                Err(NotDone::Error(unknown_outcome()))
+            }
+        }
+    }
+}

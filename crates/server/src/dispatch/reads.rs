@@ -1,0 +1,140 @@
+//! Strong reads at the leader, weak reads anywhere.
+//!
+//! A strong read takes its view of the rows first and checks the lease afterwards: had another leader
+//! been elected before the view was taken, the lease would be over by then. Without a lease a ReadIndex
+//! round that began after the read did proves the same.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Instant;
+
+use command::Outcome;
+use resp::Reply;
+use tokio::sync::oneshot;
+
+use super::{cluster_down, Answer, Item, NotDone};
+use crate::clock;
+use crate::region::inbox::{Refusal, ToWorker, Work};
+use crate::region::shared::RegionShared;
+use crate::store::Store;
+
+/// What one pass over the rows made of the commands.
+struct Pass {
+    answers: Vec<Option<Answer>>,
+    /// Positions of commands that met a key past its time.
+    to_propose: Vec<usize>,
+}
+
+impl Store {
+    /// Reads at the leader. All `items` are read-only.
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: Vec<Item>,
+        deadline: Instant,
+    ) -> Result<Vec<Answer>, NotDone> {
+        region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
+        let items = Arc::new(items);
+        let mut pass = None;
+        if region.lease_holds(clock::boot_nanos()) {
+            let read = self.pass(region, &items).await?;
+            if region.lease_holds(clock::boot_nanos()) {
+                self.metrics.reads_by_lease.inc_by(items.len() as u64);
+                pass = Some(read);
+            }
+        }
+        let pass = match pass {
+            Some(pass) => pass,
+            None => {
+                self.read_index(region, deadline).await?;
+                self.metrics.reads_by_read_index.inc_by(items.len() as u64);
+                self.pass(region, &items).await?
+            }
+        };
+        self.settle(region, &items, pass, deadline).await
+    }
+
+    /// A read of whatever this store has applied: fresh or not. `None` at a command that only the leader
+    /// can answer, for it met a key past its time.
+    pub async fn read_weakly(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        item: Item,
+    ) -> Result<Option<Answer>, Reply> {
+        match self.pass(region, &Arc::new(vec![item])).await {
+            Ok(mut pass) => Ok(pass.answers.pop().flatten()),
+            Err(NotDone::Error(error)) => Err(error),
+            Err(NotDone::NotLeader) => Err(cluster_down()),
+        }
+    }
+
+    async fn read_index(&self, region: &RegionShared, deadline: Instant) -> Result<(), NotDone> {
+        let (sender, granted) = oneshot::channel();
+        if self.worker.send(ToWorker::ReadIndex { region: region.id(), reply: sender }).is_err() {
+            return Err(NotDone::Error(Reply::error("ERR the store is shutting down")));
+        }
+        match tokio::time::timeout_at(deadline.into(), granted).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(Refusal::NotLeader))) => Err(NotDone::NotLeader),
+            Ok(Ok(Err(Refusal::TooLate))) | Ok(Err(_)) | Err(_) => Err(NotDone::Error(cluster_down())),
+        }
+    }
+
+    /// Executes the commands over the rows as they are now. Those whose one row is in RAM are answered at
+    /// once; the rest go to the reader pool together, so that a slow device never holds up an I/O thread.
+    async fn pass(self: &Arc<Self>, region: &Arc<RegionShared>, items: &Arc<Vec<Item>>) -> Result<Pass, NotDone> {
+        let now = region.read_time(clock::unix_millis());
+        let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new() };
+        let mut missed = Vec::new();
+        for (position, item) in items.iter().enumerate() {
+            match self.engine.read_from_ram(region, item, now) {
+                Some(outcome) => pass.take(position, outcome),
+                None => missed.push(position),
+            }
+        }
+        if !missed.is_empty() {
+            let (store, region, items) = (self.clone(), region.clone(), items.clone());
+            let reading = tokio::task::spawn_blocking(move || {
+                let read = |position: usize| {
+                    let outcome = store.engine.read(&region, &items[position], now)?;
+                    Ok((position, outcome))
+                };
+                missed.into_iter().map(read).collect::<storage::Result<Vec<_>>>()
+            });
+            let outcomes = match reading.await {
+                Ok(Ok(outcomes)) => outcomes,
+                Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+                Err(_) => self.fatal("a reader died"),
+            };
+            outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
+        }
+        Ok(pass)
+    }
+
+    /// Proposes what a pass could not answer, and gives all the answers.
+    async fn settle(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: &[Item],
+        mut pass: Pass,
+        deadline: Instant,
+    ) -> Result<Vec<Answer>, NotDone> {
+        if !pass.to_propose.is_empty() {
+            let work = pass.to_propose.iter().map(|&position| items[position].clone()).collect();
+            let answers = self.submit(region, Work::Commands(work), deadline).await?;
+            for (position, answer) in pass.to_propose.drain(..).zip(answers) {
+                pass.answers[position] = Some(answer);
+            }
+        }
+        Ok(pass.answers.into_iter().map(|answer| answer.unwrap_or_else(|| cluster_down().into())).collect())
+    }
+}
+
+impl Pass {
+    fn take(&mut self, position: usize, outcome: Outcome) {
+        match outcome {
+            Outcome::Reply(reply) => self.answers[position] = Some(reply.into()),
+            Outcome::NeedsApply => self.to_propose.push(position),
+        }
+    }
+}

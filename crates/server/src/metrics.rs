@@ -1,0 +1,225 @@
+//! What a store counts and times: Prometheus text for scraping, quantiles for `ctl` and the demo.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram as Quantiles;
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::admin::StageRow;
+
+/// One step of a command's way through the store, timed in microseconds.
+pub struct Stage {
+    name: &'static str,
+    exported: Histogram,
+    all: Mutex<Quantiles<u64>>,
+}
+
+impl Stage {
+    fn new(registry: &mut Registry, name: &'static str, help: &'static str) -> Stage {
+        // 20 microseconds to about 20 s.
+        let exported = Histogram::new(exponential_buckets(20e-6, 2.0, 20));
+        registry.register_with_unit(name, help, Unit::Seconds, exported.clone());
+        Stage { name, exported, all: Mutex::new(quantiles()) }
+    }
+
+    pub fn record(&self, took: Duration) {
+        self.exported.observe(took.as_secs_f64());
+        self.all.lock().saturating_record(took.as_micros() as u64);
+    }
+
+    fn row(&self) -> StageRow {
+        let all = self.all.lock();
+        StageRow {
+            stage: self.name.to_owned(),
+            count: all.len(),
+            mean_us: all.mean(),
+            p50_us: all.value_at_quantile(0.5),
+            p99_us: all.value_at_quantile(0.99),
+            max_us: all.max(),
+        }
+    }
+}
+
+/// Microseconds up to 100 s, two significant digits.
+fn quantiles() -> Quantiles<u64> {
+    Quantiles::new_with_bounds(1, 100_000_000, 2).expect("constant bounds are valid")
+}
+
+/// Rate and latency over the last one to two seconds: two windows that take turns.
+struct Recent {
+    current: Quantiles<u64>,
+    previous: Quantiles<u64>,
+    started: Instant,
+    previous_took: Duration,
+}
+
+const WINDOW: Duration = Duration::from_secs(1);
+
+impl Recent {
+    fn turn(&mut self, now: Instant) {
+        let age = now.duration_since(self.started);
+        if age < WINDOW {
+            return;
+        }
+        std::mem::swap(&mut self.current, &mut self.previous);
+        self.current.reset();
+        if age > 2 * WINDOW {
+            self.previous.reset();
+        }
+        self.previous_took = age;
+        self.started = now;
+    }
+}
+
+pub struct Metrics {
+    registry: Registry,
+    pub log_write: Stage,
+    pub log_sync: Stage,
+    pub apply: Stage,
+    pub command: Stage,
+    pub commands: Counter,
+    pub log_syncs: Counter,
+    pub log_batches: Counter,
+    pub log_bytes: Counter,
+    pub entries_applied: Counter,
+    pub rows_bytes_written: Counter,
+    pub reads_by_lease: Counter,
+    pub reads_by_read_index: Counter,
+    pub forwarded: Counter,
+    pub unknown_outcomes: Counter,
+    pub raft_messages_sent: Counter,
+    pub raft_messages_dropped: Counter,
+    pub connections_accepted: Counter,
+    pub connections_rejected: Counter,
+    pub connections: Gauge,
+    pub leaders: Gauge,
+    recent: Mutex<Recent>,
+    pub started: Instant,
+    pub client_bytes_in: AtomicU64,
+    pub client_bytes_out: AtomicU64,
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("steelyard");
+        let r = &mut registry;
+        let log_write = Stage::new(r, "log_write", "Appending one batch to the Raft log, without the sync");
+        let log_sync = Stage::new(r, "log_sync", "Appending one batch to the Raft log and syncing it");
+        let apply = Stage::new(r, "apply", "Executing one turn's committed entries and writing their rows");
+        let command = Stage::new(r, "command", "From a request's last byte to its reply, one pipeline batch");
+        let mut counter = |name: &'static str, help: &'static str| {
+            let counter = Counter::default();
+            r.register(name, help, counter.clone());
+            counter
+        };
+        let commands = counter("commands", "Commands answered");
+        let log_syncs = counter("log_syncs", "Syncs of the Raft log");
+        let log_batches = counter("log_batches", "Batches written to the Raft log");
+        let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
+        let entries_applied = counter("entries_applied", "Raft entries applied");
+        let rows_bytes_written = counter("rows_bytes_written", "Bytes of rows handed to RocksDB");
+        let reads_by_lease = counter("reads_by_lease", "Reads answered under the leader's lease");
+        let reads_by_read_index = counter("reads_by_read_index", "Reads that needed a ReadIndex round");
+        let forwarded = counter("forwarded", "Commands passed on to the store that leads");
+        let unknown_outcomes = counter("unknown_outcomes", "Commands answered -UNKNOWN");
+        let raft_messages_sent = counter("raft_messages_sent", "Raft messages handed to a link");
+        let raft_messages_dropped = counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
+        let connections_accepted = counter("connections_accepted", "Client connections accepted");
+        let connections_rejected = counter("connections_rejected", "Client connections refused");
+        let mut gauge = |name: &'static str, help: &'static str| {
+            let gauge = Gauge::default();
+            r.register(name, help, gauge.clone());
+            gauge
+        };
+        let connections = gauge("connections", "Client connections now");
+        let leaders = gauge("leaders", "Regions led by this store");
+        let now = Instant::now();
+        let recent = Recent {
+            current: quantiles(),
+            previous: quantiles(),
+            started: now,
+            previous_took: WINDOW,
+        };
+        Metrics {
+            log_write,
+            log_sync,
+            apply,
+            command,
+            commands,
+            log_syncs,
+            log_batches,
+            log_bytes,
+            entries_applied,
+            rows_bytes_written,
+            reads_by_lease,
+            reads_by_read_index,
+            forwarded,
+            unknown_outcomes,
+            raft_messages_sent,
+            raft_messages_dropped,
+            connections_accepted,
+            connections_rejected,
+            connections,
+            leaders,
+            recent: Mutex::new(recent),
+            started: now,
+            client_bytes_in: AtomicU64::new(0),
+            client_bytes_out: AtomicU64::new(0),
+            registry,
+        }
+    }
+
+    /// `count` commands of one pipeline batch, answered together after `took`.
+    pub fn record_commands(&self, count: u64, took: Duration) {
+        self.commands.inc_by(count);
+        self.command.record(took);
+        let mut recent = self.recent.lock();
+        recent.turn(Instant::now());
+        recent.current.saturating_record_n(took.as_micros() as u64, count);
+    }
+
+    /// Commands/s and the 99th percentile in microseconds over the last one to two seconds.
+    pub fn recent(&self) -> (f64, u64) {
+        let mut recent = self.recent.lock();
+        recent.turn(Instant::now());
+        let seconds = (recent.started.elapsed() + recent.previous_took).as_secs_f64().max(0.5);
+        let mut both = recent.previous.clone();
+        let _ = both.add(&recent.current);
+        (both.len() as f64 / seconds, both.value_at_quantile(0.99))
+    }
+
+    pub fn stages(&self) -> Vec<StageRow> {
+        [&self.log_write, &self.log_sync, &self.apply, &self.command].map(Stage::row).to_vec()
+    }
+
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let rows: [(&str, u64); 13] = [
+            ("commands", self.commands.get()),
+            ("log_syncs", self.log_syncs.get()),
+            ("log_batches", self.log_batches.get()),
+            ("log_bytes", self.log_bytes.get()),
+            ("entries_applied", self.entries_applied.get()),
+            ("rows_bytes_written", self.rows_bytes_written.get()),
+            ("reads_by_lease", self.reads_by_lease.get()),
+            ("reads_by_read_index", self.reads_by_read_index.get()),
+            ("forwarded", self.forwarded.get()),
+            ("unknown_outcomes", self.unknown_outcomes.get()),
+            ("raft_messages_sent", self.raft_messages_sent.get()),
+            ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
+            ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),
+        ];
+        rows.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string succeeds");
+        text
+    }
+}

@@ -1,0 +1,55 @@
+//! Flushes memtables on our own schedule, so that the Raft log below them can be cut.
+//!
+//! The applied indexes are read *before* the flush is asked for: what was applied by then is durable once
+//! it returns.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use raftlog::RaftLog;
+
+use super::inbox::ToWorker;
+use crate::store::Store;
+
+/// Rows written since the last flush that make another one worth it.
+const FLUSH_BYTES: u64 = 64 << 20;
+/// The log is not kept longer than this for the sake of rows in memory.
+const FLUSH_PERIOD: Duration = Duration::from_secs(60);
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+
+/// Runs until the store stops.
+pub fn run(store: Arc<Store>, log: RaftLog) {
+    let mut last = Instant::now();
+    while !store.stopping.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK_PERIOD);
+        let bytes = store.engine.flash().unflushed_bytes();
+        if bytes >= FLUSH_BYTES || (bytes > 0 && last.elapsed() >= FLUSH_PERIOD) {
+            flush(&store);
+            last = Instant::now();
+            match log.purge() {
+                Ok(pinned) if !pinned.is_empty() => {
+                    tracing::debug!(?pinned, "regions keep old log files alive");
+                }
+                Ok(_) => {}
+                Err(error) => store.fatal(&format!("the Raft log cannot be purged: {error}")),
+            }
+        }
+    }
+}
+
+/// Makes durable what is applied now, and tells the worker.
+pub fn flush(store: &Store) {
+    let applied: Vec<_> =
+        store.regions.values().filter(|r| r.local).map(|region| (region.id(), region.applied())).collect();
+    match store.engine.flash().flush() {
+        Ok(()) => {
+            let _ = store.worker.send(ToWorker::Flushed { applied });
+        }
+        Err(storage::StorageError::NoSpace(reason)) => {
+            store.disk.set_full();
+            tracing::warn!(%reason, "no space to flush rows: the log is kept");
+        }
+        Err(error) => store.fatal(&format!("rows cannot be flushed: {error}")),
+    }
+}

@@ -1,0 +1,160 @@
+//! What every thread of a store may know of a region at any moment, without asking its worker.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use replica::RegionStatus;
+use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
+
+/// "No store" in the packed leader.
+const NOBODY: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    pub term: Term,
+    pub leader: Option<StoreId>,
+}
+
+/// Published by the region's worker and by heartbeats; read by clients' connections.
+pub struct RegionShared {
+    pub descriptor: RegionDescriptor,
+    /// Whether this store holds a peer.
+    pub local: bool,
+    leadership: Mutex<Leadership>,
+    /// The leader again, for the hot path: one load.
+    leader: AtomicU64,
+    /// Reads may be served here while CLOCK_BOOTTIME is below this. 0: no lease.
+    lease_until: AtomicU64,
+    /// The region's time never goes back: a read's time is at least this.
+    last_stamp_ms: AtomicU64,
+    applied: AtomicU64,
+    /// While this store leads: the group as its worker last saw it, a tenth of a second ago or less.
+    status: Mutex<Option<RegionStatus>>,
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    pub write_bytes: AtomicU64,
+}
+
+impl RegionShared {
+    pub fn new(descriptor: RegionDescriptor, this: StoreId) -> RegionShared {
+        RegionShared {
+            local: descriptor.has_peer_on(this),
+            descriptor,
+            leadership: Mutex::new(Leadership { term: 0, leader: None }),
+            leader: AtomicU64::new(NOBODY),
+            lease_until: AtomicU64::new(0),
+            last_stamp_ms: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            status: Mutex::new(None),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn id(&self) -> RegionId {
+        self.descriptor.id
+    }
+
+    pub fn leader(&self) -> Option<StoreId> {
+        let leader = self.leader.load(Ordering::Acquire);
+        (leader != NOBODY).then_some(leader)
+    }
+
+    pub fn leadership(&self) -> Leadership {
+        *self.leadership.lock()
+    }
+
+    /// What this store's own peer says: it is believed as it stands, unless a later term is known.
+    pub fn set_leadership(&self, new: Leadership) -> bool {
+        let mut known = self.leadership.lock();
+        if new.term < known.term || *known == new {
+            return false;
+        }
+        *known = new;
+        self.leader.store(new.leader.unwrap_or(NOBODY), Ordering::Release);
+        true
+    }
+
+    /// What another store says of its own leadership: it counts when its term is later, or when no leader
+    /// of that term is known yet.
+    pub fn hear_leader(&self, term: Term, leader: StoreId) -> bool {
+        let known = self.leadership();
+        let news = term > known.term || (term == known.term && known.leader.is_none());
+        news && self.set_leadership(Leadership { term, leader: Some(leader) })
+    }
+
+    /// A leader that is no longer heard of is nobody, for those who only know it by hearsay.
+    pub fn forget_leader(&self, store: StoreId) -> bool {
+        let mut known = self.leadership.lock();
+        if known.leader != Some(store) {
+            return false;
+        }
+        known.leader = None;
+        self.leader.store(NOBODY, Ordering::Release);
+        true
+    }
+
+    pub fn publish_status(&self, status: Option<RegionStatus>) {
+        *self.status.lock() = status;
+    }
+
+    pub fn status(&self) -> Option<RegionStatus> {
+        self.status.lock().clone()
+    }
+
+    pub fn set_lease(&self, until: Option<BootNanos>) {
+        self.lease_until.store(until.unwrap_or(0), Ordering::Release);
+    }
+
+    pub fn lease_holds(&self, now: BootNanos) -> bool {
+        now < self.lease_until.load(Ordering::Acquire)
+    }
+
+    pub fn set_applied(&self, index: LogIndex, stamp_ms: UnixMillis) {
+        self.last_stamp_ms.store(stamp_ms, Ordering::Release);
+        self.applied.store(index, Ordering::Release);
+    }
+
+    pub fn applied(&self) -> LogIndex {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// The time at which a read of this region happens.
+    pub fn read_time(&self, clock_ms: UnixMillis) -> UnixMillis {
+        clock_ms.max(self.last_stamp_ms.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region() -> RegionShared {
+        let descriptor =
+            RegionDescriptor { id: 1, slots: None, epoch: Default::default(), peers: Vec::new() };
+        RegionShared::new(descriptor, 0)
+    }
+
+    #[test]
+    fn hearsay_never_displaces_a_later_term() {
+        let region = region();
+        assert!(region.set_leadership(Leadership { term: 5, leader: Some(1) }));
+        assert!(!region.hear_leader(4, 2));
+        assert!(!region.hear_leader(5, 2));
+        assert_eq!(region.leader(), Some(1));
+        assert!(region.hear_leader(6, 2));
+        assert_eq!(region.leader(), Some(2));
+        assert!(!region.set_leadership(Leadership { term: 5, leader: None }));
+        assert!(region.set_leadership(Leadership { term: 6, leader: None }));
+        assert!(region.hear_leader(6, 2));
+    }
+
+    #[test]
+    fn a_regions_read_time_never_goes_back() {
+        let region = region();
+        region.set_applied(3, 1_000);
+        assert_eq!(region.read_time(900), 1_000);
+        assert_eq!(region.read_time(1_100), 1_100);
+    }
+}

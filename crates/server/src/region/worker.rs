@@ -1,0 +1,298 @@
+//! The region worker: one thread that owns the Raft groups of this store.
+//!
+//! It waits for input, steps the pure `replica::Worker`, and carries out the actions that come back. It
+//! decides nothing itself. Commands that arrive while a log batch is being synced wait and make one entry
+//! together; what is committed meanwhile is applied.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use raftlog::RaftLog;
+use replica::{Action, Input};
+use tokio::sync::oneshot;
+use types::{RegionId, StoreId};
+
+use super::apply::Applier;
+use super::inbox::{Refusal, ToWorker};
+use super::log_writer::ToLog;
+use super::proposals::Proposals;
+use super::shared::Leadership;
+use crate::clock;
+use crate::store::Store;
+use crate::transport::frame::Lane;
+
+/// Messages taken from the inbox before the worker takes its turn.
+const INBOX_PER_TURN_MAX: usize = 4096;
+/// Deadlines are looked at, and the state of led regions is published, this often.
+const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
+
+/// Readers' tokens have this bit, so that they never meet those of proposals.
+const READER_TOKEN: u64 = 1 << 63;
+
+struct Reader {
+    region: RegionId,
+    reply: oneshot::Sender<Result<(), Refusal>>,
+    deadline: Instant,
+}
+
+pub struct RegionWorker {
+    pub store: Arc<Store>,
+    pub raft: replica::Worker<RaftLog>,
+    pub inbox: Receiver<ToWorker>,
+    pub log: Sender<ToLog>,
+    applier: Applier,
+    proposals: Proposals,
+    readers: std::collections::HashMap<u64, Reader>,
+    next_reader: u64,
+    outgoing: Vec<(StoreId, Lane, Vec<(RegionId, raft::eraftpb::Message)>)>,
+    stopping: bool,
+}
+
+impl RegionWorker {
+    pub fn new(
+        store: Arc<Store>,
+        raft: replica::Worker<RaftLog>,
+        inbox: Receiver<ToWorker>,
+        log: Sender<ToLog>,
+    ) -> RegionWorker {
+        let applier = Applier::new(store.clone());
+        RegionWorker {
+            store,
+            raft,
+            inbox,
+            log,
+            applier,
+            proposals: Proposals::default(),
+            readers: Default::default(),
+            next_reader: 0,
+            outgoing: Vec::new(),
+            stopping: false,
+        }
+    }
+
+    pub fn run(mut self) {
+        let tick = self.store.config.raft_tick;
+        let mut next_tick = Instant::now() + tick;
+        let mut next_expiry = Instant::now() + EXPIRY_PERIOD;
+        while !self.stopping {
+            let wait = next_tick.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(wait) {
+                Ok(first) => {
+                    self.take(first);
+                    for _ in 1..INBOX_PER_TURN_MAX {
+                        match self.inbox.try_recv() {
+                            Ok(next) => self.take(next),
+                            Err(_) => break,
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                self.raft.step(Input::Tick, clock::boot_nanos());
+                // Ticks missed in a pause are dropped, not replayed.
+                next_tick = now + tick;
+            }
+            if now >= next_expiry {
+                self.expire(now);
+                if self.applier.is_stalled() {
+                    self.apply();
+                }
+                self.publish_status();
+                next_expiry = now + EXPIRY_PERIOD;
+            }
+            self.turn();
+        }
+    }
+
+    fn take(&mut self, message: ToWorker) {
+        let now = clock::boot_nanos();
+        match message {
+            ToWorker::Submit(submit) => self.proposals.queue(submit),
+            ToWorker::ReadIndex { region, reply } => {
+                self.next_reader += 1;
+                let token = READER_TOKEN | self.next_reader;
+                let deadline = Instant::now() + self.store.config.request_timeout;
+                self.readers.insert(token, Reader { region, reply, deadline });
+                self.raft.step(Input::ReadIndex { region, token }, now);
+            }
+            ToWorker::WantLease { region } => self.raft.step(Input::WantLease { region }, now),
+            ToWorker::Messages { from, messages } => {
+                for (region, message) in messages {
+                    self.raft.step(Input::Message { from, region, message }, now);
+                }
+            }
+            ToWorker::Persisted { batch } => self.raft.step(Input::Persisted { batch }, now),
+            ToWorker::Flushed { applied } => {
+                for (region, index) in applied {
+                    self.raft.step(Input::Flushed { region, index }, now);
+                }
+            }
+            ToWorker::HeldByAll { indexes } => {
+                for (region, index) in indexes {
+                    self.raft.step(Input::TruncateHint { region, index }, now);
+                }
+            }
+            ToWorker::TransferLeader { region, to } => {
+                self.raft.step(Input::TransferLeader { region, to }, now);
+            }
+            ToWorker::Unreachable { store } => self.raft.step(Input::StoreUnreachable { store }, now),
+            ToWorker::Stop => self.stopping = true,
+        }
+    }
+
+    /// Proposes what has waited, and carries out actions until there are none.
+    fn turn(&mut self) {
+        loop {
+            // While a batch is on its way to the disk, commands gather for the next entry.
+            if self.proposals.has_queued() && !self.raft.persist_in_flight() {
+                let (stamp, now) = (clock::unix_millis(), clock::boot_nanos());
+                for proposal in self.proposals.build(stamp, now) {
+                    let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);
+                    self.raft.step(Input::Propose { region, token, payload }, now);
+                }
+            }
+            if !self.raft.has_work() {
+                break;
+            }
+            match self.raft.turn(clock::boot_nanos()) {
+                Ok(actions) => self.carry_out(actions),
+                Err(error) => self.store.fatal(&format!("consensus cannot go on: {error}")),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        let mut to_log = Vec::new();
+        for action in actions {
+            match action {
+                Action::Send { to, region, lane, message } => {
+                    let lane = match lane {
+                        replica::Lane::Control => Lane::Control,
+                        replica::Lane::Log => Lane::Log,
+                    };
+                    self.gather(to, lane, region, message);
+                }
+                Action::Persist(batch) => to_log.push(ToLog::Append(batch)),
+                Action::Apply { region, entries } => self.applier.queue(region, entries),
+                Action::Refused { token, .. } => self.refuse(token),
+                Action::Lost { token, .. } => {
+                    if let Some(waiting) = self.proposals.take(token) {
+                        waiting.unknown();
+                    }
+                }
+                Action::ReadReady { token, .. } => {
+                    if let Some(reader) = self.readers.remove(&token) {
+                        let _ = reader.reply.send(Ok(()));
+                    }
+                }
+                Action::Leadership { region, term, leader, .. } => self.lead(region, Leadership { term, leader }),
+                Action::Lease { region, until, .. } => {
+                    if let Some(shared) = self.store.regions.get(&region) {
+                        shared.set_lease(until);
+                    }
+                }
+                Action::Truncate { region, index, term } => to_log.push(ToLog::Truncate { region, index, term }),
+                Action::TransferDone { region, to } => tracing::info!(region, to, "leadership handed over"),
+                Action::TransferAborted { region, to } => {
+                    tracing::info!(region, to, "leadership stays: it was not taken over in time");
+                }
+            }
+        }
+        // Entries leave for the other stores first: their write goes on while ours does.
+        self.send();
+        for job in to_log {
+            if self.log.send(job).is_err() {
+                self.store.fatal("the log thread has gone");
+            }
+        }
+        if !self.applier.is_stalled() {
+            self.apply();
+        }
+    }
+
+    fn gather(&mut self, to: StoreId, lane: Lane, region: RegionId, message: raft::eraftpb::Message) {
+        match self.outgoing.iter_mut().find(|(store, of, _)| *store == to && *of == lane) {
+            Some((_, _, messages)) => messages.push((region, message)),
+            None => self.outgoing.push((to, lane, vec![(region, message)])),
+        }
+    }
+
+    fn send(&mut self) {
+        for (to, lane, messages) in std::mem::take(&mut self.outgoing) {
+            let count = messages.len() as u64;
+            if self.store.transport().send_raft(to, lane, messages) {
+                self.store.metrics.raft_messages_sent.inc_by(count);
+            } else {
+                self.store.metrics.raft_messages_dropped.inc_by(count);
+                self.raft.step(Input::StoreUnreachable { store: to }, clock::boot_nanos());
+            }
+        }
+    }
+
+    fn apply(&mut self) {
+        let started = Instant::now();
+        let applied = self.applier.run();
+        if applied.indexes.is_empty() {
+            return;
+        }
+        let now = clock::boot_nanos();
+        for (region, index) in applied.indexes {
+            self.raft.step(Input::Applied { region, index }, now);
+        }
+        for (token, replies) in applied.answers {
+            if let Some(waiting) = self.proposals.take(token) {
+                waiting.answer(replies);
+            }
+        }
+        self.store.metrics.apply.record(started.elapsed());
+    }
+
+    fn refuse(&mut self, token: u64) {
+        if let Some(waiting) = self.proposals.take(token) {
+            waiting.refuse(Refusal::NotLeader);
+        } else if let Some(reader) = self.readers.remove(&token) {
+            let _ = reader.reply.send(Err(Refusal::NotLeader));
+        }
+    }
+
+    fn lead(&mut self, region: RegionId, leadership: Leadership) {
+        let Some(shared) = self.store.regions.get(&region) else { return };
+        let before = shared.leader();
+        if leadership.leader != Some(self.store.id) {
+            shared.set_lease(None);
+        }
+        if shared.set_leadership(leadership) {
+            self.store.leader_changed(shared, before);
+        }
+    }
+
+    /// What heartbeats tell of the regions that are led here.
+    fn publish_status(&self) {
+        let now = clock::boot_nanos();
+        for region in self.store.regions.values() {
+            let led = region.leader() == Some(self.store.id);
+            region.publish_status(if led { self.raft.status(region.id(), now) } else { None });
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        for (region, token) in self.proposals.expire(now) {
+            self.raft.forget(region, token);
+            if let Some(waiting) = self.proposals.take(token) {
+                waiting.unknown();
+            }
+        }
+        let late = |(token, reader): (&u64, &Reader)| (reader.deadline <= now).then_some(*token);
+        let late: Vec<u64> = self.readers.iter().filter_map(late).collect();
+        for token in late {
+            if let Some(reader) = self.readers.remove(&token) {
+                self.raft.forget(reader.region, token);
+                let _ = reader.reply.send(Err(Refusal::TooLate));
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Frames between stores. Every frame is a little-endian u32 length and that many bytes, the first of
+//! which is the kind:
+//!
+//! ```text
+//! 0 hello      magic "SYLD", wire version u16, from u64, to u64, lane u8, layout digest u64
+//! 1 raft       (region u64, length u32, eraftpb::Message)*
+//! 2 heartbeat  the ledger's encoding of one store's report
+//! 3 request    id u64, kind u8, body
+//! 4 response   id u64, status u8, body
+//! 5 order      region u64, to u64: make `to` the region's leader
+//! ```
+//!
+//! Decoding checks every length against what is there, and allocates nothing from a declared one.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use types::{RegionId, StoreId};
+
+pub const WIRE_VERSION: u16 = 1;
+const MAGIC: &[u8; 4] = b"SYLD";
+
+/// Longest frame that is read. A Raft batch is cut well below it (see `RAFT_BATCH_BYTES_MAX`).
+pub const FRAME_BYTES_MAX: usize = 600 << 20;
+
+/// A batch of Raft messages is closed when it has grown past this.
+pub const RAFT_BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Stores talk over separate connections, so that entries never delay a heartbeat or a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    Control = 0,
+    Log = 1,
+    /// Clients' commands, passed on to the store that leads.
+    Request = 2,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    pub from: StoreId,
+    pub to: StoreId,
+    pub lane: Lane,
+    pub layout_digest: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    Hello(Hello),
+    Raft(Vec<(RegionId, Bytes)>),
+    Heartbeat(Bytes),
+    Request { id: u64, kind: u8, body: Bytes },
+    Response { id: u64, status: u8, body: Bytes },
+    Order { region: RegionId, to: StoreId },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("frame of {0} bytes is longer than {FRAME_BYTES_MAX}")]
+    TooLong(usize),
+    #[error("frame ends inside {0}")]
+    Truncated(&'static str),
+    #[error("unknown frame kind {0}")]
+    UnknownKind(u8),
+    #[error("not a steelyard store")]
+    BadMagic,
+    #[error("wire version {0}, this program speaks {WIRE_VERSION}")]
+    WrongVersion(u16),
+    #[error("unknown lane {0}")]
+    UnknownLane(u8),
+    #[error("{0} bytes after the end of the frame's content")]
+    TrailingBytes(usize),
+}
+
+/// Takes one whole frame from the front of `buffer`, or `None` when more bytes are needed.
+pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    let Some(prefix) = buffer.first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*prefix) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    if buffer.len() - 4 < length {
+        return Ok(None);
+    }
+    buffer.advance(4);
+    decode(buffer.split_to(length).freeze()).map(Some)
+}
+
+/// Decodes a frame's content (without its length).
+pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
+    let kind = take_u8(&mut bytes, "the kind")?;
+    let frame = match kind {
+        0 => Frame::Hello(decode_hello(&mut bytes)?),
+        1 => {
+            let mut messages = Vec::new();
+            while !bytes.is_empty() {
+                let region = take_u64(&mut bytes, "a region")?;
+                let length = take_u32(&mut bytes, "a message's length")? as usize;
+                messages.push((region, take_bytes(&mut bytes, length, "a message")?));
+            }
+            Frame::Raft(messages)
+        }
+        2 => Frame::Heartbeat(std::mem::take(&mut bytes)),
+        3 | 4 => {
+            let id = take_u64(&mut bytes, "a request's id")?;
+            let code = take_u8(&mut bytes, "a request's kind")?;
+            let body = std::mem::take(&mut bytes);
+            match kind {
+                3 => Frame::Request { id, kind: code, body },
+                _ => Frame::Response { id, status: code, body },
+            }
+        }
+        5 => Frame::Order { region: take_u64(&mut bytes, "an order")?, to: take_u64(&mut bytes, "an order")? },
+        other => return Err(FrameError::UnknownKind(other)),
+    };
+    match bytes.len() {
+        0 => Ok(frame),
+        left => Err(FrameError::TrailingBytes(left)),
+    }
+}
+
+fn decode_hello(bytes: &mut Bytes) -> Result<Hello, FrameError> {
+    if take_bytes(bytes, MAGIC.len(), "the magic")? != MAGIC[..] {
+        return Err(FrameError::BadMagic);
+    }
+    let version = take_u8(bytes, "the version")? as u16 | (take_u8(bytes, "the version")? as u16) << 8;
+    if version != WIRE_VERSION {
+        return Err(FrameError::WrongVersion(version));
+    }
+    let (from, to) = (take_u64(bytes, "a store")?, take_u64(bytes, "a store")?);
+    let lane = match take_u8(bytes, "the lane")? {
+        0 => Lane::Control,
+        1 => Lane::Log,
+        2 => Lane::Request,
+        other => return Err(FrameError::UnknownLane(other)),
+    };
+    Ok(Hello { from, to, lane, layout_digest: take_u64(bytes, "the layout digest")? })
+}
+
+/// Appends the frame, length first.
+pub fn encode(frame: &Frame, out: &mut BytesMut) {
+    let start = begin(out);
+    match frame {
+        Frame::Hello(hello) => {
+            out.put_u8(0);
+            out.put_slice(MAGIC);
+            out.put_u16_le(WIRE_VERSION);
+            out.put_u64_le(hello.from);
+            out.put_u64_le(hello.to);
+            out.put_u8(hello.lane as u8);
+            out.put_u64_le(hello.layout_digest);
+        }
+        Frame::Raft(messages) => {
+            out.put_u8(1);
+            for (region, message) in messages {
+                out.put_u64_le(*region);
+                out.put_u32_le(u32::try_from(message.len()).expect("a message is below the frame limit"));
+                out.put_slice(message);
+            }
+        }
+        Frame::Heartbeat(report) => {
+            out.put_u8(2);
+            out.put_slice(report);
+        }
+        Frame::Request { id, kind, body } => put_numbered(out, 3, *id, *kind, body),
+        Frame::Response { id, status, body } => put_numbered(out, 4, *id, *status, body),
+        Frame::Order { region, to } => {
+            out.put_u8(5);
+            out.put_u64_le(*region);
+            out.put_u64_le(*to);
+        }
+    }
+    finish(out, start);
+}
+
+fn put_numbered(out: &mut BytesMut, kind: u8, id: u64, code: u8, body: &[u8]) {
+    out.put_u8(kind);
+    out.put_u64_le(id);
+    out.put_u8(code);
+    out.put_slice(body);
+}
+
+fn begin(out: &mut BytesMut) -> usize {
+    let start = out.len();
+    out.put_u32_le(0);
+    start
+}
+
+fn finish(out: &mut BytesMut, start: usize) {
+    let length = out.len() - start - 4;
+    assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes was built");
+    out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
+}
+
+/// Writes Raft messages into frames as they come, without an intermediate copy.
+pub struct RaftFrameWriter {
+    start: Option<usize>,
+}
+
+impl RaftFrameWriter {
+    pub fn new() -> RaftFrameWriter {
+        RaftFrameWriter { start: None }
+    }
+
+    pub fn push(&mut self, out: &mut BytesMut, region: RegionId, message: &impl protobuf::Message) {
+        let start = *self.start.get_or_insert_with(|| {
+            let start = begin(out);
+            out.put_u8(1);
+            start
+        });
+        out.put_u64_le(region);
+        let at = out.len();
+        out.put_u32_le(0);
+        message.write_to_writer(&mut out.writer()).expect("a buffer in memory takes every message");
+        let length = u32::try_from(out.len() - at - 4).expect("a message is below the frame limit");
+        out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+        if out.len() - start > RAFT_BATCH_BYTES_MAX {
+            self.finish(out);
+        }
+    }
+
+    pub fn finish(&mut self, out: &mut BytesMut) {
+        if let Some(start) = self.start.take() {
+            finish(out, start);
+        }
+    }
+}
+
+pub fn take_u8(bytes: &mut Bytes, what: &'static str) -> Result<u8, FrameError> {
+    if bytes.is_empty() {
+        return Err(FrameError::Truncated(what));
+    }
+    Ok(bytes.get_u8())
+}
+
+pub fn take_u32(bytes: &mut Bytes, what: &'static str) -> Result<u32, FrameError> {
+    if bytes.len() < 4 {
+        return Err(FrameError::Truncated(what));
+    }
+    Ok(bytes.get_u32_le())
+}
+
+pub fn take_u64(bytes: &mut Bytes, what: &'static str) -> Result<u64, FrameError> {
+    if bytes.len() < 8 {
+        return Err(FrameError::Truncated(what));
+    }
+    Ok(bytes.get_u64_le())
+}
+
+pub fn take_bytes(bytes: &mut Bytes, length: usize, what: &'static str) -> Result<Bytes, FrameError> {
+    if bytes.len() < length {
+        return Err(FrameError::Truncated(what));
+    }
+    Ok(bytes.split_to(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Frame> {
+        vec![
+            Frame::Hello(Hello { from: 0, to: 5, lane: Lane::Log, layout_digest: 77 }),
+            Frame::Raft(vec![(0, Bytes::from_static(b"abc")), (9, Bytes::new())]),
+            Frame::Heartbeat(Bytes::from_static(b"report")),
+            Frame::Request { id: 3, kind: 1, body: Bytes::from_static(b"GET k") },
+            Frame::Response { id: 3, status: 0, body: Bytes::new() },
+            Frame::Order { region: 12, to: 2 },
+        ]
+    }
+
+    #[test]
+    fn frames_survive_the_wire_in_any_pieces() {
+        let mut wire = BytesMut::new();
+        samples().iter().for_each(|frame| encode(frame, &mut wire));
+        for piece in [1, 2, 3, 7, wire.len()] {
+            let (mut buffer, mut seen) = (BytesMut::new(), Vec::new());
+            for chunk in wire.chunks(piece) {
+                buffer.extend_from_slice(chunk);
+                while let Some(frame) = take(&mut buffer).unwrap() {
+                    seen.push(frame);
+                }
+            }
+            assert_eq!(seen, samples());
+        }
+    }
+
+    #[test]
+    fn every_cut_and_every_extra_byte_is_an_error() {
+        for frame in samples() {
+            let mut wire = BytesMut::new();
+            encode(&frame, &mut wire);
+            let content = wire.split_off(4).freeze();
+            assert_eq!(decode(content.clone()).unwrap(), frame);
+            if let Frame::Hello(_) | Frame::Order { .. } = frame {
+                for end in 0..content.len() {
+                    assert!(matches!(decode(content.slice(..end)), Err(FrameError::Truncated(_))));
+                }
+                let longer = [&content[..], b"x"].concat();
+                assert_eq!(decode(longer.into()), Err(FrameError::TrailingBytes(1)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_declared_length_allocates_nothing_and_a_huge_one_is_refused() {
+        let mut buffer = BytesMut::from(&(FRAME_BYTES_MAX as u32).to_le_bytes()[..]);
+        assert_eq!(take(&mut buffer), Ok(None));
+        assert!(buffer.capacity() < 1024);
+        let mut buffer = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
+        assert_eq!(take(&mut buffer), Err(FrameError::TooLong(u32::MAX as usize)));
+    }
+
+    #[test]
+    fn another_version_and_a_stranger_are_named() {
+        let mut wire = BytesMut::new();
+        encode(&samples()[0], &mut wire);
+        let mut stranger = wire.split_off(4);
+        stranger[1] = b'X';
+        assert_eq!(decode(stranger.clone().freeze()), Err(FrameError::BadMagic));
+        stranger[1] = b'S';
+        stranger[5] = 9;
+        assert_eq!(decode(stranger.freeze()), Err(FrameError::WrongVersion(9)));
+    }
+
+    /// The frame decoder must return, with a frame or an error, on any bytes.
+    #[test]
+    fn mutated_frames_never_panic() {
+        let mut seed = 0x9E37_79B9_7F4A_7C15u64;
+        let mut next = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        let mut corpus = BytesMut::new();
+        samples().iter().for_each(|frame| encode(frame, &mut corpus));
+        for _ in 0..50_000 {
+            let mut bytes = BytesMut::from(&corpus[..(next() as usize % corpus.len()) + 1]);
+            for _ in 0..next() % 6 {
+                let at = next() as usize % bytes.len();
+                bytes[at] = next() as u8;
+            }
+            while let Ok(Some(_)) = take(&mut bytes) {}
+        }
+    }
+}
