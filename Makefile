@@ -1,0 +1,31 @@
+# Everything uses the release profile, so that heavy crates compile once.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+ENV := settings=$$(scripts/setup.sh); eval "$$settings";
+
+.PHONY: help build demo test bench-peers fmt fmt-check clippy
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+build: ## the steelyard binary and the device preload library
+	@$(ENV) cargo build --release -p steelyard -p steelyard-devshim
+
+demo: build ## six unequal stores on this machine, under load
+	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo
+
+test: build ## all tests
+	@$(ENV) cargo test --release --workspace
+
+bench-peers: build ## beside redis-server and etcd, one run, ratios
+	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" bench peers
+
+fmt: ## format the code
+	@cargo fmt --all
+
+fmt-check: ## fail when the code is not formatted
+	@cargo fmt --all --check
+
+clippy: ## lints, warnings are errors
+	@$(ENV) cargo clippy --release --workspace --all-targets -- -D warnings
