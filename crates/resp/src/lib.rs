@@ -16,6 +16,7 @@ pub mod fuzzing;
 mod inline;
 mod length;
 mod limits;
+mod receive_buffer;
 mod reply;
 mod reply_decoder;
 mod request;

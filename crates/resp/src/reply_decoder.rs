@@ -4,12 +4,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 
 use crate::length::parse_integer;
+use crate::receive_buffer::make_room;
 use crate::{ProtocolError, Reply, ReplyLimits};
 
 /// Shorter strings are copied: a slice would keep a receive buffer many times its size alive.
 const COPIED_BYTES_MAX: usize = 1024;
-/// How far the receive buffer may be enlarged for a string of which little has arrived.
-const RESERVE_BYTES: usize = 64 << 10;
 /// Elements that an aggregate is given room for before they arrive.
 const RESERVED_ELEMENTS_MAX: usize = 16;
 
@@ -221,7 +220,7 @@ impl ReplyDecoder {
             return Err(ProtocolError::TooBigReply);
         }
         if buf.len() < framed {
-            buf.reserve((framed - buf.len()).min(buf.len().max(RESERVE_BYTES)));
+            make_room(buf, framed - buf.len());
             return Ok(None);
         }
         if &buf[length..framed] != b"\r\n" {

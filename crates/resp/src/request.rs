@@ -13,10 +13,9 @@ use memchr::memchr;
 use crate::inline::split_words;
 use crate::length::parse_integer;
 use crate::limits::{UNAUTHENTICATED_ARGS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
+use crate::receive_buffer::make_room;
 use crate::{Limits, ProtocolError};
 
-/// How far the receive buffer may be enlarged for an argument of which little has arrived.
-const RESERVE_BYTES: usize = 64 << 10;
 /// A request of this size takes its memory away with it, so that an idle connection does not keep it.
 const LARGE_REQUEST_BYTES: usize = 256 << 10;
 /// Argument positions that a decoder keeps room for between requests.
@@ -128,7 +127,9 @@ impl Decoder {
         if self.read_arguments(buf)? {
             Ok(Some(self.finish(buf)))
         } else {
-            self.reserve_for_argument(buf);
+            if let Some(arg_bytes) = self.arg_bytes {
+                make_room(buf, (self.position + arg_bytes + 2).saturating_sub(buf.len()));
+            }
             Ok(None)
         }
     }
@@ -259,13 +260,6 @@ impl Decoder {
         }
         self.position = 0;
         Request { args }
-    }
-
-    /// Doubling what has arrived, and no more than is missing, keeps both the copies and the unused room linear.
-    fn reserve_for_argument(&self, buf: &mut BytesMut) {
-        let Some(arg_bytes) = self.arg_bytes else { return };
-        let missing = (self.position + arg_bytes + 2).saturating_sub(buf.len());
-        buf.reserve(missing.min(buf.len().max(RESERVE_BYTES)));
     }
 }
 

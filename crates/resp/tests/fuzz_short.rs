@@ -1,0 +1,115 @@
+//! The fuzz targets' bodies over mutations of `fuzz/seeds`, from fixed seeds: the same inputs on every run.
+//! `fuzz/README.md` tells how to run them for longer, guided by coverage.
+
+use std::path::Path;
+
+use resp::fuzzing;
+use steelyard_resp as resp;
+
+const MUTATIONS: u64 = 200_000;
+
+/// Bytes and numbers at which RESP changes its mind.
+const TOKENS: [&[u8]; 28] = [
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b"*",
+    b"$",
+    b"-1",
+    b"0",
+    b"1",
+    b"2",
+    b"00",
+    b"16385",
+    b"536870913",
+    b"1048577",
+    b"9223372036854775807",
+    b"18446744073709551616",
+    b"\"",
+    b"'",
+    b"\\x",
+    b" ",
+    b"\0",
+    b"*1\r\n",
+    b"$1\r\nx\r\n",
+    b"%1\r\n",
+    b"|1\r\n",
+    b"_\r\n",
+    b"#t\r\n",
+    b",1.5\r\n",
+    b"=5\r\ntxt:a\r\n",
+];
+
+/// SplitMix64 (Steele, Lea, Flood; OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let mut paths: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no seeds in {}", dir.display());
+    paths.into_iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    let at = random.below(input.len() + 1);
+    let end = (at + 1 + random.below(16)).min(input.len());
+    match random.below(6) {
+        0 if at < input.len() => input[at] ^= 1 << random.below(8),
+        1 => drop(input.drain(at..end)),
+        2 => {
+            let repeated = input[at..end].to_vec();
+            input.splice(at..at, repeated);
+        }
+        3 => {
+            let from = random.below(other.len() + 1);
+            input.truncate(at);
+            input.extend_from_slice(&other[from..]);
+        }
+        4 => drop(input.splice(at..end, TOKENS[random.below(TOKENS.len())].iter().copied())),
+        _ => drop(input.splice(at..at, TOKENS[random.below(TOKENS.len())].iter().copied())),
+    }
+    input.truncate(4096);
+}
+
+fn run(target: &str, body: fn(&[u8])) {
+    let seeds = seeds(target);
+    seeds.iter().for_each(|seed| body(seed));
+    let mut random = Random(1);
+    for _ in 0..MUTATIONS {
+        let mut input = seeds[random.below(seeds.len())].clone();
+        for _ in 0..=random.below(4) {
+            mutate(&mut input, &seeds[random.below(seeds.len())], &mut random);
+        }
+        if let Some(receive_by) = input.get_mut(..2) {
+            receive_by.copy_from_slice(&random.next().to_le_bytes()[..2]);
+        }
+        if std::panic::catch_unwind(|| body(&input)).is_err() {
+            panic!("{target} failed on {:?}", input.escape_ascii().to_string());
+        }
+    }
+}
+
+#[test]
+fn no_mutated_request_breaks_the_decoder() {
+    run("resp_request", fuzzing::resp_request);
+}
+
+#[test]
+fn no_mutated_reply_breaks_the_decoder() {
+    run("resp_reply", fuzzing::resp_reply);
+}
