@@ -79,7 +79,6 @@ impl Recent {
 
 pub struct Metrics {
     registry: Registry,
-    pub log_write: Stage,
     pub log_sync: Stage,
     pub apply: Stage,
     pub command: Stage,
@@ -109,7 +108,6 @@ impl Metrics {
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("steelyard");
         let r = &mut registry;
-        let log_write = Stage::new(r, "log_write", "Appending one batch to the Raft log, without the sync");
         let log_sync = Stage::new(r, "log_sync", "Appending one batch to the Raft log and syncing it");
         let apply = Stage::new(r, "apply", "Executing one turn's committed entries and writing their rows");
         let command = Stage::new(r, "command", "From a request's last byte to its reply, one pipeline batch");
@@ -147,7 +145,6 @@ impl Metrics {
             previous_took: WINDOW,
         };
         Metrics {
-            log_write,
             log_sync,
             apply,
             command,
@@ -195,7 +192,7 @@ impl Metrics {
     }
 
     pub fn stages(&self) -> Vec<StageRow> {
-        [&self.log_write, &self.log_sync, &self.apply, &self.command].map(Stage::row).to_vec()
+        [&self.log_sync, &self.apply, &self.command].map(Stage::row).to_vec()
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {

@@ -74,7 +74,7 @@ pub struct StoreStatus {
     pub cluster_enabled: bool,
     pub policy: String,
     pub fsync: String,
-    /// Stage name -> microseconds: count, mean, p50, p99, max. Stages: log_sync, log_write, apply, command.
+    /// Stage name -> microseconds: count, mean, p50, p99, max. Stages: log_sync, apply, command.
     pub stages: Vec<StageRow>,
     pub counters: Vec<(String, u64)>,
 }

@@ -36,7 +36,11 @@ impl Store {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         let items = Arc::new(items);
         let mut pass = None;
-        if region.lease_holds(clock::boot_nanos()) {
+        let now = clock::boot_nanos();
+        if region.should_want_lease(now) {
+            let _ = self.worker.send(ToWorker::WantLease { region: region.id() });
+        }
+        if region.lease_holds(now) {
             let read = self.pass(region, &items).await?;
             if region.lease_holds(clock::boot_nanos()) {
                 self.metrics.reads_by_lease.inc_by(items.len() as u64);

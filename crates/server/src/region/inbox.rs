@@ -24,7 +24,6 @@ pub enum ToWorker {
     /// Every peer of these regions holds the log up to these indexes.
     HeldByAll { indexes: Vec<(RegionId, LogIndex)> },
     TransferLeader { region: RegionId, to: StoreId },
-    Unreachable { store: StoreId },
     Stop,
 }
 

@@ -9,6 +9,9 @@ use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, StoreId, Term, Unix
 /// "No store" in the packed leader.
 const NOBODY: u64 = u64::MAX;
 
+/// Demand for a lease is repeated this often, well within the second for which the worker remembers it.
+const LEASE_DEMAND_NANOS: u64 = 200_000_000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
     pub term: Term,
@@ -25,6 +28,8 @@ pub struct RegionShared {
     leader: AtomicU64,
     /// Reads may be served here while CLOCK_BOOTTIME is below this. 0: no lease.
     lease_until: AtomicU64,
+    /// When a reader last asked for the lease to be kept (CLOCK_BOOTTIME).
+    lease_wanted: AtomicU64,
     /// The region's time never goes back: a read's time is at least this.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
@@ -43,6 +48,7 @@ impl RegionShared {
             leadership: Mutex::new(Leadership { term: 0, leader: None }),
             leader: AtomicU64::new(NOBODY),
             lease_until: AtomicU64::new(0),
+            lease_wanted: AtomicU64::new(0),
             last_stamp_ms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             status: Mutex::new(None),
@@ -109,6 +115,13 @@ impl RegionShared {
 
     pub fn lease_holds(&self, now: BootNanos) -> bool {
         now < self.lease_until.load(Ordering::Acquire)
+    }
+
+    /// Whether this reader is the one to tell the worker that the lease is in demand: now and then one is.
+    pub fn should_want_lease(&self, now: BootNanos) -> bool {
+        let last = self.lease_wanted.load(Ordering::Relaxed);
+        now.saturating_sub(last) > LEASE_DEMAND_NANOS
+            && self.lease_wanted.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     pub fn set_applied(&self, index: LogIndex, stamp_ms: UnixMillis) {

@@ -139,7 +139,6 @@ impl RegionWorker {
             ToWorker::TransferLeader { region, to } => {
                 self.raft.step(Input::TransferLeader { region, to }, now);
             }
-            ToWorker::Unreachable { store } => self.raft.step(Input::StoreUnreachable { store }, now),
             ToWorker::Stop => self.stopping = true,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use protobuf::Message as _;
 use raft::eraftpb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -139,7 +140,7 @@ async fn read_frames(
 
 fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, eraftpb::Message)>, String> {
     let decode = |(region, bytes): (RegionId, Bytes)| {
-        let message = protobuf::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
+        let message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
         Ok((region, message))
     };
     messages.into_iter().map(decode).collect()
