@@ -11,8 +11,15 @@ use crate::Operator;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capability {
     /// Bytes of keys and values written per second.
+    #[serde(serialize_with = "finite")]
     pub kv_bytes_per_s: f64,
+    #[serde(serialize_with = "finite")]
     pub ops_per_s: f64,
+}
+
+/// JSON has no infinity and no NaN: what is written must be read back.
+fn finite<S: serde::Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) })
 }
 
 impl Capability {

@@ -1,0 +1,151 @@
+//! The layout with which a cluster begins: which slots and peers each region has.
+//!
+//! Every store computes it from its configuration at every start and finds its peers by it, so **the result
+//! for given inputs never changes**: a test holds samples of it.
+
+use std::collections::BTreeMap;
+
+use placement::{ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreState, StoreView};
+use types::{Peer, PeerRole, RegionDescriptor, RegionEpoch, RegionId, SlotRange, StoreId, META_REGION};
+
+/// Peers of the meta region: it outlives the loss of one store, and more would slow its commits.
+const META_REPLICAS: usize = 3;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The members, sorted, none twice.
+    pub stores: Vec<StoreId>,
+    /// User regions, which share the slots evenly; 1 without cluster mode.
+    pub regions: u16,
+    /// Peers of each user region; as many as there are stores where those are fewer.
+    pub replicas: usize,
+}
+
+/// Region 0 on the first three stores, then the user regions in the order of their slots. Numbers of peers
+/// differ by at most one over the stores, and so do, nearly, the numbers of regions that any two stores
+/// share: when a store fails, all others take up its work in equal parts.
+///
+/// # Panics
+/// If there are no stores, they are not sorted, or `regions` or `replicas` is 0.
+pub fn bootstrap_plan(layout: &Layout) -> Vec<RegionDescriptor> {
+    let Layout { stores, regions, replicas } = layout;
+    assert!(!stores.is_empty() && *replicas >= 1, "a region needs a store and a peer");
+    assert!(stores.windows(2).all(|pair| pair[0] < pair[1]), "stores are sorted");
+    let meta = stores.iter().take(META_REPLICAS).copied().collect();
+    let mut plan = vec![descriptor(META_REGION, None, meta)];
+    let mut spread = Spread::new(stores.len());
+    for (range, id) in SlotRange::split_evenly(*regions).into_iter().zip(1..) {
+        let chosen = spread.choose((*replicas).min(stores.len()));
+        plan.push(descriptor(id, Some(range), chosen.into_iter().map(|at| stores[at]).collect()));
+    }
+    plan
+}
+
+fn descriptor(id: RegionId, slots: Option<SlotRange>, mut stores: Vec<StoreId>) -> RegionDescriptor {
+    stores.sort_unstable();
+    let peers = stores.into_iter().map(|store| Peer { store, role: PeerRole::Voter }).collect();
+    RegionDescriptor { id, slots, epoch: RegionEpoch { conf_version: 1, version: 1 }, peers }
+}
+
+/// Peers so far, per store and per pair of stores.
+struct Spread {
+    peers: Vec<u32>,
+    together: Vec<Vec<u32>>,
+}
+
+/// Which store takes the next peer: one with fewest peers, of those the one that shares fewest regions with
+/// the stores chosen already, of those the one whose busiest partnership is least, the id last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    peers: u32,
+    shared: u32,
+    shared_most: u32,
+    at: usize,
+}
+
+impl Spread {
+    fn new(stores: usize) -> Spread {
+        Spread { peers: vec![0; stores], together: vec![vec![0; stores]; stores] }
+    }
+
+    /// Taking a store with fewest peers every time keeps their numbers within one of each other.
+    fn choose(&mut self, count: usize) -> Vec<usize> {
+        let mut chosen: Vec<usize> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let rank = |at: usize| {
+                let shared = |with: &usize| self.together[at][*with];
+                Rank {
+                    peers: self.peers[at],
+                    shared: chosen.iter().map(shared).sum(),
+                    shared_most: chosen.iter().map(shared).max().unwrap_or(0),
+                    at,
+                }
+            };
+            let free = (0..self.peers.len()).filter(|at| !chosen.contains(at));
+            let Rank { at, .. } = free.map(rank).min().expect("no more peers than stores");
+            chosen.push(at);
+        }
+        for &at in &chosen {
+            self.peers[at] += 1;
+            for &with in chosen.iter().filter(|&&with| with != at) {
+                self.together[at][with] += 1;
+            }
+        }
+        chosen
+    }
+}
+
+/// Who should stand first for the lead of each user region, so that leaders begin evenly spread. (The meta
+/// region's first leader may be any.)
+pub fn first_leaders(plan: &[RegionDescriptor]) -> BTreeMap<RegionId, StoreId> {
+    let mut stores: Vec<StoreId> = plan.iter().flat_map(|region| region.voters()).collect();
+    stores.sort_unstable();
+    stores.dedup();
+    let mut view = ClusterView {
+        stores: stores.into_iter().map(blank_store).collect(),
+        regions: plan.iter().filter(|region| region.id != META_REGION).map(blank_region).collect(),
+        in_flight: Vec::new(),
+    };
+    let limits =
+        PlanLimits { in_flight_max: usize::MAX, per_target_max: usize::MAX, ..PlanLimits::default() };
+    loop {
+        let moves = placement::plan(&view, Policy::Even, &limits);
+        if moves.is_empty() {
+            return view.regions.iter().filter_map(|region| Some((region.id, region.leader?))).collect();
+        }
+        for Operator::TransferLeader { region, to, .. } in moves {
+            let at = view.regions.binary_search_by_key(&region, |region| region.id);
+            view.regions[at.expect("moves are of the view's regions")].leader = Some(to);
+        }
+    }
+}
+
+fn blank_store(id: StoreId) -> StoreView {
+    StoreView {
+        id,
+        capability: placement::Capability::UNKNOWN,
+        capacity_bytes: 0,
+        used_bytes: 0,
+        labels: BTreeMap::new(),
+        state: StoreState::Up,
+    }
+}
+
+fn blank_region(region: &RegionDescriptor) -> RegionView {
+    RegionView {
+        id: region.id,
+        bytes: 0,
+        write_rate: 0.0,
+        read_rate: 0.0,
+        leader: region.voters().next(),
+        peers: region
+            .peers
+            .iter()
+            .map(|peer| PeerView { store: peer.store, voter: peer.role == PeerRole::Voter, lag: Some(0) })
+            .collect(),
+        cooldown: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

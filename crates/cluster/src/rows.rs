@@ -1,0 +1,185 @@
+//! The cluster's state as rows: each object is one, so that a change writes what changed.
+//!
+//! ```text
+//! row    'm' | kind u8 | id
+//! value  format u8 = 1 | JSON
+//!
+//! kind   id             value
+//! 1      -              cluster id, creation time, semantics version
+//! 2      -              policy, since when
+//! 3      store u64 BE   StoreRecord
+//! 4      region u64 BE  descriptor
+//! 5      name           a configuration value
+//! ```
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use placement::Policy;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use storage::rows::SPACE_META_REGION;
+use storage::{Reader, StorageError, Txn};
+use types::{RegionDescriptor, UnixMillis};
+
+use crate::command::decode_entry;
+use crate::state::{descriptors, MetaState, Object, StoreRecord};
+use crate::{MetaError, MetaReply};
+
+const VALUE_FORMAT: u8 = 1;
+
+const KIND_CLUSTER: u8 = 1;
+const KIND_POLICY: u8 = 2;
+const KIND_STORE: u8 = 3;
+const KIND_REGION: u8 = 4;
+const KIND_CONFIG: u8 = 5;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterRow {
+    cluster_id: u64,
+    created_ms: UnixMillis,
+    semantics: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyRow {
+    policy: Policy,
+    since_ms: UnixMillis,
+}
+
+/// Applies an entry of the meta region: `state` and the rows of `txn` change alike. The outer error stops
+/// the store; the inner one is the proposer's answer. `state` must be what the rows of `txn` hold.
+pub fn apply_entry(
+    entry: &[u8],
+    state: &mut MetaState,
+    txn: &mut Txn<'_>,
+) -> storage::Result<Result<MetaReply, MetaError>> {
+    let (stamp_ms, command) =
+        decode_entry(entry).map_err(|error| StorageError::Corrupt(error.to_string()))?;
+    let stamp_ms = txn.state_mut().advance_time(stamp_ms);
+    let mut changed = BTreeSet::new();
+    let outcome = state.apply_noting(&command, stamp_ms, &mut changed);
+    for object in changed {
+        let row = object.row();
+        match state.value_of(&object) {
+            Some(value) => txn.put(row, value),
+            None => txn.delete(row),
+        }
+    }
+    Ok(outcome)
+}
+
+impl MetaState {
+    /// The state that the rows hold; the default before bootstrap.
+    pub fn load(reader: &dyn Reader) -> storage::Result<MetaState> {
+        let mut state = MetaState::default();
+        let mut result = Ok(());
+        reader.scan(&[SPACE_META_REGION], &[SPACE_META_REGION + 1], &mut |row, value| {
+            result = state.take_row(row, value);
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        result.map(|()| state)
+    }
+
+    fn take_row(&mut self, row: &[u8], value: &[u8]) -> storage::Result<()> {
+        let corrupt = || StorageError::Corrupt(format!("unknown row {row:?} of the meta region"));
+        let (&kind, id) = row.get(1..).and_then(<[u8]>::split_first).ok_or_else(corrupt)?;
+        let id_matches = |number: u64| if *id == number.to_be_bytes() { Ok(()) } else { Err(corrupt()) };
+        match kind {
+            KIND_CLUSTER if id.is_empty() => {
+                let ClusterRow { cluster_id, created_ms, semantics } = decode(row, value)?;
+                self.cluster_id = Some(cluster_id);
+                self.created_ms = created_ms;
+                self.semantics = semantics;
+            }
+            KIND_POLICY if id.is_empty() => {
+                let PolicyRow { policy, since_ms } = decode(row, value)?;
+                self.policy = policy;
+                self.policy_since_ms = since_ms;
+            }
+            KIND_STORE => {
+                let store: StoreRecord = decode(row, value)?;
+                id_matches(store.id)?;
+                self.stores.insert(store.id, store);
+            }
+            KIND_REGION => {
+                let region: RegionDescriptor = decode::<descriptors::Json>(row, value)?.into();
+                id_matches(region.id)?;
+                self.regions.insert(region.id, region);
+            }
+            KIND_CONFIG => {
+                let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
+                self.config.insert(name.to_owned(), decode(row, value)?);
+            }
+            _ => return Err(corrupt()),
+        }
+        Ok(())
+    }
+
+    /// `None`: the object is gone.
+    fn value_of(&self, object: &Object) -> Option<Bytes> {
+        match object {
+            Object::Cluster => self.cluster_id.map(|cluster_id| {
+                encode(&ClusterRow { cluster_id, created_ms: self.created_ms, semantics: self.semantics })
+            }),
+            Object::Policy => {
+                Some(encode(&PolicyRow { policy: self.policy, since_ms: self.policy_since_ms }))
+            }
+            Object::Store(id) => self.stores.get(id).map(encode),
+            Object::Region(id) => self.regions.get(id).map(|region| encode(&descriptors::Json::from(region))),
+            Object::Config(name) => self.config.get(name).map(encode),
+        }
+    }
+}
+
+impl Object {
+    fn row(&self) -> Bytes {
+        let mut row = BytesMut::new();
+        row.put_u8(SPACE_META_REGION);
+        match self {
+            Object::Cluster => row.put_u8(KIND_CLUSTER),
+            Object::Policy => row.put_u8(KIND_POLICY),
+            Object::Store(id) => {
+                row.put_u8(KIND_STORE);
+                row.put_u64(*id);
+            }
+            Object::Region(id) => {
+                row.put_u8(KIND_REGION);
+                row.put_u64(*id);
+            }
+            Object::Config(name) => {
+                row.put_u8(KIND_CONFIG);
+                row.put_slice(name.as_bytes());
+            }
+        }
+        row.freeze()
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Bytes {
+    let mut out = BytesMut::new().writer();
+    out.get_mut().put_u8(VALUE_FORMAT);
+    serde_json::to_writer(&mut out, value).expect("maps have string keys, and writing to memory succeeds");
+    out.into_inner().freeze()
+}
+
+fn decode<T: DeserializeOwned>(row: &[u8], value: &[u8]) -> storage::Result<T> {
+    let reason = match value.split_first() {
+        Some((&VALUE_FORMAT, json)) => match serde_json::from_slice(json) {
+            Ok(value) => return Ok(value),
+            Err(error) => error.to_string(),
+        },
+        Some((format, _)) => format!("unknown format {format}"),
+        None => "empty".to_owned(),
+    };
+    Err(StorageError::Corrupt(format!("row {row:?} of the meta region: {reason}")))
+}
+
+#[cfg(test)]
+mod tests;
