@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running child. Dropping it ends it: SIGTERM, then SIGKILL after [`GRACE`].
@@ -105,6 +105,13 @@ pub fn end_all<'a>(children: impl IntoIterator<Item = &'a mut Child>) {
             child.kill();
         }
     }
+}
+
+/// Runs a program to its end, which comes at the latest with this process's: the calling thread waits for
+/// it, and so lives as long.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    die_with_parent(command);
+    command.stdin(Stdio::null()).output()
 }
 
 #[allow(unsafe_code)]

@@ -1,1 +1,64 @@
-fn main() {}
+//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines that are not equal.
+
+#![forbid(unsafe_code)]
+
+mod bench_command;
+mod ctl;
+mod demo;
+mod playground;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+#[derive(Parser)]
+#[command(name = "steelyard", version, about, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Run one store
+    Serve(Box<serve::Serve>),
+    /// Run a local cluster of real processes, with emulated devices if wanted
+    Playground(playground::Playground),
+    /// Look at a running cluster, or change it
+    Ctl(ctl::Ctl),
+    /// Six unequal stores, real data, two policies, a kill -9
+    Demo(demo::Demo),
+    /// Measure beside Redis and etcd
+    Bench(bench_command::Bench),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(serve) => serve::run(*serve),
+        Command::Playground(playground) => playground::run(playground),
+        Command::Ctl(ctl) => ctl::run(ctl),
+        Command::Demo(demo) => demo::run(demo),
+        Command::Bench(bench) => bench_command::run(bench),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("steelyard: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

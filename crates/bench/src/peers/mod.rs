@@ -1,1 +1,120 @@
-//! Neighbours on the same machine, measured side by side.
+//! Neighbours on the same machine in the same run: Redis beside one store, etcd beside three.
+//!
+//! Rounds are interleaved (us, them, us, them ...), so that a disk whose speed changes by the hour changes
+//! for both; figures are medians over rounds and ratios of them. Every server keeps its data on the same
+//! file system and syncs before it acknowledges.
+
+mod etcd;
+mod redis;
+mod report;
+mod servers;
+mod ycsb;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{ensure, Context};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+pub use report::Report;
+
+use crate::measure;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Everything is made below this directory, and removed.
+    pub dir: PathBuf,
+    /// The `steelyard` program.
+    pub steelyard: PathBuf,
+    /// Where go-ycsb is built and kept.
+    pub tools: PathBuf,
+    pub rounds: usize,
+    /// Per measurement beside Redis.
+    pub window: Duration,
+    /// Inserts per measurement beside etcd, per client.
+    pub inserts_per_client: usize,
+    /// Regions of the three stores.
+    pub regions: u16,
+    pub redis: bool,
+    pub etcd: bool,
+}
+
+/// One measurement of one server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    pub round: usize,
+    pub per_second: f64,
+    pub mean_us: f64,
+    pub p99_us: f64,
+    /// CPU time of the server's processes.
+    pub cpu_us_per_operation: Option<f64>,
+    /// Syncs of the log, where the server tells.
+    pub syncs_per_operation: Option<f64>,
+}
+
+/// One load on both servers, round by round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    pub load: String,
+    pub client: String,
+    pub neighbour: String,
+    pub ours: Vec<Sample>,
+    pub theirs: Vec<Sample>,
+    /// The aim for the ratio.
+    pub aim: f64,
+}
+
+impl Comparison {
+    pub fn ratio(&self) -> f64 {
+        let of =
+            |samples: &[Sample]| measure::median(&samples.iter().map(|s| s.per_second).collect::<Vec<_>>());
+        of(&self.ours) / of(&self.theirs).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// `fdatasync` of 4 KiB in the data directory, microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct SyncTime {
+    pub round: usize,
+    pub mean_us: f64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+}
+
+impl SyncTime {
+    fn of(round: usize, times: &Histogram<u64>) -> SyncTime {
+        SyncTime {
+            round,
+            mean_us: times.mean(),
+            p50_us: times.value_at_quantile(0.5),
+            p99_us: times.value_at_quantile(0.99),
+        }
+    }
+}
+
+/// Runs everything that the plan and the machine allow. Call it from the main thread, whose life the
+/// servers are bound to.
+pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
+    ensure!(plan.rounds > 0, "at least one round");
+    std::fs::create_dir_all(&plan.dir).with_context(|| format!("{} cannot be made", plan.dir.display()))?;
+    let file_system = measure::file_system(&plan.dir);
+    ensure!(
+        file_system != "tmpfs" && file_system != "ramfs",
+        "{} is in RAM ({file_system}), where a sync costs nothing: give --dir on a disk",
+        plan.dir.display()
+    );
+    let mut report = Report::new(plan, file_system);
+    if plan.redis {
+        redis::compare(plan, &mut report).await?;
+    }
+    if plan.etcd {
+        etcd::compare(plan, &mut report).await?;
+    }
+    Ok(report)
+}
+
+/// Progress for people goes to stderr; stdout carries the report.
+fn say(text: &str) {
+    eprintln!("{text}");
+}

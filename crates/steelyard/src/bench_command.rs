@@ -1,0 +1,87 @@
+//! `steelyard bench`: measurements beside neighbours on the same machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use bench::peers::{self, Plan};
+use tokio::signal::unix::{signal, SignalKind};
+
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// One store beside Redis, three beside etcd, in one run
+    Peers(Peers),
+}
+
+#[derive(clap::Args)]
+struct Peers {
+    /// Rounds; figures are medians over them
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Seconds per measurement beside Redis
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Inserts per client and measurement beside etcd
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    inserts_per_client: u32,
+    /// Regions of the three stores
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    regions: u16,
+    /// Where all servers keep their data: a real disk [default: under the build's target directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Leave out the comparison with Redis
+    #[arg(long)]
+    no_redis: bool,
+    /// Leave out the comparison with etcd
+    #[arg(long)]
+    no_etcd: bool,
+    /// Also write everything that was measured, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Print Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+pub fn run(bench: Bench) -> anyhow::Result<()> {
+    let Command::Peers(options) = bench.command;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let plan = Plan {
+        dir: options.dir.unwrap_or_else(|| target.join("bench-peers")),
+        steelyard: std::env::current_exe()?,
+        tools: target.join("tools"),
+        rounds: usize::from(options.rounds),
+        window: Duration::from_secs(options.seconds),
+        inserts_per_client: options.inserts_per_client as usize,
+        regions: options.regions,
+        redis: !options.no_redis,
+        etcd: !options.no_etcd,
+    };
+    // The load generator gets one thread, as `redis-benchmark` has it; the servers get the rest.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let report = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            report = peers::run(&plan) => report,
+            _ = terminate.recv() => Err(anyhow::anyhow!("ended by SIGTERM")),
+            _ = interrupt.recv() => Err(anyhow::anyhow!("ended by Ctrl-C")),
+        }
+    });
+    // A client program that still runs is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let report = report?;
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    print!("{}", if options.markdown { report.markdown() } else { report.text() });
+    Ok(())
+}

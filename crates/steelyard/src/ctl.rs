@@ -1,0 +1,347 @@
+//! `steelyard ctl`: asks any store's admin endpoint about the whole cluster, or changes something.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{anyhow, Context};
+use bench::admin::{AdminClient, AdminFailure};
+use bench::table::{bytes, count, duration, micros, Align, Table};
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+use serde_json::{json, Value};
+use server::admin::{OperatorRow, RegionRow, StoreRow, StoreStatus};
+use server::side_port;
+
+#[derive(clap::Args)]
+pub struct Ctl {
+    /// Admin endpoint of any store [default: 127.0.0.1:27000]
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    admin: Option<SocketAddr>,
+    /// Client port of a local store, whose admin port is derived from it
+    #[arg(long, value_name = "PORT", conflicts_with = "admin", global = true)]
+    port: Option<u16>,
+    /// The store's own JSON instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// The stores: device, capability, leaders, regions, load
+    Stores,
+    /// The regions: slots, leader, peers, size, load
+    Regions,
+    /// Show the placement policy, or change it
+    Policy { name: Option<String> },
+    /// Move a region's leader to a store that holds a peer
+    MoveLeader { region: u64, store: u64 },
+    /// Why a region's leader is where it is
+    Explain { region: u64 },
+    /// Operators in flight
+    Operators {
+        /// Also those that ended
+        #[arg(long)]
+        history: bool,
+    },
+    /// Slow a store's emulated device by a factor; 1 restores it
+    Device {
+        store: u64,
+        #[arg(long, value_name = "FACTOR")]
+        slow: f64,
+    },
+    /// One store: process, stages, counters
+    Status,
+}
+
+/// A change may take a leader transfer; an answer comes within the store's own request timeout.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a command shows: the same data for programs and for people.
+struct Answer {
+    json: Value,
+    text: String,
+}
+
+impl Answer {
+    fn of<T: Serialize>(data: &T, text: impl Into<String>) -> anyhow::Result<Answer> {
+        Ok(Answer { json: serde_json::to_value(data)?, text: text.into() })
+    }
+}
+
+pub fn run(ctl: Ctl) -> anyhow::Result<()> {
+    let address = ctl.admin.unwrap_or_else(|| {
+        let port = side_port(ctl.port.unwrap_or(7000), 20_000);
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+    });
+    let answer = answer(&AdminClient::new(address, TIMEOUT), ctl.command)?;
+    let text = match ctl.json {
+        true => serde_json::to_string_pretty(&answer.json)? + "\n",
+        false => answer.text,
+    };
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader (head, less) has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
+    match command {
+        Command::Stores => {
+            let rows: Vec<StoreRow> = get(client, "stores")?;
+            Answer::of(&rows, stores_table(&rows).to_string())
+        }
+        Command::Regions => {
+            let rows: Vec<RegionRow> = get(client, "regions")?;
+            Answer::of(&rows, regions_table(&rows).to_string())
+        }
+        Command::Policy { name: None } => {
+            let policy: Value = get(client, "policy")?;
+            Answer::of(&policy, format!("{}\n", policy["policy"].as_str().unwrap_or("?")))
+        }
+        Command::Policy { name: Some(name) } => {
+            let done = post(client, "policy", json!({ "policy": name }))?;
+            Answer::of(&done, format!("the policy is {name}\n"))
+        }
+        Command::MoveLeader { region, store } => {
+            let done = post(client, &format!("regions/{region}/leader"), json!({ "store": store }))?;
+            Answer::of(&done, format!("region {region} moves to store {store}\n"))
+        }
+        Command::Explain { region } => {
+            let explained: Value = get(client, &format!("regions/{region}/explain"))?;
+            let text = explained["explanation"].as_str().unwrap_or("").trim_end().to_owned() + "\n";
+            Answer::of(&explained, text)
+        }
+        Command::Operators { history } => {
+            let path = if history { "operators?history=true" } else { "operators" };
+            let rows: Vec<OperatorRow> = get(client, path)?;
+            let text = match rows.is_empty() {
+                true => "no operators\n".to_owned(),
+                false => operators_table(&rows, unix_ms()).to_string(),
+            };
+            Answer::of(&rows, text)
+        }
+        Command::Device { store, slow } => {
+            let stores: Vec<StoreRow> = get(client, "stores")?;
+            let row = stores.iter().find(|row| row.id == store);
+            let row = row.ok_or_else(|| anyhow!("there is no store {store}"))?;
+            let address: SocketAddr = row.admin.parse().context("the store's admin address")?;
+            let done = post(&AdminClient::new(address, TIMEOUT), "device", json!({ "slow": slow }))?;
+            let text = match slow == 1.0 {
+                true => format!("store {store}'s device runs at its profile's speed\n"),
+                false => format!("store {store}'s device is slowed by {slow}\n"),
+            };
+            Answer::of(&done, text)
+        }
+        Command::Status => {
+            let status: StoreStatus = get(client, "status")?;
+            Answer::of(&status, status_text(&status))
+        }
+    }
+}
+
+fn get<T: DeserializeOwned>(client: &AdminClient, path: &str) -> anyhow::Result<T> {
+    client.get(&format!("/api/v1/{path}")).map_err(explained)
+}
+
+fn post(client: &AdminClient, path: &str, body: Value) -> anyhow::Result<Value> {
+    client.post(&format!("/api/v1/{path}"), body).map_err(explained)
+}
+
+fn explained(failure: AdminFailure) -> anyhow::Error {
+    match failure {
+        AdminFailure::Answered { message, .. } => anyhow!(message),
+        AdminFailure::Silent(message) => {
+            anyhow!("{message} (is a store running there? see --admin and --port)")
+        }
+    }
+}
+
+use Align::{Left, Right};
+
+pub fn stores_table(rows: &[StoreRow]) -> Table {
+    let mut table = Table::new([
+        ("store", Right),
+        ("state", Left),
+        ("client", Left),
+        ("device", Left),
+        ("capability", Right),
+        ("leaders", Right),
+        ("regions", Right),
+        ("used", Right),
+        ("capacity", Right),
+        ("ops/s", Right),
+        ("p99", Right),
+        ("heard", Right),
+    ]);
+    for row in rows {
+        table.row([
+            row.id.to_string(),
+            row.state.clone(),
+            row.client.clone(),
+            dash(&row.device),
+            format!("{}/s", bytes(row.capability_bytes_per_s)),
+            row.leaders.to_string(),
+            row.regions.to_string(),
+            bytes(row.used_bytes as f64),
+            bytes(row.capacity_bytes as f64),
+            count(row.ops_per_s),
+            micros(row.p99_us as f64),
+            row.heard_ms_ago.map_or("-".into(), |ms| format!("{ms} ms ago")),
+        ]);
+    }
+    table
+}
+
+fn regions_table(rows: &[RegionRow]) -> Table {
+    let mut table = Table::new([
+        ("region", Right),
+        ("slots", Left),
+        ("leader", Right),
+        ("term", Right),
+        ("peers", Left),
+        ("epoch", Left),
+        ("keys", Right),
+        ("size", Right),
+        ("reads/s", Right),
+        ("writes/s", Right),
+    ]);
+    for row in rows {
+        let slots = match (row.first_slot, row.last_slot) {
+            (Some(first), Some(last)) => format!("{first}-{last}"),
+            _ => "meta".into(),
+        };
+        let peers = row.peers.iter().map(|peer| match (peer.role.as_str(), peer.lag) {
+            ("learner", _) => format!("{}(learner)", peer.store),
+            (_, Some(lag)) if lag > 0 => format!("{}(-{lag})", peer.store),
+            _ => peer.store.to_string(),
+        });
+        table.row([
+            row.id.to_string(),
+            slots,
+            row.leader.map_or("none".into(), |leader| leader.to_string()),
+            row.term.to_string(),
+            peers.collect::<Vec<_>>().join(" "),
+            format!("{}.{}", row.epoch_conf_version, row.epoch_version),
+            count(row.keys as f64),
+            bytes(row.bytes as f64),
+            count(row.read_rate),
+            count(row.write_rate),
+        ]);
+    }
+    table
+}
+
+fn operators_table(rows: &[OperatorRow], now_ms: u64) -> Table {
+    let mut table = Table::new([
+        ("region", Right),
+        ("operator", Left),
+        ("from", Right),
+        ("to", Right),
+        ("state", Left),
+        ("started", Right),
+        ("took", Right),
+        ("reason", Left),
+    ]);
+    for row in rows {
+        let since = |from: u64, to: u64| Duration::from_millis(to.saturating_sub(from));
+        table.row([
+            row.region.to_string(),
+            row.kind.clone(),
+            row.from.map_or("-".into(), |from| from.to_string()),
+            row.to.to_string(),
+            row.state.clone(),
+            format!("{} ago", duration(since(row.started_unix_ms, now_ms))),
+            row.finished_unix_ms
+                .map_or("-".into(), |end| micros(since(row.started_unix_ms, end).as_micros() as f64)),
+            row.reason.clone(),
+        ]);
+    }
+    table
+}
+
+fn status_text(status: &StoreStatus) -> String {
+    let mut text = format!(
+        "store {}  version {}  pid {}  up {}\npolicy {}  fsync {}  cluster mode {}\n\n",
+        status.store,
+        status.version,
+        status.pid,
+        duration(Duration::from_secs(status.uptime_s)),
+        status.policy,
+        status.fsync,
+        if status.cluster_enabled { "on" } else { "off" },
+    );
+    let mut stages = Table::new([
+        ("stage", Left),
+        ("count", Right),
+        ("mean", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("max", Right),
+    ]);
+    for row in &status.stages {
+        stages.row([
+            row.stage.clone(),
+            count(row.count as f64),
+            micros(row.mean_us),
+            micros(row.p50_us as f64),
+            micros(row.p99_us as f64),
+            micros(row.max_us as f64),
+        ]);
+    }
+    let mut counters = Table::new([("counter", Left), ("value", Right)]);
+    for (name, value) in &status.counters {
+        counters.row([name.clone(), count(*value as f64)]);
+    }
+    text += &format!("{stages}\n{counters}");
+    text
+}
+
+fn dash(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use server::admin::PeerRow;
+
+    #[test]
+    fn a_region_shows_its_lag_and_its_learners() {
+        let peer = |store, role: &str, lag| PeerRow { store, role: role.into(), lag };
+        let row = RegionRow {
+            id: 3,
+            first_slot: Some(0),
+            last_slot: Some(99),
+            epoch_conf_version: 1,
+            epoch_version: 2,
+            leader: None,
+            term: 4,
+            peers: vec![peer(0, "voter", Some(0)), peer(1, "voter", Some(12)), peer(2, "learner", None)],
+            keys: 1234,
+            bytes: 5_000_000,
+            read_rate: 0.0,
+            write_rate: 10.4,
+        };
+        let line = &regions_table(&[row]).lines()[1];
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let expected =
+            ["3", "0-99", "none", "4", "0", "1(-12)", "2(learner)", "1.2", "1,234", "5.0", "MB", "0", "10"];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn a_store_that_is_not_there_is_an_error_that_names_the_address() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let client = AdminClient::new(free, Duration::from_millis(500));
+        let error = answer(&client, Command::Stores).err().unwrap().to_string();
+        assert!(error.contains(&free.to_string()) && error.contains("--admin"), "{error}");
+    }
+}

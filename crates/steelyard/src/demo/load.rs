@@ -1,0 +1,232 @@
+//! The demo's load: closed-loop workers over the loaded records, each the only writer of its share, who
+//! keeps a ledger of what was acknowledged.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bench::cluster_client::{Call, ClusterClient, Outcome};
+use bench::load::Draw;
+use bench::measure::histogram;
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use resp::Reply;
+use tokio::task::JoinHandle;
+
+use super::records::Record;
+
+/// The field that the load writes: a number that only grows, by one per write of its worker.
+pub const VISITS: &[u8] = b"visits";
+
+/// What a record's `visits` may be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Expected {
+    /// The last acknowledged write; 0 before the first.
+    pub acknowledged: u64,
+    /// Writes whose outcome was never told, since the last that was acknowledged or before it: a lost
+    /// request may take effect late.
+    pub open: Vec<u64>,
+}
+
+impl Expected {
+    pub fn allows(&self, visits: u64) -> bool {
+        visits == self.acknowledged || self.open.contains(&visits)
+    }
+}
+
+#[derive(Clone)]
+pub struct Window {
+    pub latency: Histogram<u64>,
+    pub reads: u64,
+    pub writes: u64,
+    pub unknown: u64,
+    pub not_done: u64,
+    /// Longest time that one command took, microseconds.
+    pub longest: u64,
+}
+
+impl Window {
+    fn new() -> Window {
+        Window { latency: histogram(), reads: 0, writes: 0, unknown: 0, not_done: 0, longest: 0 }
+    }
+
+    fn add(&mut self, other: &Window) {
+        let _ = self.latency.add(&other.latency);
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.unknown += other.unknown;
+        self.not_done += other.not_done;
+        self.longest = self.longest.max(other.longest);
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.reads + self.writes
+    }
+}
+
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    windows: Vec<Arc<Mutex<Window>>>,
+    wrong_reads: Arc<AtomicU64>,
+    workers: Vec<JoinHandle<Vec<Expected>>>,
+    since: Mutex<Instant>,
+}
+
+/// What the load leaves behind.
+pub struct Ledger {
+    /// By record.
+    pub expected: Vec<Expected>,
+    /// Reads during the run that returned what neither was acknowledged nor is open.
+    pub wrong_reads: u64,
+}
+
+impl Load {
+    pub fn start(client: Arc<ClusterClient>, records: Arc<Vec<Record>>, workers: usize) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let wrong_reads = Arc::new(AtomicU64::new(0));
+        let windows: Vec<_> = (0..workers).map(|_| Arc::new(Mutex::new(Window::new()))).collect();
+        let workers = windows
+            .iter()
+            .enumerate()
+            .map(|(number, window)| {
+                let worker = Worker {
+                    client: client.clone(),
+                    records: records.clone(),
+                    number,
+                    step: workers,
+                    window: window.clone(),
+                    stop: stop.clone(),
+                    wrong_reads: wrong_reads.clone(),
+                };
+                tokio::spawn(worker.run())
+            })
+            .collect();
+        Load { stop, windows, wrong_reads, workers, since: Mutex::new(Instant::now()) }
+    }
+
+    /// What was done since the last call, and how long that was.
+    pub fn turn(&self) -> (Window, Duration) {
+        let mut sum = Window::new();
+        for window in &self.windows {
+            let done =
+                std::mem::replace(&mut *window.lock().expect("a worker does not panic here"), Window::new());
+            sum.add(&done);
+        }
+        let mut since = self.since.lock().expect("nothing panics under this lock");
+        let took = since.elapsed();
+        *since = Instant::now();
+        (sum, took)
+    }
+
+    /// Ends the load: every worker finishes its command.
+    pub async fn stop(self, records: usize) -> anyhow::Result<Ledger> {
+        self.stop.store(true, Ordering::Relaxed);
+        let step = self.workers.len();
+        let mut expected = vec![Expected::default(); records];
+        for (number, worker) in self.workers.into_iter().enumerate() {
+            for (index, entry) in worker.await?.into_iter().enumerate() {
+                expected[number + index * step] = entry;
+            }
+        }
+        Ok(Ledger { expected, wrong_reads: self.wrong_reads.load(Ordering::Relaxed) })
+    }
+}
+
+struct Worker {
+    client: Arc<ClusterClient>,
+    records: Arc<Vec<Record>>,
+    number: usize,
+    step: usize,
+    window: Arc<Mutex<Window>>,
+    stop: Arc<AtomicBool>,
+    wrong_reads: Arc<AtomicU64>,
+}
+
+impl Worker {
+    async fn run(self) -> Vec<Expected> {
+        let own = self.records.len().saturating_sub(self.number).div_ceil(self.step);
+        let mut ledger = vec![Expected::default(); own];
+        let mut draw = Draw::new(self.number as u64 + 1);
+        let mut sequence = 0u64;
+        while own > 0 && !self.stop.load(Ordering::Relaxed) {
+            let index = draw.below(own as u64) as usize;
+            let key = self.records[self.number + index * self.step].key.clone();
+            let write = draw.next() & 1 == 0;
+            let arguments: Vec<Bytes> = match write {
+                true => {
+                    sequence += 1;
+                    vec!["HSET".into(), key, VISITS.into(), sequence.to_string().into()]
+                }
+                false => vec!["HGET".into(), key, VISITS.into()],
+            };
+            let started = Instant::now();
+            let outcome = self.client.call(&Call::new(arguments, !write)).await;
+            let took = started.elapsed().as_micros() as u64;
+            if write {
+                note_write(&mut ledger[index], sequence, &outcome);
+            } else if !read_is_right(&ledger[index], &outcome) {
+                self.wrong_reads.fetch_add(1, Ordering::Relaxed);
+            }
+            self.count(write, took, &outcome);
+        }
+        ledger
+    }
+
+    fn count(&self, write: bool, took: u64, outcome: &Outcome) {
+        let mut window = self.window.lock().expect("nothing panics under this lock");
+        window.longest = window.longest.max(took);
+        match outcome {
+            Outcome::Unknown(_) => window.unknown += 1,
+            outcome if !outcome.acknowledged() => window.not_done += 1,
+            _ => {
+                window.latency.saturating_record(took);
+                *(if write { &mut window.writes } else { &mut window.reads }) += 1;
+            }
+        }
+    }
+}
+
+fn note_write(expected: &mut Expected, sequence: u64, outcome: &Outcome) {
+    match outcome {
+        outcome if outcome.acknowledged() => expected.acknowledged = sequence,
+        Outcome::Unknown(_) => expected.open.push(sequence),
+        _ => {}
+    }
+}
+
+/// A read that was answered must show the last acknowledged write or one whose outcome is open.
+fn read_is_right(expected: &Expected, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done(Reply::Error(_)) | Outcome::NotDone(_) | Outcome::Unknown(_) => true,
+        Outcome::Done(reply) => visits(reply).is_some_and(|visits| expected.allows(visits)),
+    }
+}
+
+/// Nil is 0: never written.
+pub fn visits(reply: &Reply) -> Option<u64> {
+    match reply {
+        Reply::Nil => Some(0),
+        Reply::Bulk(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_write_is_noticed_and_an_open_one_is_not_held_against_anybody() {
+        let mut expected = Expected::default();
+        note_write(&mut expected, 1, &Outcome::Done(Reply::Int(1)));
+        note_write(&mut expected, 2, &Outcome::Unknown("gone".into()));
+        note_write(&mut expected, 3, &Outcome::Done(Reply::Int(0)));
+        note_write(&mut expected, 4, &Outcome::NotDone("no leader".into()));
+        note_write(&mut expected, 5, &Outcome::Done(Reply::error("ERR no")));
+        assert!(expected.allows(3) && expected.allows(2));
+        assert!(!expected.allows(1) && !expected.allows(4) && !expected.allows(5) && !expected.allows(0));
+        let read = |text: &str| read_is_right(&expected, &Outcome::Done(Reply::bulk(text.to_owned())));
+        assert!(read("3") && !read("1") && !read("x"));
+        assert!(!read_is_right(&expected, &Outcome::Done(Reply::Nil)));
+    }
+}

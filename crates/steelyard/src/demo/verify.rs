@@ -1,0 +1,129 @@
+//! Every acknowledged write, looked for through the stores that are left.
+
+use bench::cluster_client::{Call, ClusterClient, Outcome};
+use bench::table::count;
+use bytes::Bytes;
+use resp::Reply;
+
+use super::load::{Expected, Ledger, VISITS};
+use super::records::Record;
+use super::screen::Screen;
+
+#[derive(Default)]
+pub struct Verified {
+    records: u64,
+    writes: u64,
+    open: u64,
+    wrong_reads: u64,
+    /// The first few in words, and how many there are.
+    lost: Vec<String>,
+    lost_count: u64,
+}
+
+impl Verified {
+    pub fn is_clean(&self) -> bool {
+        self.lost_count == 0 && self.wrong_reads == 0
+    }
+
+    pub fn tell(&self, screen: &mut Screen) {
+        screen.say(&format!(
+            "{} records and the last acknowledged write of {} of them: {}",
+            count(self.records as f64),
+            count(self.writes as f64),
+            if self.lost_count == 0 { "all there".to_owned() } else { format!("{} WRONG", self.lost_count) }
+        ));
+        screen.say(&format!(
+            "reads during the run that missed an acknowledged write: {}; writes of open outcome: {}",
+            self.wrong_reads, self.open
+        ));
+        self.lost.iter().for_each(|line| screen.say(line));
+    }
+}
+
+pub async fn verify(
+    client: &ClusterClient,
+    records: &[Record],
+    ledger: &Ledger,
+    screen: &mut Screen,
+) -> Verified {
+    screen.headline("is every acknowledged write there?");
+    let mut verified = Verified { wrong_reads: ledger.wrong_reads, ..Verified::default() };
+    let mut progress = screen.progress("reading back", records.len() as u64);
+    const AT_ONCE: usize = 256;
+    for (part, expected) in records.chunks(AT_ONCE).zip(ledger.expected.chunks(AT_ONCE)) {
+        let calls: Vec<Call> =
+            part.iter().map(|record| Call::new(vec!["HGETALL".into(), record.key.clone()], true)).collect();
+        let outcomes = client.call_many(&calls).await;
+        for ((record, expected), outcome) in part.iter().zip(expected).zip(&outcomes) {
+            verified.records += 1;
+            verified.writes += u64::from(expected.acknowledged > 0);
+            verified.open += expected.open.len() as u64;
+            if let Some(difference) = difference(record, expected, outcome) {
+                verified.lost_count += 1;
+                if verified.lost.len() < 5 {
+                    verified.lost.push(format!("{}: {difference}", String::from_utf8_lossy(&record.key)));
+                }
+            }
+        }
+        progress.add(part.len() as u64);
+    }
+    verified
+}
+
+/// What is not as it was acknowledged.
+fn difference(record: &Record, expected: &Expected, outcome: &Outcome) -> Option<String> {
+    let reply = match outcome {
+        Outcome::Done(reply) if !reply.is_error() => reply,
+        other => return Some(format!("cannot be read: {other:?}")),
+    };
+    let Some(mut found) = pairs(reply) else { return Some("is not a hash".into()) };
+    let visits = found.iter().position(|(name, _)| name == VISITS).map(|at| found.swap_remove(at).1);
+    let visits = visits.map_or(Some(0), |text| std::str::from_utf8(&text).ok()?.parse().ok());
+    if !visits.is_some_and(|visits| expected.allows(visits)) {
+        return Some(format!("visits is {visits:?}, acknowledged was {}", expected.acknowledged));
+    }
+    let mut loaded = record.fields.clone();
+    loaded.sort();
+    found.sort();
+    (loaded != found).then(|| format!("{} fields differ from the {} loaded", found.len(), loaded.len()))
+}
+
+fn pairs(reply: &Reply) -> Option<Vec<(Bytes, Bytes)>> {
+    let bulk = |reply: &Reply| match reply {
+        Reply::Bulk(bytes) => Some(bytes.clone()),
+        _ => None,
+    };
+    match reply {
+        Reply::Array(items) if items.len() % 2 == 0 => {
+            items.chunks(2).map(|pair| Some((bulk(&pair[0])?, bulk(&pair[1])?))).collect()
+        }
+        Reply::Map(items) => items.iter().map(|(name, value)| Some((bulk(name)?, bulk(value)?))).collect(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(fields: &[(&str, &str)]) -> Outcome {
+        let flat = fields.iter().flat_map(|(name, value)| [name.to_string(), value.to_string()]);
+        Outcome::Done(Reply::Array(flat.map(Reply::bulk).collect()))
+    }
+
+    #[test]
+    fn a_missing_field_a_changed_one_and_a_lost_write_are_found() {
+        let fields = vec![("b".into(), "2".into()), ("a".into(), "1".into())];
+        let record = Record { key: "pkg:x".into(), fields };
+        let expected = Expected { acknowledged: 4, open: vec![6] };
+        let check = |fields: &[(&str, &str)]| difference(&record, &expected, &outcome(fields)).is_none();
+        assert!(check(&[("a", "1"), ("b", "2"), ("visits", "4")]));
+        assert!(check(&[("visits", "6"), ("a", "1"), ("b", "2")]));
+        assert!(!check(&[("a", "1"), ("b", "2"), ("visits", "3")]));
+        assert!(!check(&[("a", "1"), ("b", "2")]));
+        assert!(!check(&[("a", "1"), ("visits", "4")]));
+        assert!(!check(&[("a", "1"), ("b", "3"), ("visits", "4")]));
+        assert!(!check(&[]));
+        assert!(difference(&record, &expected, &Outcome::Unknown("gone".into())).is_some());
+    }
+}

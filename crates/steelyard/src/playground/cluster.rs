@@ -1,0 +1,287 @@
+//! A local cluster of real store processes, which end with this one.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context};
+use bench::admin::AdminClient;
+use bench::process::{end_all, Child};
+use server::Member;
+
+use super::layout::Layout;
+use crate::serve::members;
+
+/// A store's process and how to start it again.
+pub struct Store {
+    pub member: Member,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    environment: Vec<(String, OsString)>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+/// Where a playground keeps its data.
+pub enum Place {
+    /// Given by the user; it stays.
+    Kept(PathBuf),
+    /// Removed at the end.
+    Temporary(tempfile::TempDir),
+}
+
+impl Place {
+    pub fn path(&self) -> &Path {
+        match self {
+            Place::Kept(path) => path,
+            Place::Temporary(dir) => dir.path(),
+        }
+    }
+}
+
+pub struct Cluster {
+    pub stores: Vec<Store>,
+    pub layout: Layout,
+    // Dropped after the stores: fields are dropped in the order they are written.
+    place: Place,
+}
+
+impl Cluster {
+    /// Starts every store. They may not serve yet: see [`Cluster::wait_until_ready`]. Call it from the main
+    /// thread, whose life the stores are bound to.
+    pub fn start(layout: Layout, place: Place, extra: &[OsString]) -> anyhow::Result<Cluster> {
+        layout.check()?;
+        let dir = place.path().to_owned();
+        std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        let dir = dir.canonicalize()?;
+        let members = layout.members()?;
+        for member in &members {
+            for address in [Some(member.client), Some(member.peer), Some(member.admin), member.forward] {
+                if let Some(address) = address.filter(|address| !bench::process::port_is_free(*address)) {
+                    bail!("{address}, wanted by store {}, is in use: choose another --port", member.id);
+                }
+            }
+        }
+        layout.settle(&dir)?;
+        let profiles = layout.profiles()?;
+        let list = members::format(&members);
+        let mut cluster = Cluster { stores: Vec::new(), layout, place };
+        for member in members {
+            let profile = profiles.get(member.id as usize);
+            let store = Store::prepare(member, profile, &cluster.layout, &list, &dir, extra)?;
+            cluster.stores.push(store);
+        }
+        for store in &mut cluster.stores {
+            store.start()?;
+        }
+        Ok(cluster)
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// Waits until every store says that it serves. Fails at once when one dies, with its log's last line.
+    pub async fn wait_until_ready(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let mut waiting = Vec::new();
+            for store in &mut self.stores {
+                if let Some(end) = store.died() {
+                    bail!("store {} {end}: {}", store.member.id, store.last_words());
+                }
+                if !store.admin().healthy() {
+                    waiting.push(store.member.id.to_string());
+                }
+            }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                bail!("store {} does not serve after {} s", waiting.join(", "), patience.as_secs());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        end_all(self.stores.iter_mut().filter_map(|store| store.child.as_mut()));
+    }
+}
+
+impl Store {
+    fn prepare(
+        member: Member,
+        profile: Option<&device::Profile>,
+        layout: &Layout,
+        list: &str,
+        dir: &Path,
+        extra: &[OsString],
+    ) -> anyhow::Result<Store> {
+        let id = member.id;
+        let data = dir.join(format!("store-{id}"));
+        let mut environment = Vec::new();
+        let mut device = None;
+        if let Some(profile) = profile {
+            std::fs::create_dir_all(&data)?;
+            let control = dir.join(format!("store-{id}.device"));
+            device::Control::create(&control, profile, 1.0 / layout.device_speed)?;
+            for (name, value) in device::preload_env(&control, &data)? {
+                environment.push((name.to_owned(), value));
+            }
+            device = Some(control);
+        }
+        let mut arguments: Vec<OsString> = vec!["serve".into()];
+        let mut option = |name: &str, value: OsString| arguments.extend([format!("--{name}").into(), value]);
+        option("store-id", id.to_string().into());
+        option("stores", list.into());
+        option("dir", data.into());
+        option("cluster-enabled", if layout.cluster_enabled { "yes" } else { "no" }.into());
+        option("regions", layout.regions.to_string().into());
+        option("replicas", layout.replicas.to_string().into());
+        if let Some(control) = device {
+            option("device-control", control.into());
+        }
+        arguments.extend(extra.iter().cloned());
+        let store = Store {
+            member,
+            program: std::env::current_exe()?,
+            arguments,
+            environment,
+            log: dir.join(format!("store-{id}.log")),
+            child: None,
+        };
+        store.write_script(&dir.join(format!("store-{id}.cmd")))?;
+        Ok(store)
+    }
+
+    /// The same command for a shell, so that a killed store can be started again by hand.
+    fn write_script(&self, path: &Path) -> anyhow::Result<()> {
+        let mut words = vec!["exec env".to_owned()];
+        for (name, value) in &self.environment {
+            words.push(format!("{name}={}", quoted(&value.to_string_lossy())));
+        }
+        words.push(quoted(&self.program.to_string_lossy()));
+        words.extend(self.arguments.iter().map(|argument| quoted(&argument.to_string_lossy())));
+        let script = format!(
+            "#!/bin/sh\n# Starts store {} in the foreground; its log goes on in {}.\n{} >>{} 2>&1\n",
+            self.member.id,
+            self.log.display(),
+            words.join(" "),
+            quoted(&self.log.to_string_lossy())
+        );
+        std::fs::write(path, script)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// Starts the process; it must not be running.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        self.child = Some(Child::spawn(format!("store {}", self.member.id), &mut command)?);
+        Ok(())
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::pid)
+    }
+
+    /// `kill -9`, and waits until the process is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill();
+        }
+    }
+
+    /// How the process ended by itself, told once.
+    pub fn died(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.ended()?;
+        self.child = None;
+        Some(format!("ended ({status})"))
+    }
+
+    pub fn admin(&self) -> AdminClient {
+        AdminClient::new(self.member.admin, Duration::from_millis(1000))
+    }
+
+    /// The last line of its log.
+    pub fn last_words(&self) -> String {
+        let text = read_tail(&self.log).unwrap_or_default();
+        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("its log is empty");
+        format!("{} (see {})", line.trim(), self.log.display())
+    }
+}
+
+fn read_tail(path: &Path) -> io::Result<String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(4096)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// A RAM file system with at least this much room takes the data of emulated devices.
+const ROOM: u64 = 2 << 30;
+
+/// Where the data goes, and a sentence about it. Emulated stores live in RAM where they can: the real
+/// disk's own sync time would hide the emulated one.
+pub fn choose_place(dir: Option<&Path>, emulated: bool) -> anyhow::Result<(Place, String)> {
+    if let Some(dir) = dir {
+        let note = match emulated && bench::measure::file_system(dir) != "tmpfs" {
+            true => " (a real disk: its own times add to the emulated ones)",
+            false => "",
+        };
+        return Ok((Place::Kept(dir.to_owned()), format!("data in {}{note}", dir.display())));
+    }
+    let shm = Path::new("/dev/shm");
+    if emulated && bench::measure::free_bytes(shm).is_some_and(|free| free >= ROOM) {
+        let temp = tempfile::Builder::new().prefix("steelyard-").tempdir_in(shm)?;
+        let note = format!("data in {} (RAM; removed at the end)", temp.path().display());
+        return Ok((Place::Temporary(temp), note));
+    }
+    let temp = tempfile::Builder::new().prefix("steelyard-").tempdir()?;
+    let why = match emulated {
+        true => "; no room in /dev/shm: the real disk's times add to the emulated ones",
+        false => "",
+    };
+    let note = format!("data in {} (removed at the end{why})", temp.path().display());
+    Ok((Place::Temporary(temp), note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_words_back() {
+        assert_eq!(quoted("0=127.0.0.1:7000,device=nvm"), "0=127.0.0.1:7000,device=nvm");
+        for word in ["", "a b", "it's", "device=(x)", "$HOME"] {
+            let output =
+                Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            assert_eq!(output.stdout, word.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Which stores a playground has and where: decided once, written to `<dir>/playground.json`, checked when
+//! the directory is used again.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{bail, ensure, Context};
+use device::{KvCapability, Profile};
+use serde::{Deserialize, Serialize};
+use server::{side_port, Capability, Member};
+
+/// Forward ports stand this far above the client ports.
+const FORWARD_OFFSET: u16 = 100;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    pub stores: u16,
+    pub port: u16,
+    pub cluster_enabled: bool,
+    pub regions: u16,
+    pub replicas: usize,
+    /// One per store, or none at all: real devices.
+    pub devices: Vec<String>,
+    pub device_speed: f64,
+}
+
+impl Layout {
+    pub fn check(&self) -> anyhow::Result<()> {
+        ensure!((1..=50).contains(&self.stores), "a playground has 1 to 50 stores, not {}", self.stores);
+        ensure!(self.port >= 1024, "port is at least 1024");
+        // Client ports, forward ports and their side ports stay apart below this many stores.
+        ensure!(
+            u32::from(self.port) + u32::from(FORWARD_OFFSET + self.stores) <= 65_535,
+            "port {} leaves no room for {} stores",
+            self.port,
+            self.stores
+        );
+        ensure!(
+            self.device_speed.is_finite() && self.device_speed > 0.0,
+            "device-speed is a factor above 0: 0.1 makes every device ten times slower"
+        );
+        self.profiles()?;
+        Ok(())
+    }
+
+    pub fn profiles(&self) -> anyhow::Result<Vec<Profile>> {
+        ensure!(
+            self.devices.is_empty() || self.devices.len() == usize::from(self.stores),
+            "{} devices for {} stores: give one for each, or one for all",
+            self.devices.len(),
+            self.stores
+        );
+        self.devices.iter().map(|text| Ok(text.parse::<Profile>()?)).collect()
+    }
+
+    /// The members in order of their number.
+    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+        let profiles = self.profiles()?;
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let member = |id: u16| {
+            let port = self.port + id;
+            Member {
+                id: u64::from(id),
+                client: at(port),
+                peer: at(side_port(port, 10_000)),
+                admin: at(side_port(port, 20_000)),
+                forward: self.cluster_enabled.then(|| at(port + FORWARD_OFFSET)),
+                capability: profiles.get(usize::from(id)).map(capability),
+                device: self.devices.get(usize::from(id)).cloned().unwrap_or_default(),
+            }
+        };
+        Ok((0..self.stores).map(member).collect())
+    }
+
+    /// Writes the layout into a new directory, or compares it with what an old one holds.
+    pub fn settle(&self, dir: &Path) -> anyhow::Result<()> {
+        let path = dir.join("playground.json");
+        match std::fs::read(&path) {
+            Ok(bytes) => {
+                let old: Layout = serde_json::from_slice(&bytes)
+                    .with_context(|| format!("{} cannot be read", path.display()))?;
+                match self.difference(&old) {
+                    Some(difference) => bail!("{} holds another playground: {difference}", dir.display()),
+                    None => Ok(()),
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let text = serde_json::to_string_pretty(self)? + "\n";
+                std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
+            }
+            Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
+        }
+    }
+
+    fn difference(&self, old: &Layout) -> Option<String> {
+        let (new, old) = (serde_json::to_value(self).ok()?, serde_json::to_value(old).ok()?);
+        let fields = new.as_object()?;
+        let (name, value) = fields.iter().find(|(name, value)| old[name.as_str()] != **value)?;
+        Some(format!("{} is {} there, not {value}", name.replace('_', "-"), old[name.as_str()]))
+    }
+}
+
+/// Before the run's speed factor, which is the same for all and so changes no comparison.
+fn capability(profile: &Profile) -> Capability {
+    let kv = KvCapability::of(profile);
+    Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
+}
+
+/// `nvm,2x high-end-ssd,3x plain-ssd` -> six. Separated by `;` where a device is given in numbers, which
+/// hold commas. A single device stands for every store.
+pub fn parse_devices(text: &str, stores: Option<u16>) -> anyhow::Result<Vec<String>> {
+    let separator = if text.contains([';', '=']) { ';' } else { ',' };
+    let mut devices = Vec::new();
+    for part in text.split(separator).map(str::trim).filter(|part| !part.is_empty()) {
+        let (count, device) =
+            match part.split_once('x').map(|(count, rest)| (count.parse::<usize>(), rest.trim())) {
+                Some((Ok(count), rest)) => (count, rest),
+                _ => (1, part),
+            };
+        ensure!(count <= 50, "a playground has at most 50 stores");
+        device.parse::<Profile>()?;
+        devices.extend(std::iter::repeat(device.to_owned()).take(count));
+    }
+    if let ([one], Some(stores)) = (devices.as_slice(), stores) {
+        return Ok(vec![one.clone(); usize::from(stores)]);
+    }
+    Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout {
+            stores: 3,
+            port: 7000,
+            cluster_enabled: true,
+            regions: 6,
+            replicas: 3,
+            devices: parse_devices("nvm,2x plain-ssd", Some(3)).unwrap(),
+            device_speed: 0.5,
+        }
+    }
+
+    #[test]
+    fn store_i_is_on_port_plus_i() {
+        let members = layout().members().unwrap();
+        let shown: Vec<String> = members
+            .iter()
+            .map(|m| format!("{} {} {} {}", m.client, m.peer, m.admin, m.forward.unwrap()))
+            .collect();
+        assert_eq!(shown[2], "127.0.0.1:7002 127.0.0.1:17002 127.0.0.1:27002 127.0.0.1:7102");
+        let ops = |i: usize| members[i].capability.unwrap().ops_per_s;
+        assert!(ops(0) > ops(1) && ops(1) == ops(2));
+        let single = Layout { cluster_enabled: false, ..layout() };
+        assert!(single.members().unwrap().iter().all(|member| member.forward.is_none()));
+    }
+
+    #[test]
+    fn devices_may_be_counted_or_given_in_numbers() {
+        let devices = parse_devices("nvm,2x high-end-ssd,3x plain-ssd", None).unwrap();
+        assert_eq!(devices.len(), 6);
+        assert_eq!((devices[0].as_str(), devices[5].as_str()), ("nvm", "plain-ssd"));
+        assert_eq!(parse_devices("plain-ssd", Some(3)).unwrap().len(), 3);
+        let numbers = parse_devices("nvm;2x write=5MB/s,read=6MB/s", None).unwrap();
+        assert_eq!(numbers, ["nvm", "write=5MB/s,read=6MB/s", "write=5MB/s,read=6MB/s"]);
+        assert!(parse_devices("nvm,floppy", None).is_err());
+    }
+
+    #[test]
+    fn a_directory_remembers_its_layout() {
+        let dir = tempfile::tempdir().unwrap();
+        layout().settle(dir.path()).unwrap();
+        layout().settle(dir.path()).unwrap();
+        let other = Layout { regions: 7, ..layout() };
+        let error = other.settle(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("regions is 6 there, not 7"), "{error}");
+    }
+
+    #[test]
+    fn layouts_that_cannot_work_are_refused() {
+        let devices = vec!["nvm".to_owned()];
+        assert!(layout().check().is_ok());
+        for bad in [
+            Layout { stores: 0, ..layout() },
+            Layout { port: 65_500, ..layout() },
+            Layout { device_speed: 0.0, ..layout() },
+            Layout { devices, ..layout() },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+}

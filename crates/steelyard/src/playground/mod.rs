@@ -1,0 +1,165 @@
+//! `steelyard playground`: a local cluster of real processes in the foreground.
+//!
+//! stdout carries one line per store and then `ready`; everything else goes to stderr.
+
+pub mod cluster;
+pub mod layout;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::ensure;
+use tokio::signal::unix::{signal, SignalKind};
+
+use crate::serve::{YesNo, DEFAULT_REGIONS};
+use cluster::{choose_place, Cluster, Store};
+use layout::{parse_devices, Layout};
+
+#[derive(clap::Args)]
+pub struct Playground {
+    /// Stores to start [default: 3, or as many as devices]
+    #[arg(long, value_name = "N")]
+    stores: Option<u16>,
+    /// Emulated devices: nvm, high-end-ssd, plain-ssd or numbers, one per store or one for all
+    #[arg(long, value_name = "LIST")]
+    devices: Option<String>,
+    /// Speed factor for every emulated device: 0.1 is ten times slower
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    device_speed: f64,
+    /// Store i serves clients on this port + i
+    #[arg(long, value_name = "PORT", default_value_t = 7000)]
+    port: u16,
+    /// Keep the data here and find it again the next time [default: a temporary directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Regions [default: 1; 16 with --cluster-enabled]
+    #[arg(long, value_name = "N")]
+    regions: Option<u16>,
+    /// Copies of each region
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    replicas: usize,
+    /// Redis Cluster's rules on the client ports [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    cluster_enabled: Option<YesNo>,
+    /// Placement policy: even, leader-only
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// More flags for every `steelyard serve`
+    #[arg(last = true, value_name = "SERVE FLAGS")]
+    extra: Vec<OsString>,
+}
+
+/// Six stores on a busy machine with a slow disk come up within this.
+pub const START_PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn run(playground: Playground) -> anyhow::Result<()> {
+    // Everything runs on the main thread, whose life the stores are bound to.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(playground))
+}
+
+async fn serve(playground: Playground) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut asked_to_end = std::pin::pin!(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    });
+    let (layout, extra) = layout_of(&playground)?;
+    let (place, note) = choose_place(playground.dir.as_deref(), !layout.devices.is_empty())?;
+    eprintln!("{note}");
+    if !layout.devices.is_empty() {
+        eprintln!("emulated devices at {} of their speed", layout.device_speed);
+    }
+    let mut cluster = Cluster::start(layout, place, &extra)?;
+    tokio::select! {
+        ready = cluster.wait_until_ready(START_PATIENCE) => ready?,
+        () = &mut asked_to_end => return Ok(()),
+    }
+    for store in &cluster.stores {
+        say(&line(store))?;
+    }
+    say("ready")?;
+    let mut look = tokio::time::interval(Duration::from_millis(200));
+    loop {
+        tokio::select! {
+            () = &mut asked_to_end => break,
+            _ = look.tick() => report_deaths(&mut cluster),
+        }
+    }
+    drop(cluster);
+    Ok(())
+}
+
+fn report_deaths(cluster: &mut Cluster) {
+    let dir = cluster.dir().to_owned();
+    for store in &mut cluster.stores {
+        if let Some(end) = store.died() {
+            let script = dir.join(format!("store-{}.cmd", store.member.id));
+            eprintln!("store {} {end}; start it again with {}", store.member.id, script.display());
+        }
+    }
+}
+
+/// stdout may be a pipe that its reader has closed: that is an error to end by, not a panic.
+fn say(line: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn line(store: &Store) -> String {
+    let m = &store.member;
+    let mut line = format!("store {}  {}  peer {}  admin {}", m.id, m.client, m.peer, m.admin);
+    if let Some(forward) = m.forward {
+        line += &format!("  forward {forward}");
+    }
+    if let Some(pid) = store.pid() {
+        line += &format!("  pid {pid}");
+    }
+    if !m.device.is_empty() {
+        line += &format!("  device {}", m.device);
+    }
+    line
+}
+
+fn layout_of(playground: &Playground) -> anyhow::Result<(Layout, Vec<OsString>)> {
+    let devices = match &playground.devices {
+        Some(text) => parse_devices(text, playground.stores)?,
+        None => Vec::new(),
+    };
+    let stores = match (playground.stores, devices.len()) {
+        (Some(stores), _) => stores,
+        (None, 0 | 1) => 3,
+        (None, devices) => devices.try_into()?,
+    };
+    let devices = match devices.len() {
+        1 => vec![devices[0].clone(); usize::from(stores)],
+        _ => devices,
+    };
+    let cluster_enabled = playground.cluster_enabled.is_some_and(|yes| yes.0);
+    let regions = playground.regions.unwrap_or(if cluster_enabled { DEFAULT_REGIONS } else { 1 });
+    ensure!(cluster_enabled || regions == 1, "more than one region needs --cluster-enabled yes");
+    let mut extra = Vec::new();
+    if let Some(policy) = &playground.policy {
+        policy.parse::<placement::Policy>().map_err(|error| anyhow::anyhow!("policy: {error}"))?;
+        extra.extend(["--policy".into(), OsString::from(policy)]);
+    }
+    extra.extend(playground.extra.iter().cloned());
+    let layout = Layout {
+        stores,
+        port: playground.port,
+        cluster_enabled,
+        regions,
+        replicas: playground.replicas,
+        devices,
+        device_speed: playground.device_speed,
+    };
+    Ok((layout, extra))
+}

@@ -1,0 +1,248 @@
+//! The list of stores: as text for the command line, as tables in the configuration file.
+//!
+//! ```text
+//! stores  = entry *( "," entry )
+//! entry   = ID "=" IP ":" PORT [ ":" PEER-PORT [ ":" ADMIN-PORT ] ]     starts a store
+//!         | "forward=" PORT | "capability=" BYTES [ "/" OPS ] | "device=" TEXT   belongs to the one before
+//! ```
+//!
+//! An IPv6 address stands in brackets. A value with commas stands in parentheses:
+//! `device=(write=500MB/s,read=550MB/s)`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Deserialize;
+use server::{side_port, Capability, Member};
+
+use super::size::Size;
+
+/// One store as the configuration file writes it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct StoreTable {
+    pub id: u64,
+    /// Address and port for clients.
+    pub client: SocketAddr,
+    pub peer_port: Option<u16>,
+    pub admin_port: Option<u16>,
+    pub forward_port: Option<u16>,
+    pub capability: Option<String>,
+    pub device: Option<String>,
+}
+
+/// The list in either form.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "text as for --stores, or tables with id and client")]
+pub enum Stores {
+    Text(String),
+    Tables(Vec<StoreTable>),
+}
+
+impl std::str::FromStr for Stores {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Stores, Self::Err> {
+        Ok(Stores::Text(text.to_owned()))
+    }
+}
+
+impl Stores {
+    /// The members, sorted by id.
+    pub fn members(&self) -> Result<Vec<Member>, String> {
+        let tables = match self {
+            Stores::Text(text) => parse(text)?,
+            Stores::Tables(tables) => tables.clone(),
+        };
+        if tables.is_empty() {
+            return Err("the list of stores is empty".into());
+        }
+        let mut members = tables.into_iter().map(StoreTable::member).collect::<Result<Vec<_>, _>>()?;
+        members.sort_by_key(|member| member.id);
+        Ok(members)
+    }
+}
+
+impl StoreTable {
+    fn member(self) -> Result<Member, String> {
+        let (ip, port) = (self.client.ip(), self.client.port());
+        if port == 0 {
+            return Err(format!("store {} needs a port that the others can know, not 0", self.id));
+        }
+        // The admin endpoint has no password: it stays on loopback unless the store as a whole is elsewhere.
+        let at = |port| SocketAddr::new(ip, port);
+        Ok(Member {
+            id: self.id,
+            client: self.client,
+            peer: at(self.peer_port.unwrap_or_else(|| side_port(port, 10_000))),
+            admin: SocketAddr::new(
+                loopback_like(ip),
+                self.admin_port.unwrap_or_else(|| side_port(port, 20_000)),
+            ),
+            forward: self.forward_port.map(at),
+            capability: self.capability.as_deref().map(capability).transpose()?,
+            device: self.device.unwrap_or_default(),
+        })
+    }
+}
+
+pub fn loopback_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_loopback() => ip.into(),
+        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+    }
+}
+
+/// `BYTES[/OPS]` per second; without OPS they are taken as 1 KiB commands.
+pub fn capability(text: &str) -> Result<Capability, String> {
+    let (bytes, ops) = match text.split_once('/') {
+        Some((bytes, ops)) => (bytes, Some(ops)),
+        None => (text, None),
+    };
+    let bytes = bytes.parse::<Size>()?.0 as f64;
+    let ops = match ops {
+        Some(ops) => ops.parse::<u64>().map_err(|_| format!("'{ops}' is not a number of operations"))? as f64,
+        None => bytes / 1024.0,
+    };
+    if bytes <= 0.0 || ops <= 0.0 {
+        return Err(format!("a capability is above 0, not '{text}'"));
+    }
+    Ok(Capability { kv_bytes_per_s: bytes, ops_per_s: ops })
+}
+
+fn parse(text: &str) -> Result<Vec<StoreTable>, String> {
+    let mut stores: Vec<StoreTable> = Vec::new();
+    for entry in split_outside_parentheses(text) {
+        let entry = entry.trim();
+        let (name, value) = entry.split_once('=').ok_or_else(|| {
+            format!("'{entry}' in the list of stores is not ID=IP:PORT, forward=, capability= or device=")
+        })?;
+        if let Ok(id) = name.parse::<u64>() {
+            stores.push(addresses(id, value)?);
+            continue;
+        }
+        let store = stores.last_mut().ok_or_else(|| format!("'{entry}' stands before any store"))?;
+        match name {
+            "forward" => store.forward_port = Some(port(value)?),
+            "capability" => store.capability = Some(value.to_owned()),
+            "device" => store.device = Some(value.to_owned()),
+            _ => return Err(format!("'{name}' is unknown: a store has forward, capability and device")),
+        }
+    }
+    Ok(stores)
+}
+
+fn split_outside_parentheses(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut depth = 0usize;
+    for c in text.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => parts.push(String::new()),
+            c => parts.last_mut().expect("never empty").push(c),
+        }
+    }
+    parts.retain(|part| !part.trim().is_empty());
+    parts
+}
+
+fn addresses(id: u64, text: &str) -> Result<StoreTable, String> {
+    let wrong = || format!("store {id}: '{text}' is not IP:PORT[:PEER-PORT[:ADMIN-PORT]]");
+    let (ip, ports) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once("]:").ok_or_else(wrong)?,
+        None => text.split_once(':').ok_or_else(wrong)?,
+    };
+    let ip: IpAddr = ip.parse().map_err(|_| format!("store {id}: '{ip}' is not an IP address"))?;
+    let ports = ports.split(':').map(port).collect::<Result<Vec<u16>, String>>()?;
+    if ports.len() > 3 {
+        return Err(wrong());
+    }
+    Ok(StoreTable {
+        id,
+        client: SocketAddr::new(ip, ports[0]),
+        peer_port: ports.get(1).copied(),
+        admin_port: ports.get(2).copied(),
+        forward_port: None,
+        capability: None,
+        device: None,
+    })
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("'{text}' is not a port (1 to 65535)")),
+    }
+}
+
+/// The list as `--stores` takes it; [`parse`] reads back the same members.
+pub fn format(members: &[Member]) -> String {
+    let mut parts = Vec::new();
+    for m in members {
+        parts.push(format!("{}={}:{}:{}", m.id, m.client, m.peer.port(), m.admin.port()));
+        if let Some(forward) = m.forward {
+            parts.push(format!("forward={}", forward.port()));
+        }
+        if let Some(Capability { kv_bytes_per_s, ops_per_s }) = m.capability {
+            parts.push(format!("capability={:.0}/{:.0}", kv_bytes_per_s.max(1.0), ops_per_s.max(1.0)));
+        }
+        if !m.device.is_empty() {
+            parts.push(match m.device.contains(',') {
+                true => format!("device=({})", m.device),
+                false => format!("device={}", m.device),
+            });
+        }
+    }
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(text: &str) -> Result<Vec<Member>, String> {
+        Stores::Text(text.into()).members()
+    }
+
+    #[test]
+    fn ports_not_given_follow_the_client_port() {
+        let list = members("1=10.0.0.2:7001:9001:9101,0=127.0.0.1:60000").unwrap();
+        assert_eq!(list[0].id, 0);
+        assert_eq!(list[0].peer.to_string(), "127.0.0.1:50000");
+        assert_eq!(list[0].admin.to_string(), "127.0.0.1:40000");
+        assert_eq!(list[1].peer.to_string(), "10.0.0.2:9001");
+        assert_eq!(list[1].admin.to_string(), "127.0.0.1:9101", "the admin endpoint stays on loopback");
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let text = "0=127.0.0.1:7000:17000:27000,forward=7100,capability=600/20,\
+                    device=(write=5MB/s,read=6MB/s),1=[::1]:7001:17001:27001,device=nvm";
+        let list = members(text).unwrap();
+        assert_eq!(list[0].capability, Some(Capability { kv_bytes_per_s: 600.0, ops_per_s: 20.0 }));
+        assert_eq!(list[0].device, "write=5MB/s,read=6MB/s");
+        assert_eq!(list[0].forward.unwrap().port(), 7100);
+        assert_eq!(list[1].client.to_string(), "[::1]:7001");
+        assert_eq!(format(&list), text);
+    }
+
+    #[test]
+    fn every_mistake_is_named() {
+        for (text, part) in [
+            ("", "empty"),
+            ("nonsense", "'nonsense'"),
+            ("0=localhost:7000", "'localhost' is not an IP address"),
+            ("0=127.0.0.1", "IP:PORT"),
+            ("0=127.0.0.1:70000", "'70000' is not a port"),
+            ("0=127.0.0.1:1:2:3:4", "IP:PORT"),
+            ("forward=1,0=127.0.0.1:7000", "before any store"),
+            ("0=127.0.0.1:7000,color=red", "'color' is unknown"),
+            ("0=127.0.0.1:7000,capability=fast", "'fast' is not a size"),
+            ("0=127.0.0.1:7000,capability=0", "above 0"),
+        ] {
+            let error = members(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

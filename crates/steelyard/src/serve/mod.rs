@@ -1,0 +1,273 @@
+//! `steelyard serve`: one store.
+
+pub mod members;
+mod options;
+mod size;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail, Context};
+use server::{Config, Member};
+use tokio::signal::unix::{signal, SignalKind};
+use tracing_subscriber::EnvFilter;
+
+pub use options::{Options, YesNo};
+
+#[derive(clap::Args)]
+pub struct Serve {
+    /// Configuration file (TOML); the command line wins over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+pub fn run(serve: Serve) -> anyhow::Result<()> {
+    let file = serve.config.as_deref().map(Options::read).transpose().map_err(|error| anyhow!(error))?;
+    let options = serve.options.over(file.unwrap_or_default());
+    start_logging(options.loglevel.as_deref().unwrap_or("notice"))?;
+    let config = configure(options).map_err(|error| anyhow!(error))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.io_threads)
+        .thread_name("io")
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let shutdown = async move {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("SIGTERM: shutting down"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: shutting down"),
+            }
+        };
+        let (store, address) = (config.store, config.this().client);
+        let ready = move || tracing::info!("store {store} is ready to serve clients on {address}");
+        server::run(config, ready, shutdown).await?;
+        tracing::info!("stopped");
+        Ok(())
+    })
+}
+
+/// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`.
+fn start_logging(level: &str) -> anyhow::Result<()> {
+    let level = match level {
+        "debug" | "verbose" => "debug",
+        "notice" => "info",
+        "warning" => "warn",
+        other => bail!("loglevel is debug, verbose, notice or warning, not '{other}'"),
+    };
+    let filter = match std::env::var("STEELYARD_LOG") {
+        Ok(filter) => EnvFilter::try_new(&filter).with_context(|| format!("STEELYARD_LOG='{filter}'"))?,
+        Err(_) => EnvFilter::new(level),
+    };
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    Ok(())
+}
+
+/// The store's configuration, or the first thing wrong in one line.
+pub fn configure(options: Options) -> Result<Config, String> {
+    let dir = options.dir.clone().unwrap_or_else(|| PathBuf::from("steelyard-data"));
+    let mut config = Config::single(dir, options.port.unwrap_or(6379));
+    config.store = options.store_id.unwrap_or(0);
+    config.cluster_enabled = options.cluster_enabled.is_some_and(|yes| yes.0);
+    config.members = match &options.stores {
+        Some(stores) => stores.members()?,
+        None => vec![single_member(&options, &config)?],
+    };
+    let Some(this) = config.members.iter().find(|member| member.id == config.store).cloned() else {
+        return Err(format!("store-id {} is not in the list of stores", config.store));
+    };
+    if options.stores.is_some() {
+        agree(&options, &this)?;
+    }
+    if let (Some(forward), false) = (this.forward, config.cluster_enabled) {
+        return Err(format!("forward port {} needs cluster-enabled yes", forward.port()));
+    }
+    distinct_ports(&config.members)?;
+    config.bind = match options.bind.is_empty() {
+        true => vec![this.client.ip()],
+        false => options.bind,
+    };
+    config.regions = options.regions.unwrap_or(if config.cluster_enabled { DEFAULT_REGIONS } else { 1 });
+    if let Some(replicas) = options.replicas {
+        config.replicas = replicas;
+    }
+    if let Some(policy) = &options.policy {
+        config.policy = policy.parse().map_err(|error| format!("policy: {error}"))?;
+    }
+    config.requirepass = options.requirepass.filter(|password| !password.is_empty());
+    if let Some(max) = options.maxclients {
+        if max == 0 {
+            return Err("maxclients is at least 1".into());
+        }
+        config.maxclients = max;
+    }
+    if let Some(YesNo(protected)) = options.protected_mode {
+        config.protected_mode = protected;
+    }
+    if let Some(fsync) = &options.fsync {
+        config.fsync = fsync.parse()?;
+    }
+    if let Some(size) = options.maxmemory {
+        config.maxmemory = size.0;
+    }
+    if let Some(size) = options.reserve {
+        config.reserve_bytes = size.0;
+    }
+    if let Some(ms) = options.request_timeout {
+        if ms == 0 {
+            return Err("request-timeout is at least 1 ms".into());
+        }
+        config.request_timeout = Duration::from_millis(ms);
+    }
+    if let Some(ms) = options.raft_tick {
+        config.raft_tick = Duration::from_millis(ms);
+    }
+    if let Some(profile) = options.rocksdb_profile {
+        config.rocksdb_profile = profile;
+    }
+    config.rocksdb = options.rocksdb.iter().map(|text| rocksdb_option(text)).collect::<Result<_, _>>()?;
+    config.device_control =
+        options.device_control.or_else(|| std::env::var_os(device::DEVICE_ENV).map(PathBuf::from));
+    config.io_threads = match options.io_threads {
+        Some(0) => return Err("io-threads is at least 1".into()),
+        Some(threads) => threads,
+        None => std::thread::available_parallelism().map_or(2, |cpus| cpus.get().min(8)),
+    };
+    config.validate()?;
+    Ok(config)
+}
+
+/// User regions of a new cluster when nothing is said.
+pub const DEFAULT_REGIONS: u16 = 16;
+
+/// The only store of its cluster, from the flags for one store.
+fn single_member(options: &Options, defaults: &Config) -> Result<Member, String> {
+    // `defaults` names store 0; its ports are derived already.
+    let mut member = defaults.members[0].clone();
+    member.id = defaults.store;
+    let ip = options.bind.iter().copied().find(|ip| !ip.is_unspecified());
+    let ip = ip.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    member.client.set_ip(ip);
+    member.peer = SocketAddr::new(ip, options.peer_port.unwrap_or(member.peer.port()));
+    member.admin =
+        SocketAddr::new(members::loopback_like(ip), options.admin_port.unwrap_or(member.admin.port()));
+    member.forward = options.forward_port.map(|port| SocketAddr::new(ip, port));
+    member.capability = options.capability.as_deref().map(members::capability).transpose()?;
+    member.device = options.device.clone().unwrap_or_default();
+    Ok(member)
+}
+
+/// What is said of this store beside the list of stores must be what the list says: every store reads the
+/// same list, and only the list.
+fn agree(options: &Options, this: &Member) -> Result<(), String> {
+    let ports = [
+        ("port", options.port, Some(this.client.port())),
+        ("peer-port", options.peer_port, Some(this.peer.port())),
+        ("admin-port", options.admin_port, Some(this.admin.port())),
+        ("forward-port", options.forward_port, this.forward.map(|address| address.port())),
+    ];
+    for (name, said, listed) in ports {
+        if said.is_some() && said != listed {
+            let listed = listed.map_or("none".to_owned(), |port| port.to_string());
+            return Err(format!("{name} {} contradicts the list of stores ({listed})", said.unwrap_or(0)));
+        }
+    }
+    if let Some(said) = options.capability.as_deref().map(members::capability).transpose()? {
+        if this.capability != Some(said) {
+            return Err("capability contradicts the list of stores: write it there".into());
+        }
+    }
+    match &options.device {
+        Some(said) if *said != this.device => {
+            Err("device contradicts the list of stores: write it there".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn distinct_ports(members: &[Member]) -> Result<(), String> {
+    let mut taken: Vec<(SocketAddr, u64)> = Vec::new();
+    for member in members {
+        let mut addresses = vec![member.client, member.peer];
+        addresses.extend(member.forward);
+        for address in addresses {
+            if let Some((_, other)) = taken.iter().find(|(known, _)| *known == address) {
+                return Err(format!("{address} is used twice (stores {other} and {})", member.id));
+            }
+            taken.push((address, member.id));
+        }
+    }
+    Ok(())
+}
+
+fn rocksdb_option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().into(), value.trim().into())),
+        _ => Err(format!("rocksdb takes NAME=VALUE, not '{text}'")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Options {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn nothing_said_is_one_durable_store_on_loopback() {
+        let config = configure(Options::default()).unwrap();
+        assert_eq!(config.this().client.to_string(), "127.0.0.1:6379");
+        assert_eq!(config.this().admin.to_string(), "127.0.0.1:26379");
+        assert_eq!(config.fsync, server::Fsync::Always);
+        assert_eq!((config.regions, config.members.len()), (1, 1));
+        assert!(config.protected_mode && config.io_threads >= 1);
+    }
+
+    #[test]
+    fn what_is_said_reaches_the_configuration() {
+        let text = "port = 7000\nfsync = \"everysec\"\nmaxmemory = \"64mb\"\nrequest-timeout = 250\n\
+                    cluster-enabled = \"yes\"\nregions = 24\npolicy = \"leader-only\"\nforward-port = 7100\n\
+                    [rocksdb]\nmax_open_files = 100\n";
+        let config = configure(options(text)).unwrap();
+        assert_eq!(config.fsync, server::Fsync::EverySec);
+        assert_eq!((config.maxmemory, config.regions), (64 << 20, 24));
+        assert_eq!(config.request_timeout, Duration::from_millis(250));
+        assert_eq!(config.rocksdb, [("max_open_files".to_owned(), "100".to_owned())]);
+        assert_eq!(config.this().forward.unwrap().port(), 7100);
+    }
+
+    #[test]
+    fn a_store_takes_its_addresses_from_the_list() {
+        let text = "store-id = 1\nstores = \"0=127.0.0.1:7000,1=127.0.0.1:7001\"\n";
+        let config = configure(options(text)).unwrap();
+        assert_eq!(config.this().client.port(), 7001);
+        assert_eq!(config.members.len(), 2);
+    }
+
+    #[test]
+    fn contradictions_are_one_clear_line() {
+        let list = "stores = \"0=127.0.0.1:7000,1=127.0.0.1:7001\"\n";
+        for (text, part) in [
+            (format!("store-id = 5\n{list}"), "store-id 5 is not in the list"),
+            (format!("port = 9\n{list}"), "port 9 contradicts"),
+            (format!("device = \"nvm\"\n{list}"), "device contradicts"),
+            ("forward-port = 7100".into(), "needs cluster-enabled"),
+            ("regions = 2".into(), "cluster-enabled"),
+            ("fsync = \"often\"".into(), "fsync is"),
+            ("policy = \"best\"".into(), "policy: "),
+            ("rocksdb = [\"x\"]".into(), "NAME=VALUE"),
+            ("stores = \"0=127.0.0.1:7000,1=127.0.0.1:7000\"".into(), "used twice"),
+        ] {
+            let error = configure(options(&text)).unwrap_err();
+            assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What `serve` can be told, the same on the command line and in the configuration file.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+
+use super::members::Stores;
+use super::size::Size;
+
+/// Every field is `None` or empty where nothing was said.
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Port for clients
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// Addresses to listen on for clients [default: 127.0.0.1, or this store's address in --stores]
+    #[arg(long, value_name = "IP", num_args = 1.., value_delimiter = ' ')]
+    #[serde(deserialize_with = "one_or_many")]
+    pub bind: Vec<IpAddr>,
+    /// Where this store keeps its data [default: ./steelyard-data]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// This store's number in the list of stores [default: 0]
+    #[arg(long, value_name = "N")]
+    pub store_id: Option<u64>,
+    /// Port for other stores [default: port + 10000]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub peer_port: Option<u16>,
+    /// Port of the admin endpoint, on loopback [default: port + 20000]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub admin_port: Option<u16>,
+    /// Port where plain clients are served by forwarding; cluster mode only
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub forward_port: Option<u16>,
+    /// Redis Cluster's rules on the client port, and more than one region [default: no]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub cluster_enabled: Option<YesNo>,
+    /// Regions that the slots are split into when the cluster is made [default: 1; 16 with --cluster-enabled]
+    #[arg(long, value_name = "N")]
+    pub regions: Option<u16>,
+    /// Copies of each region, at most one per store [default: 3]
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<usize>,
+    /// Every store of the cluster: 0=127.0.0.1:7000:17000:27000,1=... (see docs/CONFIGURATION.md)
+    #[arg(long, value_name = "LIST")]
+    pub stores: Option<Stores>,
+    /// Placement policy when the cluster is made [default: even]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
+    /// Password for clients; better in the file, where other users of the machine do not see it
+    #[arg(long, value_name = "PASSWORD")]
+    pub requirepass: Option<String>,
+    /// Clients at once [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub maxclients: Option<usize>,
+    /// Without a password, serve clients on loopback only [default: yes]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub protected_mode: Option<YesNo>,
+    /// When the Raft log is synced: always, everysec, no [default: always]
+    #[arg(long, value_name = "WHEN")]
+    pub fsync: Option<String>,
+    /// Bytes for the row cache in RAM [default: 256mb]
+    #[arg(long, value_name = "SIZE")]
+    pub maxmemory: Option<Size>,
+    /// Free space below which writes are refused [default: 256mb]
+    #[arg(long, value_name = "SIZE")]
+    pub reserve: Option<Size>,
+    /// Milliseconds a command may wait for a leader or a quorum [default: 5000]
+    #[arg(long, value_name = "MS")]
+    pub request_timeout: Option<u64>,
+    /// Milliseconds of one Raft tick [default: 50]
+    #[arg(long, value_name = "MS")]
+    pub raft_tick: Option<u64>,
+    /// Threads that serve clients [default: the number of CPUs, at most 8]
+    #[arg(long, value_name = "N")]
+    pub io_threads: Option<usize>,
+    /// The device's name, for people
+    #[arg(long, value_name = "TEXT")]
+    pub device: Option<String>,
+    /// The control block of this store's emulated device
+    #[arg(long, value_name = "FILE")]
+    pub device_control: Option<PathBuf>,
+    /// What this store can do: BYTES[/OPS] per second
+    #[arg(long, value_name = "BYTES[/OPS]")]
+    pub capability: Option<String>,
+    /// debug, verbose, notice, warning [default: notice]
+    #[arg(long, value_name = "LEVEL")]
+    pub loglevel: Option<String>,
+    /// Named set of RocksDB options [default: default]
+    #[arg(long, value_name = "NAME")]
+    pub rocksdb_profile: Option<String>,
+    /// One RocksDB option by its own name, over the profile
+    #[arg(long, value_name = "NAME=VALUE")]
+    #[serde(deserialize_with = "table_or_list")]
+    pub rocksdb: Vec<String>,
+}
+
+impl Options {
+    pub fn read(path: &Path) -> Result<Options, String> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        Options::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Options, String> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            // The message may hold a list over many lines: errors at start are one line.
+            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            match line {
+                Some(line) => format!("line {line}: {message}"),
+                None => message,
+            }
+        })
+    }
+
+    /// What is said here wins over `file`. RocksDB options add up, those here last.
+    pub fn over(self, file: Options) -> Options {
+        let mut rocksdb = file.rocksdb;
+        rocksdb.extend(self.rocksdb);
+        Options {
+            port: self.port.or(file.port),
+            bind: if self.bind.is_empty() { file.bind } else { self.bind },
+            dir: self.dir.or(file.dir),
+            store_id: self.store_id.or(file.store_id),
+            peer_port: self.peer_port.or(file.peer_port),
+            admin_port: self.admin_port.or(file.admin_port),
+            forward_port: self.forward_port.or(file.forward_port),
+            cluster_enabled: self.cluster_enabled.or(file.cluster_enabled),
+            regions: self.regions.or(file.regions),
+            replicas: self.replicas.or(file.replicas),
+            stores: self.stores.or(file.stores),
+            policy: self.policy.or(file.policy),
+            requirepass: self.requirepass.or(file.requirepass),
+            maxclients: self.maxclients.or(file.maxclients),
+            protected_mode: self.protected_mode.or(file.protected_mode),
+            fsync: self.fsync.or(file.fsync),
+            maxmemory: self.maxmemory.or(file.maxmemory),
+            reserve: self.reserve.or(file.reserve),
+            request_timeout: self.request_timeout.or(file.request_timeout),
+            raft_tick: self.raft_tick.or(file.raft_tick),
+            io_threads: self.io_threads.or(file.io_threads),
+            device: self.device.or(file.device),
+            device_control: self.device_control.or(file.device_control),
+            capability: self.capability.or(file.capability),
+            loglevel: self.loglevel.or(file.loglevel),
+            rocksdb_profile: self.rocksdb_profile.or(file.rocksdb_profile),
+            rocksdb,
+        }
+    }
+}
+
+/// `yes` or `no`, in a file also `true` or `false`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct YesNo(pub bool);
+
+impl FromStr for YesNo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<YesNo, String> {
+        match text {
+            "yes" => Ok(YesNo(true)),
+            "no" => Ok(YesNo(false)),
+            other => Err(format!("'{other}' is neither yes nor no")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for YesNo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<YesNo, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "yes or no")]
+        enum Written {
+            Bool(bool),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Bool(value) => Ok(YesNo(value)),
+            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "an IP address or a list of them")]
+    enum Written {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match Written::deserialize(deserializer)? {
+        Written::One(text) => text.split_whitespace().map(str::to_owned).collect(),
+        Written::Many(texts) => texts,
+    };
+    let parse = |text: &String| {
+        text.parse().map_err(|_| serde::de::Error::custom(format!("'{text}' is not an IP address")))
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn table_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a table of options, or a list of NAME=VALUE")]
+    enum Written {
+        List(Vec<String>),
+        Table(BTreeMap<String, toml::Value>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::List(list) => list,
+        Written::Table(table) => table
+            .into_iter()
+            .map(|(name, value)| match value {
+                toml::Value::String(text) => format!("{name}={text}"),
+                other => format!("{name}={other}"),
+            })
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_file_and_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        std::fs::write(&path, "port = 1\nprot = 2\n").unwrap();
+        let error = Options::read(&path).unwrap_err();
+        assert!(error.contains("s.toml: line 2: unknown field `prot`"), "{error}");
+        assert!(!error.contains('\n'));
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = Options::parse("port = 1\ndir = \"a\"\ncluster-enabled = true\nbind = \"::1\"").unwrap();
+        let flags = Options { port: Some(2), ..Options::default() };
+        let both = flags.over(file);
+        assert_eq!((both.port, both.dir), (Some(2), Some("a".into())));
+        assert_eq!(both.cluster_enabled, Some(YesNo(true)));
+        assert_eq!(both.bind, ["::1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn a_file_says_everything_that_flags_say() {
+        let mut command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+        command.build();
+        let flags: Vec<String> = command
+            .get_arguments()
+            .filter_map(|a| a.get_long())
+            .map(str::to_owned)
+            .filter(|n| n != "help")
+            .collect();
+        assert!(flags.len() > 20);
+        for flag in flags {
+            // A wrong type is another error than an unknown key.
+            let error = Options::parse(&format!("{flag} = {{ x = 1 }}\n")).err().unwrap_or_default();
+            assert!(!error.contains("unknown field"), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn rocksdb_options_may_be_a_table() {
+        let file = Options::parse("[rocksdb]\nmax_background_jobs = 4\ncompression = \"zstd\"\n").unwrap();
+        assert_eq!(file.rocksdb, ["compression=zstd", "max_background_jobs=4"]);
+    }
+}
