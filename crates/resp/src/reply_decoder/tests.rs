@@ -147,6 +147,8 @@ fn each_limit_admits_its_value_and_no_more() {
     }
     let announced = b"*4\r\n$8\r\n12345678\r\n$8\r\n12345678\r\n$8\r\n";
     assert_eq!(refused(&limits, announced), Some(ProtocolError::TooBigReply), "before the string arrives");
+    let many = b"*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n".repeat(20);
+    assert_eq!(refused(&limits, &many), None, "the limits are those of one reply");
     let endless = b"|0\r\n".repeat(20);
     assert_eq!(refused(&limits, &endless), Some(ProtocolError::TooBigReply));
 }
