@@ -139,7 +139,10 @@ impl Config {
         }
         for pair in self.members.windows(2) {
             if pair[0].id >= pair[1].id {
-                return Err(format!("store {} stands twice or out of order in the list of stores", pair[1].id));
+                return Err(format!(
+                    "store {} stands twice or out of order in the list of stores",
+                    pair[1].id
+                ));
             }
         }
         if self.regions == 0 || self.regions > types::SLOT_COUNT {

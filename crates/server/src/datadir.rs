@@ -94,15 +94,11 @@ impl DataDir {
     pub fn rows_dir(&self) -> PathBuf {
         self.path.join("rows")
     }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 fn check_identity(dir: &Path, file: &Path, store: StoreId, layout: &str) -> Result<(), DataDirError> {
-    let text = fs::read_to_string(file)
-        .map_err(|source| DataDirError::Io { path: file.to_path_buf(), source })?;
+    let text =
+        fs::read_to_string(file).map_err(|source| DataDirError::Io { path: file.to_path_buf(), source })?;
     let unreadable = |message: String| DataDirError::Unreadable { path: file.to_path_buf(), message };
     // The version is read alone first: a newer format may hold anything else.
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| unreadable(e.message().into()))?;

@@ -10,19 +10,12 @@ pub struct Disk {
     dir: PathBuf,
     reserve: u64,
     full: AtomicBool,
-    free: AtomicU64,
     total: AtomicU64,
 }
 
 impl Disk {
     pub fn new(dir: PathBuf, reserve: u64) -> Disk {
-        let disk = Disk {
-            dir,
-            reserve,
-            full: AtomicBool::new(false),
-            free: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-        };
+        let disk = Disk { dir, reserve, full: AtomicBool::new(false), total: AtomicU64::new(0) };
         disk.look();
         disk
     }
@@ -36,10 +29,6 @@ impl Disk {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    pub fn free(&self) -> u64 {
-        self.free.load(Ordering::Relaxed)
-    }
-
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
@@ -48,7 +37,6 @@ impl Disk {
     pub fn look(&self) {
         match datadir::space(&self.dir) {
             Ok(space) => {
-                self.free.store(space.free, Ordering::Relaxed);
                 self.total.store(space.total, Ordering::Relaxed);
                 self.judge(space.free);
             }

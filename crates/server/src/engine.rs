@@ -91,17 +91,23 @@ impl Engine {
         counts.range((region, 0)..=(region, u16::MAX)).any(|(_, (_, expiring))| *expiring > 0)
     }
 
-    /// Approximate bytes of a slot range on the device.
-    pub fn bytes_of(&self, slots: SlotRange) -> u64 {
-        let range = rows::slots_range(slots);
-        self.flash.approximate_sizes(&[range]).map_or(0, |sizes| sizes.iter().sum())
+    /// Approximate bytes on the device of each slot range.
+    pub fn bytes_of(&self, slots: &[SlotRange]) -> Vec<u64> {
+        let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
+        self.flash.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
+    }
+
+    /// Bytes that the rows take, on the device and in memtables.
+    pub fn used_bytes(&self) -> u64 {
+        self.flash.stats().map_or(0, |stats| stats.live_sst_bytes + stats.memtable_bytes)
     }
 }
 
 /// Whether the command looks at one row of one key, and so needs no view to be consistent.
 fn reads_one_row(item: &Item) -> bool {
     match item.spec.name {
-        "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime" | "type" | "hlen" => true,
+        "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime" | "type"
+        | "hlen" => true,
         "exists" | "touch" => item.args.len() == 2,
         _ => false,
     }

@@ -127,7 +127,8 @@ impl Metrics {
         let forwarded = counter("forwarded", "Commands passed on to the store that leads");
         let unknown_outcomes = counter("unknown_outcomes", "Commands answered -UNKNOWN");
         let raft_messages_sent = counter("raft_messages_sent", "Raft messages handed to a link");
-        let raft_messages_dropped = counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
+        let raft_messages_dropped =
+            counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let mut gauge = |name: &'static str, help: &'static str| {
@@ -138,12 +139,8 @@ impl Metrics {
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
         let now = Instant::now();
-        let recent = Recent {
-            current: quantiles(),
-            previous: quantiles(),
-            started: now,
-            previous_took: WINDOW,
-        };
+        let recent =
+            Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
         Metrics {
             log_sync,
             apply,

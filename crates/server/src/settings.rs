@@ -84,7 +84,9 @@ impl Settings {
             "maxclients" => {
                 self.maxclients = match value.parse() {
                     Ok(0) | Err(_) => {
-                        return Err(SettingError::Invalid("argument must be between 1 and 4294967295 inclusive".into()))
+                        return Err(SettingError::Invalid(
+                            "argument must be between 1 and 4294967295 inclusive".into(),
+                        ))
                     }
                     Ok(max) => max,
                 }
@@ -105,7 +107,9 @@ impl Settings {
                     ))
                 }
             },
-            other if self.fixed.iter().any(|(name, _)| *name == other) => return Err(SettingError::Immutable),
+            other if self.fixed.iter().any(|(name, _)| *name == other) => {
+                return Err(SettingError::Immutable)
+            }
             _ => return Err(SettingError::Unknown),
         }
         Ok(())

@@ -19,12 +19,12 @@ use crate::client::{self, Door};
 use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
 use crate::engine::Engine;
+use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::life;
 use crate::region::log_writer::LogWriter;
 use crate::region::shared::RegionShared;
 use crate::region::worker::RegionWorker;
-use crate::region::flusher;
 use crate::store::Store;
 use crate::transport::{self, Transport};
 use crate::{admin, clock, expiry, heartbeat, inbound};
@@ -66,9 +66,10 @@ pub async fn run(
     // Ports are taken before anything else is touched: "address in use" should cost nothing.
     let listeners = Listeners::bind(&config).await?;
     let (log, engine) = open_engines(&config, &dir)?;
-    
+
     let descriptors = cluster::bootstrap_plan(&layout_input(&config));
     let seeds = recover(&config, &log, &engine, &descriptors)?;
+    let meta = cluster::MetaState::load(engine.flash()).map_err(|e| StartError::Recovery(e.to_string()))?;
 
     let (worker_sender, worker_inbox) = crossbeam_channel::unbounded();
     let (job_sender, jobs) = crossbeam_channel::unbounded();
@@ -76,7 +77,7 @@ pub async fn run(
         .into_iter()
         .map(|descriptor| (descriptor.id, Arc::new(RegionShared::new(descriptor, config.store))))
         .collect();
-    let store = Arc::new(Store::new(config, layout_digest, regions, engine, worker_sender.clone()));
+    let store = Arc::new(Store::new(config, layout_digest, regions, engine, meta, worker_sender.clone()));
     let raft = replica::Worker::new(raft_config(&store.config), log.clone(), seeds, clock::boot_nanos())
         .map_err(|error| StartError::Recovery(error.to_string()))?;
 
@@ -198,7 +199,9 @@ fn recover(
             .collect();
         log.set_peers(&lives).map_err(|e| failed(&e))?;
     } else if !same_peers(&known, &local) {
-        return Err(StartError::Recovery("the peers in the log are not those of the configured layout".into()));
+        return Err(StartError::Recovery(
+            "the peers in the log are not those of the configured layout".into(),
+        ));
     }
     local
         .into_iter()
@@ -273,7 +276,8 @@ impl Listeners {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
             tasks.spawn(transport::listen(listener, store.id, store.layout_digest, handler));
         }
-        let backend: Arc<dyn admin::AdminBackend> = Arc::new(crate::admin_backend::Backend { store: store.clone() });
+        let backend: Arc<dyn admin::AdminBackend> =
+            Arc::new(crate::admin_backend::Backend { store: store.clone() });
         tasks.spawn(async move {
             if let Err(error) = admin::serve(self.admin, backend, std::future::pending()).await {
                 tracing::error!(%error, "the admin endpoint has ended");

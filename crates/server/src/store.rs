@@ -48,6 +48,7 @@ impl Store {
         layout_digest: u64,
         regions: BTreeMap<RegionId, Arc<RegionShared>>,
         engine: Arc<Engine>,
+        meta: cluster::MetaState,
         worker: Sender<ToWorker>,
     ) -> Store {
         let mut by_slot = Vec::with_capacity(usize::from(types::SLOT_COUNT));
@@ -66,7 +67,7 @@ impl Store {
             engine,
             worker,
             transport: OnceLock::new(),
-            cluster: ClusterState::new(&config, regions.values().map(|r| r.descriptor.clone()).collect()),
+            cluster: ClusterState::new(meta),
             regions,
             clients: Clients::default(),
             metrics: Metrics::new(),
@@ -139,7 +140,8 @@ impl Store {
 
     /// Whether every region that has a peer here has a leader.
     pub fn is_healthy(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed) && self.regions.values().all(|region| region.leader().is_some())
+        !self.stopping.load(Ordering::Relaxed)
+            && self.regions.values().all(|region| region.leader().is_some())
     }
 
     /// A local failure that must not become a reply: the process ends, and the log tells the rest after

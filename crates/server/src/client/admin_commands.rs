@@ -61,14 +61,16 @@ fn list(store: &Arc<Store>, options: &[Bytes]) -> Reply {
     let mut all = store.clients.all();
     match options {
         [] => {}
-        [option, kind] if option.eq_ignore_ascii_case(b"type") => match kind.to_ascii_lowercase().as_slice() {
-            b"normal" => {}
-            b"master" | b"replica" | b"slave" | b"pubsub" => all.clear(),
-            _ => {
-                let kind = String::from_utf8_lossy(kind);
-                return Reply::error(format!("ERR Unknown client type '{kind}'"));
+        [option, kind] if option.eq_ignore_ascii_case(b"type") => {
+            match kind.to_ascii_lowercase().as_slice() {
+                b"normal" => {}
+                b"master" | b"replica" | b"slave" | b"pubsub" => all.clear(),
+                _ => {
+                    let kind = String::from_utf8_lossy(kind);
+                    return Reply::error(format!("ERR Unknown client type '{kind}'"));
+                }
             }
-        },
+        }
         [option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
             let parsed: Option<Vec<u64>> =
                 ids.iter().map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect();

@@ -29,7 +29,12 @@ struct Group {
 }
 
 /// Answers `requests` in order into `output`.
-pub async fn run(store: &Arc<Store>, session: &mut Session, requests: &mut Vec<Vec<Bytes>>, output: &mut BytesMut) {
+pub async fn run(
+    store: &Arc<Store>,
+    session: &mut Session,
+    requests: &mut Vec<Vec<Bytes>>,
+    output: &mut BytesMut,
+) {
     let mut batch = Batch { answers: Vec::with_capacity(requests.len()), groups: Vec::new() };
     let mut protocols = Vec::with_capacity(requests.len());
     for args in requests.drain(..) {
@@ -47,7 +52,8 @@ pub async fn run(store: &Arc<Store>, session: &mut Session, requests: &mut Vec<V
     }
     batch.flush(store).await;
     for (answer, protocol) in batch.answers.into_iter().zip(protocols) {
-        let answer = answer.unwrap_or_else(|| Reply::error("ERR internal error: a command got no reply").into());
+        let answer =
+            answer.unwrap_or_else(|| Reply::error("ERR internal error: a command got no reply").into());
         answer.encode(protocol, output);
     }
 }
@@ -160,9 +166,9 @@ impl Batch {
             }
             return;
         }
-        let running = groups.into_iter().map(|group| async move {
-            (group.positions, store.execute(&group.region, group.items).await)
-        });
+        let running = groups
+            .into_iter()
+            .map(|group| async move { (group.positions, store.execute(&group.region, group.items).await) });
         for (positions, answers) in join_all(running).await {
             self.place(positions, answers);
         }

@@ -44,16 +44,18 @@ pub async fn run(store: &Arc<Store>, args: &[Bytes]) -> Reply {
                 _ => Reply::error("ERR Invalid slot or number of keys"),
             }
         }
-        (b"replicas" | b"slaves", [id]) => match store.config.members.iter().any(|m| node_id(store, m.id).as_bytes() == &id[..]) {
-            true => Reply::Array(Vec::new()),
-            false => Reply::error(format!("ERR Unknown node {}", String::from_utf8_lossy(id))),
-        },
+        (b"replicas" | b"slaves", [id]) => {
+            match store.config.members.iter().any(|m| node_id(store, m.id).as_bytes() == &id[..]) {
+                true => Reply::Array(Vec::new()),
+                false => Reply::error(format!("ERR Unknown node {}", String::from_utf8_lossy(id))),
+            }
+        }
         (b"count-failure-reports", [_]) => Reply::Int(0),
         (b"links", []) => Reply::Array(Vec::new()),
         (
-            b"meet" | b"forget" | b"addslots" | b"addslotsrange" | b"delslots" | b"delslotsrange" | b"setslot"
-            | b"reset" | b"failover" | b"replicate" | b"flushslots" | b"bumpepoch" | b"set-config-epoch"
-            | b"saveconfig",
+            b"meet" | b"forget" | b"addslots" | b"addslotsrange" | b"delslots" | b"delslotsrange"
+            | b"setslot" | b"reset" | b"failover" | b"replicate" | b"flushslots" | b"bumpepoch"
+            | b"set-config-epoch" | b"saveconfig",
             _,
         ) => Reply::error("ERR Slots and members are managed by the cluster itself; see steelyard ctl"),
         _ => Reply::error("ERR syntax error"),
@@ -111,7 +113,8 @@ fn shards(store: &Store) -> Reply {
     let text = |text: &str| Reply::bulk(text.as_bytes().to_vec());
     let shard = |member: &Member| {
         let ranges = led.iter().filter(|led| led.leader == Some(member.id));
-        let slots = ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
+        let slots =
+            ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
         let health = if store.is_heard(member.id) { "online" } else { "fail" };
         let offset = store.regions.values().map(|region| region.applied()).max().unwrap_or(0);
         let node = Reply::Map(vec![

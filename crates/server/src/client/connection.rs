@@ -68,7 +68,11 @@ pub async fn serve(mut stream: TcpStream, door: Door, entry: Arc<ClientEntry>, s
             store.metrics.record_commands(count, started.elapsed());
             entry.commands.fetch_add(count, Ordering::Relaxed);
             if session.authenticated != was_authenticated {
-                decoder.set_limits(if session.authenticated { limits.clone() } else { Limits::unauthenticated() });
+                decoder.set_limits(if session.authenticated {
+                    limits.clone()
+                } else {
+                    Limits::unauthenticated()
+                });
             }
         }
         if let Some(error) = broken {

@@ -13,8 +13,10 @@ const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
 
 pub fn reply(store: &Arc<Store>, args: &[Bytes]) -> Reply {
-    let asked: Vec<String> = args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
-    let every = asked.is_empty() || asked.iter().any(|a| ["all", "default", "everything"].contains(&a.as_str()));
+    let asked: Vec<String> =
+        args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
+    let every =
+        asked.is_empty() || asked.iter().any(|a| ["all", "default", "everything"].contains(&a.as_str()));
     let mut text = String::new();
     for section in SECTIONS {
         if every || asked.iter().any(|a| a == section) {

@@ -15,7 +15,12 @@ pub fn waits_for_earlier(name: &str) -> bool {
     matches!(name, "info" | "cluster" | "quit" | "reset" | "shutdown" | "wait")
 }
 
-pub async fn run(store: &Arc<Store>, session: &mut Session, spec: &'static CommandSpec, args: &[Bytes]) -> Reply {
+pub async fn run(
+    store: &Arc<Store>,
+    session: &mut Session,
+    spec: &'static CommandSpec,
+    args: &[Bytes],
+) -> Reply {
     match spec.name {
         "ping" => match args {
             [_] => Reply::Simple("PONG".into()),

@@ -47,7 +47,8 @@ pub fn decode_request(mut body: Bytes) -> Result<(RegionId, Duration, Vec<Item>)
     let patience = Duration::from_millis(u64::from(take_u32(&mut body, "the patience")?));
     let mut items = Vec::new();
     while !body.is_empty() {
-        let db = u16::from(take_u8(&mut body, "a database")?) | u16::from(take_u8(&mut body, "a database")?) << 8;
+        let db =
+            u16::from(take_u8(&mut body, "a database")?) | u16::from(take_u8(&mut body, "a database")?) << 8;
         let flags = take_u8(&mut body, "a command's flags")?;
         let count = take_u32(&mut body, "an argument count")?;
         let mut args = Vec::new();

@@ -86,7 +86,11 @@ impl Store {
 
     /// Executes the commands over the rows as they are now. Those whose one row is in RAM are answered at
     /// once; the rest go to the reader pool together, so that a slow device never holds up an I/O thread.
-    async fn pass(self: &Arc<Self>, region: &Arc<RegionShared>, items: &Arc<Vec<Item>>) -> Result<Pass, NotDone> {
+    async fn pass(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: &Arc<Vec<Item>>,
+    ) -> Result<Pass, NotDone> {
         let now = region.read_time(clock::unix_millis());
         let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new() };
         let mut missed = Vec::new();

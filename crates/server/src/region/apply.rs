@@ -108,12 +108,18 @@ impl Applier {
         executed: &mut Executed,
     ) -> storage::Result<()> {
         let Some(state) = self.states.get(&region) else {
-            return Err(StorageError::Corrupt(format!("an entry of region {region}, which has no peer here")));
+            return Err(StorageError::Corrupt(format!(
+                "an entry of region {region}, which has no peer here"
+            )));
         };
         let slots = self.store.regions[&region].descriptor.slots.unwrap_or(SlotRange::ALL);
         let mut txn = Txn::new(self.store.engine.flash(), region, state.clone());
         for entry in entries {
-            assert_eq!(entry.index, txn.state().applied_index + 1, "entries of region {region} apply in order");
+            assert_eq!(
+                entry.index,
+                txn.state().applied_index + 1,
+                "entries of region {region} apply in order"
+            );
             if !entry.payload.is_empty() {
                 let replies = match region {
                     META_REGION => self.store.cluster.apply(&entry.payload, &mut txn)?,
@@ -137,8 +143,12 @@ impl Applier {
     }
 
     fn publish(&self, executed: Executed) -> Applied {
-        let bytes: usize =
-            executed.writes.rows.iter().map(|(row, value)| row.len() + value.as_ref().map_or(0, |v| v.len())).sum();
+        let bytes: usize = executed
+            .writes
+            .rows
+            .iter()
+            .map(|(row, value)| row.len() + value.as_ref().map_or(0, |v| v.len()))
+            .sum();
         self.store.metrics.rows_bytes_written.inc_by(bytes as u64);
         let mut applied = Applied { indexes: Vec::new(), answers: executed.answers };
         for (region, state) in executed.states {

@@ -13,17 +13,34 @@ use crate::dispatch::Item;
 pub enum ToWorker {
     Submit(Submit),
     /// Prove that this store leads the region, for reads that begin now.
-    ReadIndex { region: RegionId, reply: oneshot::Sender<Result<(), Refusal>> },
+    ReadIndex {
+        region: RegionId,
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
     /// A reader found the lease missing or about to end.
-    WantLease { region: RegionId },
-    Messages { from: StoreId, messages: Vec<(RegionId, eraftpb::Message)> },
+    WantLease {
+        region: RegionId,
+    },
+    Messages {
+        from: StoreId,
+        messages: Vec<(RegionId, eraftpb::Message)>,
+    },
     /// The log batch of this number is written and synced.
-    Persisted { batch: u64 },
+    Persisted {
+        batch: u64,
+    },
     /// A flush made everything durable that was applied up to these indexes.
-    Flushed { applied: Vec<(RegionId, LogIndex)> },
+    Flushed {
+        applied: Vec<(RegionId, LogIndex)>,
+    },
     /// Every peer of these regions holds the log up to these indexes.
-    HeldByAll { indexes: Vec<(RegionId, LogIndex)> },
-    TransferLeader { region: RegionId, to: StoreId },
+    HeldByAll {
+        indexes: Vec<(RegionId, LogIndex)>,
+    },
+    TransferLeader {
+        region: RegionId,
+        to: StoreId,
+    },
     Stop,
 }
 

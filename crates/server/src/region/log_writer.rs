@@ -23,7 +23,11 @@ const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
 pub enum ToLog {
     Append(LogBatch),
     /// Drop a region's entries through `index`, whose term is kept.
-    Truncate { region: RegionId, index: LogIndex, term: Term },
+    Truncate {
+        region: RegionId,
+        index: LogIndex,
+        term: Term,
+    },
 }
 
 pub struct LogWriter {
@@ -66,7 +70,8 @@ impl LogWriter {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if fsync == Fsync::EverySec && unsynced_since.is_some_and(|since| since.elapsed() >= EVERY_SECOND) {
+            if fsync == Fsync::EverySec && unsynced_since.is_some_and(|since| since.elapsed() >= EVERY_SECOND)
+            {
                 self.sync();
                 unsynced_since = None;
             }

@@ -81,7 +81,9 @@ impl Proposals {
                     Work::Meta(command) => {
                         (cluster::encode_entry(stamp_ms, &command), vec![(first.reply, 1)])
                     }
-                    Work::Commands(_) | Work::Maintenance(_) => merge(first, &mut queue, stamp_ms, entry_seed),
+                    Work::Commands(_) | Work::Maintenance(_) => {
+                        merge(first, &mut queue, stamp_ms, entry_seed)
+                    }
                 };
                 self.proposed.insert(token, Waiting { region, clients, deadline });
                 made.push(Proposal { region, token, payload });
@@ -103,7 +105,9 @@ impl Proposals {
             }
         }
         self.queues.retain(|_, queue| !queue.is_empty());
-        let late = |(token, waiting): (&u64, &Waiting)| (waiting.deadline <= now).then_some((waiting.region, *token));
+        let late = |(token, waiting): (&u64, &Waiting)| {
+            (waiting.deadline <= now).then_some((waiting.region, *token))
+        };
         self.proposed.iter().filter_map(late).collect()
     }
 }

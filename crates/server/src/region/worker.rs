@@ -188,13 +188,17 @@ impl RegionWorker {
                         let _ = reader.reply.send(Ok(()));
                     }
                 }
-                Action::Leadership { region, term, leader, .. } => self.lead(region, Leadership { term, leader }),
+                Action::Leadership { region, term, leader, .. } => {
+                    self.lead(region, Leadership { term, leader })
+                }
                 Action::Lease { region, until, .. } => {
                     if let Some(shared) = self.store.regions.get(&region) {
                         shared.set_lease(until);
                     }
                 }
-                Action::Truncate { region, index, term } => to_log.push(ToLog::Truncate { region, index, term }),
+                Action::Truncate { region, index, term } => {
+                    to_log.push(ToLog::Truncate { region, index, term })
+                }
                 Action::TransferDone { region, to } => tracing::info!(region, to, "leadership handed over"),
                 Action::TransferAborted { region, to } => {
                     tracing::info!(region, to, "leadership stays: it was not taken over in time");

@@ -107,7 +107,9 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
                 _ => Frame::Response { id, status: code, body },
             }
         }
-        5 => Frame::Order { region: take_u64(&mut bytes, "an order")?, to: take_u64(&mut bytes, "an order")? },
+        5 => {
+            Frame::Order { region: take_u64(&mut bytes, "an order")?, to: take_u64(&mut bytes, "an order")? }
+        }
         other => return Err(FrameError::UnknownKind(other)),
     };
     match bytes.len() {

@@ -122,7 +122,11 @@ fn forget(state: &State, outgoing: &Outgoing) {
 }
 
 /// Writes until the connection breaks (false) or the store ends (true).
-async fn write_queue(stream: TcpStream, queue: &mut mpsc::UnboundedReceiver<Outgoing>, state: &State) -> bool {
+async fn write_queue(
+    stream: TcpStream,
+    queue: &mut mpsc::UnboundedReceiver<Outgoing>,
+    state: &State,
+) -> bool {
     let (mut reader, mut writer) = stream.into_split();
     let mut bytes = BytesMut::with_capacity(64 << 10);
     let mut nothing = [0u8; 16];

@@ -17,8 +17,8 @@ use raft::eraftpb;
 use types::{RegionId, StoreId};
 
 use frame::{Frame, Hello, Lane};
-use link::Link;
 pub use inbound::{listen, Inbound, InboundAnswer};
+use link::Link;
 pub use requests::CallError;
 
 /// Raft messages waiting for one lane of one store beyond which new ones are dropped.

@@ -71,7 +71,12 @@ impl Requests {
     }
 }
 
-async fn run(address: SocketAddr, hello: Hello, mut queue: mpsc::UnboundedReceiver<Frame>, shared: Arc<Shared>) {
+async fn run(
+    address: SocketAddr,
+    hello: Hello,
+    mut queue: mpsc::UnboundedReceiver<Frame>,
+    shared: Arc<Shared>,
+) {
     let mut backoff = Backoff::new();
     loop {
         if let Ok(stream) = connect(address, &hello).await {

@@ -1,0 +1,307 @@
+//! The admin endpoint's answers. What only the leader of the meta region knows is asked of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use types::{StoreId, META_REGION};
+
+use crate::admin::{
+    AdminBackend, AdminError, Answer, OperatorRow, PeerRow, RegionRow, StoreRow, StoreStatus,
+};
+use crate::clock;
+use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
+use crate::heartbeat::send_out;
+use crate::region::inbox::Work;
+use crate::store::Store;
+use crate::transport::CallError;
+
+pub struct Backend {
+    pub store: Arc<Store>,
+}
+
+/// What is asked of the leader of the meta region.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+enum Ask {
+    Policy,
+    SetPolicy { name: String },
+    MoveLeader { region: u64, to: StoreId },
+    Explain { region: u64 },
+    Operators { history: bool },
+}
+
+fn refuse(status: u16, message: impl Into<String>) -> AdminError {
+    AdminError { status, message: message.into() }
+}
+
+/// Asks the meta region's leader, wherever it is, for as long as a request may take.
+async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
+    let deadline = Instant::now() + store.config.request_timeout;
+    loop {
+        let news = store.leader_news.notified();
+        match store.regions[&META_REGION].leader() {
+            Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
+                Err(NotAnswered::NotLeader) => {}
+                Err(NotAnswered::Error(error)) => return Err(error),
+                Ok(value) => return Ok(value),
+            },
+            Some(leader) => {
+                let body = serde_json::to_vec(&ask).expect("plain data").into();
+                let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(500);
+                match store.transport().call(leader, REQUEST_ADMIN, body, wait).await {
+                    Ok((STATUS_DONE, body)) => {
+                        return serde_json::from_slice(&body).map_err(|e| refuse(502, e.to_string()))
+                    }
+                    Ok((STATUS_NOT_LEADER, _)) | Err(CallError::NotSent) => {}
+                    Ok((_, body)) => return Err(read_error(&body)),
+                    Err(CallError::Unknown) => {
+                        return Err(refuse(504, "the meta region's leader did not answer; it may still act"))
+                    }
+                }
+            }
+            None => {}
+        }
+        if Instant::now() >= deadline {
+            return Err(refuse(503, "the meta region has no leader that can reach a quorum"));
+        }
+        let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireError {
+    status: u16,
+    message: String,
+}
+
+fn read_error(body: &[u8]) -> AdminError {
+    match serde_json::from_slice::<WireError>(body) {
+        Ok(error) => refuse(error.status, error.message),
+        Err(_) => refuse(502, String::from_utf8_lossy(body)),
+    }
+}
+
+/// Answers another store's question.
+pub async fn answer_passed(store: Arc<Store>, body: Bytes) -> (u8, Bytes) {
+    let error = |error: AdminError| {
+        let wire = WireError { status: error.status, message: error.message };
+        (STATUS_ERROR, serde_json::to_vec(&wire).expect("plain data").into())
+    };
+    let ask = match serde_json::from_slice(&body) {
+        Ok(ask) => ask,
+        Err(reason) => return error(refuse(400, reason.to_string())),
+    };
+    match answer(&store, ask).await {
+        Ok(value) => (STATUS_DONE, serde_json::to_vec(&value).expect("plain data").into()),
+        Err(NotAnswered::NotLeader) => (STATUS_NOT_LEADER, Bytes::new()),
+        Err(NotAnswered::Error(reason)) => error(reason),
+    }
+}
+
+enum NotAnswered {
+    NotLeader,
+    Error(AdminError),
+}
+
+impl From<AdminError> for NotAnswered {
+    fn from(error: AdminError) -> NotAnswered {
+        NotAnswered::Error(error)
+    }
+}
+
+/// Answers as the leader of the meta region.
+async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
+    if store.regions[&META_REGION].leader() != Some(store.id) {
+        return Err(NotAnswered::NotLeader);
+    }
+    let value = match ask {
+        Ask::Policy => Value::from(store.cluster.policy().name()),
+        Ask::SetPolicy { name } => {
+            let policy = name.parse().map_err(|e: placement::UnknownPolicy| refuse(400, e.to_string()))?;
+            let command = cluster::MetaCommand::SetPolicy { policy };
+            let deadline = Instant::now() + store.config.request_timeout;
+            match store.submit(&store.regions[&META_REGION], Work::Meta(command.encode()), deadline).await {
+                Ok(answers) => match answers.into_iter().next().map(crate::dispatch::Answer::into_reply) {
+                    Some(resp::Reply::Error(error)) => return Err(refuse(409, error.into_owned()).into()),
+                    _ => Value::Null,
+                },
+                Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
+                Err(NotDone::Error(resp::Reply::Error(error))) => {
+                    return Err(refuse(503, error.into_owned()).into())
+                }
+                Err(NotDone::Error(_)) => return Err(refuse(503, "the policy was not changed").into()),
+            }
+        }
+        Ask::MoveLeader { region, to } => match store.cluster.request(region, to) {
+            Ok(operator) => {
+                send_out(store, &operator);
+                Value::Null
+            }
+            Err(error @ cluster::StartError::NoRegion(_)) => {
+                return Err(refuse(404, error.to_string()).into())
+            }
+            Err(error) => return Err(refuse(409, error.to_string()).into()),
+        },
+        Ask::Explain { region } => match store.cluster.explain(region) {
+            Some(explanation) => Value::from(explanation.to_string()),
+            None => return Err(refuse(404, format!("no region {region}")).into()),
+        },
+        Ask::Operators { history } => {
+            let rows: Vec<OperatorRow> =
+                store.cluster.operators(history).into_iter().map(operator_row).collect();
+            serde_json::to_value(rows).expect("plain data")
+        }
+    };
+    Ok(value)
+}
+
+fn operator_row(entry: crate::cluster_state::OperatorEntry) -> OperatorRow {
+    let operator = entry.operator;
+    OperatorRow {
+        region: operator.region(),
+        kind: operator.kind().to_owned(),
+        from: operator.from(),
+        to: operator.to(),
+        reason: operator.reason().to_string(),
+        state: entry.state,
+        started_unix_ms: entry.started_unix_ms,
+        finished_unix_ms: entry.finished_unix_ms,
+    }
+}
+
+impl AdminBackend for Backend {
+    fn stores(&self) -> Answer<'_, Vec<StoreRow>> {
+        Box::pin(async { Ok(store_rows(&self.store)) })
+    }
+
+    fn regions(&self) -> Answer<'_, Vec<RegionRow>> {
+        Box::pin(async { Ok(region_rows(&self.store)) })
+    }
+
+    fn policy(&self) -> Answer<'_, String> {
+        Box::pin(async { text(ask(&self.store, Ask::Policy).await?) })
+    }
+
+    fn set_policy(&self, name: String) -> Answer<'_, ()> {
+        Box::pin(async { ask(&self.store, Ask::SetPolicy { name }).await.map(drop) })
+    }
+
+    fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()> {
+        Box::pin(async move { ask(&self.store, Ask::MoveLeader { region, to }).await.map(drop) })
+    }
+
+    fn explain(&self, region: u64) -> Answer<'_, String> {
+        Box::pin(async move { text(ask(&self.store, Ask::Explain { region }).await?) })
+    }
+
+    fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>> {
+        Box::pin(async move {
+            let rows = ask(&self.store, Ask::Operators { history }).await?;
+            serde_json::from_value(rows).map_err(|e| refuse(502, e.to_string()))
+        })
+    }
+
+    fn status(&self) -> Answer<'_, StoreStatus> {
+        Box::pin(async {
+            let store = &self.store;
+            let policy = text(ask(store, Ask::Policy).await?)?;
+            let settings = store.settings.read().all();
+            let fsync = settings.into_iter().find(|(name, _)| *name == "appendfsync");
+            Ok(StoreStatus {
+                store: store.id,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                uptime_s: store.metrics.started.elapsed().as_secs(),
+                cluster_enabled: store.config.cluster_enabled,
+                policy,
+                fsync: fsync.map(|(_, value)| value).unwrap_or_default(),
+                stages: store.metrics.stages(),
+                counters: store.metrics.counters(),
+            })
+        })
+    }
+
+    fn slow_device(&self, factor: f64) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let Some(path) = &self.store.config.device_control else {
+                return Err(refuse(409, "this store's device is not emulated"));
+            };
+            let control = device::Control::open(path).map_err(|e| refuse(500, e.to_string()))?;
+            control.set_slow(factor).map_err(|e| refuse(400, e.to_string()))
+        })
+    }
+
+    fn healthy(&self) -> bool {
+        self.store.is_healthy()
+    }
+
+    fn metrics(&self) -> String {
+        self.store.metrics.text()
+    }
+}
+
+fn text(value: Value) -> Result<String, AdminError> {
+    value.as_str().map(str::to_owned).ok_or_else(|| refuse(502, "an answer of another kind"))
+}
+
+fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
+    let now = clock::boot_nanos();
+    let rows = store.config.members.iter().map(|member| {
+        let heard = store.cluster.heard(member.id);
+        let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
+        let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
+        StoreRow {
+            id: member.id,
+            state: if store.is_heard(member.id) { "up" } else { "down" }.to_owned(),
+            client: member.client.to_string(),
+            peer: member.peer.to_string(),
+            admin: member.admin.to_string(),
+            forward: member.forward.map(|address| address.to_string()),
+            device: member.device.clone(),
+            capability_bytes_per_s: crate::cluster_state::capability_of(member).kv_bytes_per_s,
+            leaders: store.user_regions().filter(leads).count(),
+            regions: store.user_regions().filter(|r| r.descriptor.has_peer_on(member.id)).count(),
+            used_bytes: heartbeat.used_bytes,
+            capacity_bytes: heartbeat.capacity_bytes,
+            ops_per_s: heartbeat.load_ops_per_s,
+            p99_us: heartbeat.p99_us,
+            heard_ms_ago: at.map(|at| now.saturating_sub(at) / 1_000_000),
+        }
+    });
+    rows.collect()
+}
+
+fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
+    let leads = store.cluster.leads();
+    let rows = store.regions.values().map(|region| {
+        let lead = leads.get(&region.id());
+        let leadership = region.leadership();
+        let peers = region.descriptor.peers.iter().map(|peer| PeerRow {
+            store: peer.store,
+            role: match peer.role {
+                types::PeerRole::Voter => "voter",
+                types::PeerRole::Learner => "learner",
+            }
+            .to_owned(),
+            lag: lead.and_then(|lead| lead.lag_of(peer.store)),
+        });
+        RegionRow {
+            id: region.id(),
+            first_slot: region.descriptor.slots.map(|slots| slots.first),
+            last_slot: region.descriptor.slots.map(|slots| slots.last),
+            epoch_conf_version: region.descriptor.epoch.conf_version,
+            epoch_version: region.descriptor.epoch.version,
+            leader: leadership.leader,
+            term: leadership.term,
+            peers: peers.collect(),
+            keys: lead.map_or(0, |lead| lead.keys),
+            bytes: lead.map_or(0, |lead| lead.bytes),
+            read_rate: lead.map_or(0.0, |lead| lead.read_rate),
+            write_rate: lead.map_or(0.0, |lead| lead.write_rate),
+        }
+    });
+    rows.collect()
+}
