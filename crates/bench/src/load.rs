@@ -69,7 +69,7 @@ impl Draw {
         Draw(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,7 +79,7 @@ impl Draw {
 
     /// 0..bound, evenly but for a bias below bound / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound.max(1))) >> 64) as u64
+        ((u128::from(self.number()) * u128::from(bound.max(1))) >> 64) as u64
     }
 }
 
@@ -90,7 +90,7 @@ pub fn key(number: u64) -> String {
 /// A value that does not compress to nothing.
 pub fn value(bytes: usize, seed: u64) -> Vec<u8> {
     let mut draw = Draw::new(seed);
-    (0..bytes).map(|_| b'!' + (draw.next() % 90) as u8).collect()
+    (0..bytes).map(|_| b'!' + (draw.number() % 90) as u8).collect()
 }
 
 /// Writes every key once.
@@ -179,7 +179,7 @@ async fn drive(
             let write = match load.mix {
                 Mix::Set => true,
                 Mix::Get => false,
-                Mix::Mixed => draw.next() & 1 == 0,
+                Mix::Mixed => draw.number() & 1 == 0,
             };
             match write {
                 true => connection.queue(&[b"SET", key.as_bytes(), &value]),
@@ -213,8 +213,8 @@ mod tests {
             counts[draw.below(10) as usize] += 1;
         }
         assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
-        assert_eq!(Draw::new(7).next(), Draw::new(7).next());
-        assert_ne!(Draw::new(7).next(), Draw::new(8).next());
+        assert_eq!(Draw::new(7).number(), Draw::new(7).number());
+        assert_ne!(Draw::new(7).number(), Draw::new(8).number());
     }
 
     #[test]

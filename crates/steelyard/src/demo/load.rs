@@ -151,7 +151,7 @@ impl Worker {
         while own > 0 && !self.stop.load(Ordering::Relaxed) {
             let index = draw.below(own as u64) as usize;
             let key = self.records[self.number + index * self.step].key.clone();
-            let write = draw.next() & 1 == 0;
+            let write = draw.number() & 1 == 0;
             let arguments: Vec<Bytes> = match write {
                 true => {
                     sequence += 1;

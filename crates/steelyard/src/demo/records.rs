@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::ensure;
+use anyhow::bail;
 use bytes::Bytes;
 
 /// A key and its fields, in the order of the source.
@@ -20,9 +20,12 @@ impl Record {
     }
 }
 
+/// Where records may be, in words, and how to read them.
+type Source = (&'static str, fn() -> Vec<Record>);
+
 /// The records, sorted by key, each key once, and where they are from.
 pub fn find() -> anyhow::Result<(Vec<Record>, String)> {
-    let sources: [(&str, fn() -> Vec<Record>); 4] = [
+    let sources: [Source; 4] = [
         ("the Debian package index (apt-cache dumpavail)", dumpavail),
         ("the Debian package index (/var/lib/apt/lists)", package_lists),
         ("the installed packages (/var/lib/dpkg/status)", dpkg_status),
@@ -35,8 +38,7 @@ pub fn find() -> anyhow::Result<(Vec<Record>, String)> {
             return Ok((unique.into_values().collect(), name.to_owned()));
         }
     }
-    ensure!(false, "no package index and no texts to load were found on this machine");
-    unreachable!()
+    bail!("no package index and no texts to load were found on this machine")
 }
 
 fn dumpavail() -> Vec<Record> {

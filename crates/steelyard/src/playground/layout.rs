@@ -120,7 +120,7 @@ pub fn parse_devices(text: &str, stores: Option<u16>) -> anyhow::Result<Vec<Stri
             };
         ensure!(count <= 50, "a playground has at most 50 stores");
         device.parse::<Profile>()?;
-        devices.extend(std::iter::repeat(device.to_owned()).take(count));
+        devices.extend(std::iter::repeat_n(device.to_owned(), count));
     }
     if let ([one], Some(stores)) = (devices.as_slice(), stores) {
         return Ok(vec![one.clone(); usize::from(stores)]);
