@@ -69,7 +69,7 @@ impl RaftLog {
         let config = options.to_engine(dir)?;
         std::fs::create_dir_all(dir).map_err(|error| LogError::Device(error.to_string()))?;
         let newest = files::check(dir)?;
-        let mut watermark = Watermark::open(dir)?;
+        let mut watermark = Watermark::open(dir, newest.is_none())?;
         let engine = Engine::open(config).map_err(reading)?;
         let sequence = match engine.get(STORE_GROUP, records::SEQUENCE_KEY) {
             Some(bytes) => records::decode_sequence(&bytes)?,

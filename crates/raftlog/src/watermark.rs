@@ -28,14 +28,18 @@ pub(crate) struct Watermark {
 }
 
 impl Watermark {
-    /// Opens the file, making it if there is none.
-    pub(crate) fn open(dir: &Path) -> Result<Watermark> {
+    /// Opens the file, making it if `is_new_log`. It is made before the first log file is, so a log without
+    /// one has lost it.
+    pub(crate) fn open(dir: &Path, is_new_log: bool) -> Result<Watermark> {
         let path = dir.join(FILE);
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::StorageFull => LogError::NoSpace(error.to_string()),
             _ => LogError::Device(format!("{}: {error}", path.display())),
         };
         let is_new = !path.exists();
+        if is_new && !is_new_log {
+            return Err(LogError::Corrupt(format!("{} is missing", path.display())));
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -115,13 +119,13 @@ mod tests {
     #[test]
     fn the_newest_whole_slot_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watermark = Watermark::open(dir.path()).unwrap();
+        let mut watermark = Watermark::open(dir.path(), true).unwrap();
         assert_eq!(watermark.synced(), 0);
         for number in [5, 6, 9] {
             watermark.advance(number).unwrap();
         }
         watermark.sync().unwrap();
-        assert_eq!(Watermark::open(dir.path()).unwrap().synced(), 9);
+        assert_eq!(Watermark::open(dir.path(), true).unwrap().synced(), 9);
         let path = dir.path().join(FILE);
         let whole = std::fs::read(&path).unwrap();
         // The slot of 9 is torn: 6 is left.
@@ -129,12 +133,12 @@ mod tests {
             let mut torn = whole.clone();
             torn[byte] ^= 0x40;
             std::fs::write(&path, &torn).unwrap();
-            assert_eq!(Watermark::open(dir.path()).unwrap().synced(), 6, "{byte}");
+            assert_eq!(Watermark::open(dir.path(), true).unwrap().synced(), 6, "{byte}");
         }
         let mut torn = whole;
         torn[0] ^= 1;
         torn[512] ^= 1;
         std::fs::write(&path, &torn).unwrap();
-        assert!(matches!(Watermark::open(dir.path()), Err(LogError::Corrupt(_))));
+        assert!(matches!(Watermark::open(dir.path(), true), Err(LogError::Corrupt(_))));
     }
 }

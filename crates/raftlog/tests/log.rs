@@ -25,13 +25,7 @@ fn open(dir: &Path) -> RaftLog {
 
 fn entries(term: Term, indexes: std::ops::RangeInclusive<LogIndex>, payload: &[u8]) -> Vec<Entry> {
     indexes
-        .map(|index| {
-            let mut entry = Entry::default();
-            entry.index = index;
-            entry.term = term;
-            entry.data = Bytes::copy_from_slice(payload);
-            entry
-        })
+        .map(|index| Entry { index, term, data: Bytes::copy_from_slice(payload), ..Entry::default() })
         .collect()
 }
 
@@ -260,6 +254,16 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
     bytes[20] ^= 1;
     fs::write(&middle, &bytes).unwrap();
     assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)), "{:?}", refusal(copy.path()));
+    // A payload: found by whoever reads the entry, and only there.
+    let mut bytes = whole.clone();
+    bytes[4 << 10] ^= 1;
+    fs::write(&middle, &bytes).unwrap();
+    let log = open(copy.path());
+    let all = log.bounds(1).unwrap();
+    let unreadable =
+        (all.first..=all.last).filter(|at| log.entries(1, *at, at + 1, u64::MAX).is_err()).count();
+    assert_eq!(unreadable, 1);
+    drop(log);
     fs::remove_file(&middle).unwrap();
     assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)));
     fs::write(&middle, &whole).unwrap();
@@ -271,6 +275,16 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
     let newest = crash_copy(dir.path());
     fs::remove_file(newest.path().join(files.last().unwrap().file_name().unwrap())).unwrap();
     assert!(matches!(refusal(newest.path()), LogError::LostTail { synced: 40, .. }));
+}
+
+#[test]
+fn a_log_without_its_watermark_is_refused_every_time() {
+    let dir = tempfile::tempdir().unwrap();
+    append(&open(dir.path()), 1, entries(1, 1..=3, b""));
+    fs::remove_file(dir.path().join("WATERMARK")).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(refusal(dir.path()), LogError::Corrupt(_)));
+    }
 }
 
 #[test]

@@ -8,13 +8,15 @@
 //! RocksDB also flushes on its own when a memtable is full. That makes durable a longer prefix than
 //! [`FlashKeyspace::flush`] has reported, which replay, being idempotent by applied index, does not mind.
 
+use std::ffi::CStr;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use rocksdb::{Cache, ReadOptions, WriteBatch, WriteOptions, DB};
-use storage::{Reader, Result, Visit, WriteSet};
+use rocksdb::{properties, Cache, ReadOptions, WriteBatch, WriteOptions, DB};
+use storage::{Reader, Result, StorageError, Visit, WriteSet};
 
 use crate::error::classify;
 use crate::options::{Options, LEVELS};
@@ -26,6 +28,8 @@ use crate::stats::{self, Stats};
 /// cache to those that come back for the same rows.
 const LARGE_SCAN_BYTES: usize = 256 << 10;
 const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
+
+const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 pub struct FlashKeyspace {
     db: DB,
@@ -105,13 +109,42 @@ impl FlashKeyspace {
     /// *before* it calls: all of those rows are then in memtables that this flush writes, be it the one that
     /// the call seals or an older one that RocksDB is writing already, for which the call waits too.
     ///
-    /// After [`NoSpace`](storage::StorageError::NoSpace) RocksDB looks for room every few seconds and resumes by itself,
-    /// with the memtables as they were: nothing is lost, and nothing need be replayed.
+    /// After [`NoSpace`](storage::StorageError::NoSpace) RocksDB looks for room every few seconds and resumes
+    /// by itself, with the memtables as they were: nothing is lost, and nothing need be replayed.
     pub fn flush(&self) -> Result<()> {
         let written = self.written_bytes.load(Ordering::Relaxed);
-        self.db.flush().map_err(classify)?;
+        self.flush_memtables()?;
         self.flushed_bytes.fetch_max(written, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// RocksDB's own flush seals the memtable and waits for it, but once it has recovered from a background
+    /// error it returns before the memtable is written, and calls that success (7.8: the wait ends early
+    /// for as long as the error of the last recovery is remembered). So after any background error we wait
+    /// ourselves, until no sealed memtable is left. They are written oldest first and leave the list once the
+    /// manifest names their file.
+    fn flush_memtables(&self) -> Result<()> {
+        loop {
+            self.db.flush().map_err(classify)?;
+            let errors = self.int_property(properties::BACKGROUND_ERRORS)?;
+            if errors == 0 {
+                return Ok(());
+            }
+            loop {
+                if self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE)? == 0 {
+                    return Ok(());
+                }
+                std::thread::sleep(FLUSH_POLL);
+                if self.int_property(properties::BACKGROUND_ERRORS)? != errors {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn int_property(&self, name: &CStr) -> Result<u64> {
+        let value = self.db.property_int_value(name).map_err(classify)?;
+        value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
     }
 
     /// Bytes written since the last completed flush began: what a flush schedule goes by.

@@ -40,7 +40,7 @@ pub(crate) fn read(db: &DB, options: &rocksdb::Options, levels: usize) -> Result
     let tickers = options.get_statistics().unwrap_or_default();
     let files_per_level = (0..levels)
         .map(|level| {
-            let files = db.property_value(&num_files_at_level(level)).map_err(classify)?;
+            let files = db.property_value(num_files_at_level(level)).map_err(classify)?;
             Ok(files.and_then(|text| text.parse().ok()).unwrap_or(0))
         })
         .collect::<Result<_>>()?;

@@ -1,0 +1,39 @@
+//! Nanoseconds of a point get with and without the row cache: `get_bench [ROWS] [VALUE_BYTES]`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use bytes::Bytes;
+use steelyard_rocks::{FlashKeyspace, Options};
+use storage::WriteSet;
+
+const GETS: u64 = 1_000_000;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>().expect("a number"));
+    let rows = arguments.next().unwrap_or(20_000);
+    let value_bytes = arguments.next().unwrap_or(1024) as usize;
+    let dir = tempfile::tempdir().expect("a directory for the rows");
+    for (name, row_cache_bytes) in [("row cache", 1 << 30), ("no row cache", 0)] {
+        let options = Options { row_cache_bytes, ..Options::default() };
+        let db = FlashKeyspace::open(&dir.path().join(name), &options).expect("a new keyspace");
+        let value = Bytes::from(vec![b'v'; value_bytes]);
+        for row in 0..rows {
+            let rows = vec![(Bytes::copy_from_slice(&row.to_be_bytes()), Some(value.clone()))];
+            db.write(&WriteSet { ranges_deleted: vec![], rows }).expect("room");
+        }
+        db.flush().expect("room");
+        let mut seed = 1u64;
+        let mut round = |gets: u64| {
+            let begun = Instant::now();
+            for _ in 0..gets {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let row = (seed >> 33) % rows;
+                black_box(db.get_cached(&row.to_be_bytes()).expect("a sound keyspace"));
+            }
+            begun.elapsed().as_nanos() as f64 / gets as f64
+        };
+        round(rows * 5);
+        println!("{name}: {:.0} ns/get over {rows} rows of {value_bytes} bytes", round(GETS));
+    }
+}

@@ -1,0 +1,89 @@
+//! A device that fills up: writes are refused as such, nothing is lost, and writing resumes when there is
+//! room. On a small RAM file system; skipped where one cannot be mounted.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use steelyard_rocks::{FlashKeyspace, Options};
+use storage::{Reader, StorageError, WriteSet};
+
+struct SmallDevice(tempfile::TempDir);
+
+impl SmallDevice {
+    fn mount(size: &str) -> Option<SmallDevice> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={size}");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(SmallDevice(dir)),
+            _ => {
+                eprintln!("skipped: no permission to mount a tmpfs");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+fn set(row: u32) -> WriteSet {
+    // Not compressible.
+    let mut seed = u64::from(row) + 1;
+    let value: Vec<u8> = (0..4096)
+        .map(|_| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 56) as u8
+        })
+        .collect();
+    let key = Bytes::copy_from_slice(&row.to_be_bytes());
+    WriteSet { ranges_deleted: vec![], rows: vec![(key, Some(value.into()))] }
+}
+
+#[test]
+fn writing_stops_at_a_full_device_and_resumes_without_loss() {
+    let Some(device) = SmallDevice::mount("24m") else { return };
+    let ballast = device.path().join("ballast");
+    std::fs::write(&ballast, vec![0; 12 << 20]).unwrap();
+    let dir = device.path().join("rows");
+    let options = Options::default().scaled(1.0 / 128.0);
+    let db = FlashKeyspace::open(&dir, &options).unwrap();
+    let mut written = 0;
+    let refusal = loop {
+        match db.write(&set(written)) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100_000, "24 MiB take no more than that");
+    };
+    assert!(matches!(refusal, StorageError::NoSpace(_)), "{refusal:?}");
+    assert!(matches!(db.flush(), Err(StorageError::NoSpace(_))));
+    for row in [0, written / 2, written - 1] {
+        assert!(db.get(&row.to_be_bytes()).unwrap().is_some(), "reads are served, row {row}");
+    }
+    assert!(db.get(&written.to_be_bytes()).unwrap().is_none(), "nothing of a refused set is seen");
+    std::fs::remove_file(&ballast).unwrap();
+    let begun = Instant::now();
+    while let Err(error) = db.write(&set(written)) {
+        assert!(matches!(error, StorageError::NoSpace(_)), "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no resumption: {error:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    db.flush().unwrap();
+    eprintln!("resumed after {:?}, {written} rows", begun.elapsed());
+    drop(db);
+    let db = FlashKeyspace::open(&dir, &options).unwrap();
+    for row in 0..=written {
+        assert_eq!(db.get(&row.to_be_bytes()).unwrap(), set(row).rows[0].1, "row {row}");
+    }
+}
