@@ -20,12 +20,11 @@ fn main() {
         let log = RaftLog::open(&path, &Options::default()).expect("a new log");
         let (mut total, mut sync, mut bytes) = (0, 0, 0);
         for index in 1..=APPENDS {
-            let entry = |_| {
-                let mut entry = Entry::default();
-                entry.index = index;
-                entry.term = 1;
-                entry.data = Bytes::from(vec![b'v'; payload_bytes]);
-                entry
+            let entry = |_| Entry {
+                index,
+                term: 1,
+                data: Bytes::from(vec![b'v'; payload_bytes]),
+                ..Entry::default()
             };
             let writes = (0..regions)
                 .map(|region| RegionWrite { region, entries: vec![entry(region)], hard_state: None })

@@ -25,10 +25,7 @@ fn small() -> Options {
 }
 
 fn batch(index: LogIndex) -> LogBatch {
-    let mut entry = Entry::default();
-    entry.index = index;
-    entry.term = 1;
-    entry.data = Bytes::from(vec![index as u8; 8 << 10]);
+    let entry = Entry { index, term: 1, data: Bytes::from(vec![index as u8; 8 << 10]), ..Entry::default() };
     let write = RegionWrite { region: 1, entries: vec![entry], hard_state: None };
     LogBatch { number: index, writes: vec![write], must_sync: true }
 }
