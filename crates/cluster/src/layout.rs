@@ -33,9 +33,8 @@ pub fn bootstrap_plan(layout: &Layout) -> Vec<RegionDescriptor> {
     assert!(stores.windows(2).all(|pair| pair[0] < pair[1]), "stores are sorted");
     let meta = stores.iter().take(META_REPLICAS).copied().collect();
     let mut plan = vec![descriptor(META_REGION, None, meta)];
-    let mut spread = Spread::new(stores.len());
-    for (range, id) in SlotRange::split_evenly(*regions).into_iter().zip(1..) {
-        let chosen = spread.choose((*replicas).min(stores.len()));
+    let peers = spread_peers(stores.len(), usize::from(*regions), (*replicas).min(stores.len()));
+    for ((range, id), chosen) in SlotRange::split_evenly(*regions).into_iter().zip(1..).zip(peers) {
         plan.push(descriptor(id, Some(range), chosen.into_iter().map(|at| stores[at]).collect()));
     }
     plan
@@ -47,51 +46,105 @@ fn descriptor(id: RegionId, slots: Option<SlotRange>, mut stores: Vec<StoreId>) 
     RegionDescriptor { id, slots, epoch: RegionEpoch { conf_version: 1, version: 1 }, peers }
 }
 
+/// A region is compared with so many that follow it when partnerships are evened out.
+const WINDOW: usize = 64;
+const PASSES_MAX: usize = 16;
+
+/// For each region the positions of its peers' stores.
+///
+/// Regions are filled one after the other, which evens the numbers of peers but leaves some pairs of stores
+/// together too often. Then two regions exchange a store each, which changes no store's number of peers,
+/// as long as that lowers the sum of squares of what pairs share.
+fn spread_peers(stores: usize, regions: usize, replicas: usize) -> Vec<Vec<usize>> {
+    let mut spread = Spread { peers: vec![0; stores], together: vec![vec![0; stores]; stores] };
+    let mut chosen: Vec<Vec<usize>> = (0..regions).map(|_| spread.choose(replicas)).collect();
+    for _ in 0..PASSES_MAX {
+        let mut improved = false;
+        for one in 0..regions {
+            for other in one + 1..regions.min(one + 1 + WINDOW) {
+                let (head, tail) = chosen.split_at_mut(other);
+                improved |= spread.exchange(&mut head[one], &mut tail[0]);
+            }
+        }
+        if !improved {
+            break;
+        }
+    }
+    chosen
+}
+
 /// Peers so far, per store and per pair of stores.
 struct Spread {
     peers: Vec<u32>,
-    together: Vec<Vec<u32>>,
+    together: Vec<Vec<i64>>,
 }
 
 /// Which store takes the next peer: one with fewest peers, of those the one that shares fewest regions with
-/// the stores chosen already, of those the one whose busiest partnership is least, the id last.
+/// the stores chosen already, the id last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     peers: u32,
-    shared: u32,
-    shared_most: u32,
+    shared: i64,
     at: usize,
 }
 
 impl Spread {
-    fn new(stores: usize) -> Spread {
-        Spread { peers: vec![0; stores], together: vec![vec![0; stores]; stores] }
-    }
-
     /// Taking a store with fewest peers every time keeps their numbers within one of each other.
     fn choose(&mut self, count: usize) -> Vec<usize> {
         let mut chosen: Vec<usize> = Vec::with_capacity(count);
         for _ in 0..count {
-            let rank = |at: usize| {
-                let shared = |with: &usize| self.together[at][*with];
-                Rank {
-                    peers: self.peers[at],
-                    shared: chosen.iter().map(shared).sum(),
-                    shared_most: chosen.iter().map(shared).max().unwrap_or(0),
-                    at,
-                }
-            };
+            let shared = |at: usize| chosen.iter().map(|&with| self.together[at][with]).sum();
             let free = (0..self.peers.len()).filter(|at| !chosen.contains(at));
-            let Rank { at, .. } = free.map(rank).min().expect("no more peers than stores");
+            let ranks = free.map(|at| Rank { peers: self.peers[at], shared: shared(at), at });
+            let Rank { at, .. } = ranks.min().expect("no more peers than stores");
+            self.peers[at] += 1;
+            self.pair(at, &chosen, 1);
             chosen.push(at);
         }
-        for &at in &chosen {
-            self.peers[at] += 1;
-            for &with in chosen.iter().filter(|&&with| with != at) {
-                self.together[at][with] += 1;
+        chosen
+    }
+
+    /// Exchanges a store between two regions if some exchange lowers the cost.
+    fn exchange(&mut self, one: &mut [usize], other: &mut [usize]) -> bool {
+        for i in 0..one.len() {
+            for j in 0..other.len() {
+                let (a, b) = (one[i], other[j]);
+                if other.contains(&a) || one.contains(&b) {
+                    continue;
+                }
+                let cost = self.replace(one, i, b) + self.replace(other, j, a);
+                if cost < 0 {
+                    return true;
+                }
+                self.replace(one, i, a);
+                self.replace(other, j, b);
             }
         }
-        chosen
+        false
+    }
+
+    /// Puts `store` into a region's place `at`; by how much that raises the cost.
+    fn replace(&mut self, region: &mut [usize], at: usize, store: usize) -> i64 {
+        region.swap(at, 0);
+        let removed = self.pair(region[0], &region[1..], -1);
+        region[0] = store;
+        let added = self.pair(store, &region[1..], 1);
+        region.swap(at, 0);
+        removed + added
+    }
+
+    /// Counts `store` as sharing `by` regions more with each of `others`; by how much that raises the sum
+    /// of squares.
+    fn pair(&mut self, store: usize, others: &[usize], by: i64) -> i64 {
+        let mut raised = 0;
+        for &other in others {
+            let before = self.together[store][other];
+            let after = before + by;
+            self.together[store][other] = after;
+            self.together[other][store] = after;
+            raised += after * after - before * before;
+        }
+        raised
     }
 }
 

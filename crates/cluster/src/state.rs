@@ -226,4 +226,4 @@ pub(crate) mod descriptors {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

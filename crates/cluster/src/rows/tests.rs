@@ -1,1 +1,99 @@
+use storage::MemoryKeyspace;
+use types::META_REGION;
 
+use super::*;
+use crate::encode_entry;
+use crate::state::tests::{bootstrap, commands};
+use crate::MetaCommand;
+
+/// Applies each command in a batch of its own; the number of rows that each wrote, the region's state aside.
+fn apply_all(engine: &mut MemoryKeyspace, state: &mut MetaState, commands: &[MetaCommand]) -> Vec<usize> {
+    let mut written = Vec::new();
+    for (command, stamp_ms) in commands.iter().zip(50..) {
+        let mut txn = Txn::begin(engine, META_REGION).unwrap();
+        let entry = encode_entry(stamp_ms, &command.encode());
+        apply_entry(&entry, state, &mut txn).unwrap().unwrap();
+        let (writes, _) = txn.finish();
+        written.push(writes.rows.iter().filter(|(row, _)| row[0] == SPACE_META_REGION).count());
+        engine.write(writes);
+    }
+    written
+}
+
+#[test]
+fn rows_hold_what_the_state_holds_after_every_command() {
+    let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
+    assert_eq!(MetaState::load(&engine).unwrap(), state);
+    for command in commands() {
+        apply_all(&mut engine, &mut state, &[command]);
+        assert_eq!(MetaState::load(&engine).unwrap(), state);
+    }
+}
+
+#[test]
+fn a_change_writes_the_row_of_what_changed_and_no_other() {
+    let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
+    // Cluster, policy, 4 stores, 8 regions and one configuration value.
+    assert_eq!(apply_all(&mut engine, &mut state, &commands()), [15, 1, 1, 1, 1, 1]);
+    assert_eq!(apply_all(&mut engine, &mut state, &[bootstrap(9, 9)]), [0]);
+}
+
+#[test]
+fn batches_of_commands_see_each_other() {
+    let (mut one, mut many) = (MemoryKeyspace::default(), MemoryKeyspace::default());
+    apply_all(&mut many, &mut MetaState::default(), &commands());
+    let mut state = MetaState::default();
+    let mut txn = Txn::begin(&one, META_REGION).unwrap();
+    for (command, stamp_ms) in commands().iter().zip(50..) {
+        apply_entry(&encode_entry(stamp_ms, &command.encode()), &mut state, &mut txn).unwrap().unwrap();
+    }
+    let (writes, region) = txn.finish();
+    assert_eq!(region.last_stamp_ms, 55);
+    one.write(writes);
+    assert!(one.iter().eq(many.iter()));
+}
+
+#[test]
+fn a_stamp_never_goes_back() {
+    let engine = MemoryKeyspace::default();
+    let mut state = MetaState::default();
+    let mut txn = Txn::begin(&engine, META_REGION).unwrap();
+    txn.state_mut().advance_time(1000);
+    apply_entry(&encode_entry(5, &bootstrap(3, 1).encode()), &mut state, &mut txn).unwrap().unwrap();
+    assert_eq!(state.created_ms, 1000);
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_stops_the_store_and_a_refusal_does_not() {
+    let engine = MemoryKeyspace::default();
+    let mut state = MetaState::default();
+    let mut txn = Txn::begin(&engine, META_REGION).unwrap();
+    let newer = apply_entry(b"\x02whatever", &mut state, &mut txn);
+    assert!(matches!(newer, Err(StorageError::Corrupt(_))));
+    let early = MetaCommand::SetConfig { name: "a".into(), value: None };
+    let refused = apply_entry(&encode_entry(1, &early.encode()), &mut state, &mut txn);
+    assert_eq!(refused, Ok(Err(MetaError::NotBootstrapped)));
+}
+
+#[test]
+fn damaged_rows_are_corrupt() {
+    let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
+    apply_all(&mut engine, &mut state, &commands());
+    let rows: Vec<(Bytes, Bytes)> = engine.iter().map(|(row, value)| (row.clone(), value.clone())).collect();
+    for (row, value) in rows.into_iter().filter(|(row, _)| row[0] == SPACE_META_REGION) {
+        let mut newer = value.to_vec();
+        newer[0] = 9;
+        for damaged in [Bytes::new(), value.slice(..value.len() - 1), newer.into()] {
+            let mut engine = engine.clone();
+            let rows = vec![(row.clone(), Some(damaged))];
+            engine.write(storage::WriteSet { ranges_deleted: Vec::new(), rows });
+            assert!(matches!(MetaState::load(&engine), Err(StorageError::Corrupt(_))), "{row:?}");
+        }
+    }
+    for row in [&b"m"[..], b"m\x07", b"m\x01x", b"m\x03\0\0\0\0\0\0\0\x09"] {
+        let mut engine = engine.clone();
+        let value = engine.get(b"m\x03\0\0\0\0\0\0\0\x01").unwrap();
+        engine.write(storage::WriteSet { ranges_deleted: Vec::new(), rows: vec![(row.into(), value)] });
+        assert!(matches!(MetaState::load(&engine), Err(StorageError::Corrupt(_))), "{row:?}");
+    }
+}
