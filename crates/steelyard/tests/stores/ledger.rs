@@ -1,0 +1,337 @@
+//! A load that keeps books, and what must hold of them whatever was killed meanwhile.
+//!
+//! Writers set keys that are written once; counters are incremented and read by many. Each answer is done,
+//! not done or unknown (`bench::cluster_client`). Afterwards:
+//!
+//! - a key whose write was acknowledged holds its value, and one whose write was refused is not there;
+//! - the history of each counter is linearizable: every operation that ended before another began is seen
+//!   by it, and no acknowledged increment gives a number twice;
+//! - a counter stands at no less than its acknowledged increments and at no more than these and the unknown
+//!   ones: nothing was executed twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bench::cluster_client::{Call, ClusterClient, Outcome, Patience};
+use bytes::Bytes;
+use resp::Reply;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub writers: usize,
+    pub incrementers: usize,
+    pub readers: usize,
+    pub counters: usize,
+}
+
+impl Shape {
+    pub const MIXED: Shape = Shape { writers: 12, incrementers: 6, readers: 6, counters: 3 };
+    pub const WRITES: Shape = Shape { writers: 32, incrementers: 0, readers: 0, counters: 0 };
+}
+
+/// An operation on a counter, as its client saw it.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    began: Instant,
+    ended: Instant,
+    /// What it returned.
+    number: i64,
+    increment: bool,
+}
+
+#[derive(Default)]
+struct Page {
+    acknowledged: Vec<String>,
+    not_done: Vec<String>,
+    unknown: u64,
+    /// By counter.
+    operations: BTreeMap<String, Vec<Operation>>,
+    unknown_increments: BTreeMap<String, u64>,
+    /// Error replies, which no command of this load may get.
+    errors: Vec<String>,
+}
+
+/// A load that runs until it is asked for its books.
+pub struct Load {
+    runtime: Runtime,
+    clients: Vec<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    tasks: Vec<JoinHandle<Page>>,
+    probes: u64,
+}
+
+pub struct Ledger {
+    runtime: Runtime,
+    clients: Vec<SocketAddr>,
+    page: Page,
+}
+
+/// A store that is stopped holds nobody up for long.
+const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(1),
+    reply: Duration::from_secs(3),
+    whole: Duration::from_secs(8),
+};
+
+impl Load {
+    /// Every task prefers another store. `name` keeps the keys of several loads apart.
+    pub fn start(clients: &[SocketAddr], name: &str, shape: Shape) -> Load {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let mut load = Load {
+            runtime: runtime.expect("a runtime"),
+            clients: clients.to_vec(),
+            stop: Arc::default(),
+            acknowledged: Arc::default(),
+            tasks: Vec::new(),
+            probes: 0,
+        };
+        for writer in 0..shape.writers {
+            let (client, stop, count) = load.tools(writer);
+            load.tasks.push(load.runtime.spawn(write(client, format!("{name}:w{writer}"), stop, count)));
+        }
+        for number in 0..shape.incrementers {
+            let (client, stop, count) = load.tools(number);
+            let counter = format!("{name}:counter:{}", number % shape.counters);
+            load.tasks.push(load.runtime.spawn(increment(client, counter, stop, count)));
+        }
+        for number in 0..shape.readers {
+            let stop = load.stop.clone();
+            // Readers stay with one store, which may be one that does not know of its successor yet.
+            let client = ClusterClient::new(vec![clients[number % clients.len()]], PATIENCE);
+            let counter = format!("{name}:counter:{}", number % shape.counters);
+            load.tasks.push(load.runtime.spawn(read(client, counter, stop)));
+        }
+        load
+    }
+
+    fn tools(&self, number: usize) -> (ClusterClient, Arc<AtomicBool>, Arc<AtomicU64>) {
+        let mut seeds = self.clients.clone();
+        let first = number % seeds.len();
+        seeds.rotate_left(first);
+        (ClusterClient::new(seeds, PATIENCE), self.stop.clone(), self.acknowledged.clone())
+    }
+
+    /// Acknowledged so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so many more acknowledgements, which must come.
+    pub fn await_more(&self, more: u64) {
+        let goal = self.acknowledged() + more;
+        super::eventually("writes go on", || (self.acknowledged() >= goal).then_some(()));
+    }
+
+    /// How long from now until a fresh client gets a write through.
+    pub fn time_to_serve(&mut self, patience: Duration) -> Duration {
+        let began = Instant::now();
+        self.probes += 1;
+        let key = format!("probe:{}", self.probes);
+        let clients = self.clients.clone();
+        self.runtime.block_on(async {
+            while began.elapsed() < patience {
+                let patience = Patience { reply: Duration::from_secs(1), ..PATIENCE };
+                let client = ClusterClient::new(clients.clone(), patience);
+                let outcome = client.call(&call(&["SET", &key, "x"], false)).await;
+                if outcome.acknowledged() {
+                    return began.elapsed();
+                }
+            }
+            panic!("no write was served for {} s", patience.as_secs());
+        })
+    }
+
+    pub fn finish(self) -> Ledger {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut page = Page::default();
+        for task in self.tasks {
+            page.add(self.runtime.block_on(task).expect("the load goes on to its end"));
+        }
+        Ledger { runtime: self.runtime, clients: self.clients, page }
+    }
+}
+
+impl Page {
+    fn add(&mut self, other: Page) {
+        self.acknowledged.extend(other.acknowledged);
+        self.not_done.extend(other.not_done);
+        self.unknown += other.unknown;
+        self.errors.extend(other.errors);
+        for (counter, operations) in other.operations {
+            self.operations.entry(counter).or_default().extend(operations);
+        }
+        for (counter, unknown) in other.unknown_increments {
+            *self.unknown_increments.entry(counter).or_default() += unknown;
+        }
+    }
+}
+
+fn call(words: &[&str], read: bool) -> Call {
+    Call::new(words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect(), read)
+}
+
+async fn write(client: ClusterClient, name: String, stop: Arc<AtomicBool>, count: Arc<AtomicU64>) -> Page {
+    let mut page = Page::default();
+    let mut number = 0u64;
+    while !stop.load(Ordering::Relaxed) {
+        let key = format!("{name}:{number}");
+        number += 1;
+        match client.call(&call(&["SET", &key, &key], false)).await {
+            Outcome::Done(Reply::Error(text)) => page.errors.push(text.into_owned()),
+            Outcome::Done(_) => {
+                page.acknowledged.push(key);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Outcome::NotDone(_) => page.not_done.push(key),
+            Outcome::Unknown(_) => page.unknown += 1,
+        }
+    }
+    page
+}
+
+async fn increment(client: ClusterClient, key: String, stop: Arc<AtomicBool>, count: Arc<AtomicU64>) -> Page {
+    let mut page = Page::default();
+    let operations = page.operations.entry(key.clone()).or_default();
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        match client.call(&call(&["INCR", &key], false)).await {
+            Outcome::Done(Reply::Int(number)) => {
+                operations.push(Operation { began, ended: Instant::now(), number, increment: true });
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Outcome::Done(other) => page.errors.push(format!("{other:?}")),
+            Outcome::NotDone(_) => {}
+            Outcome::Unknown(_) => *page.unknown_increments.entry(key.clone()).or_default() += 1,
+        }
+    }
+    page
+}
+
+async fn read(client: ClusterClient, key: String, stop: Arc<AtomicBool>) -> Page {
+    let mut page = Page::default();
+    let operations = page.operations.entry(key.clone()).or_default();
+    while !stop.load(Ordering::Relaxed) {
+        // A read may be asked again by its client: it counts from the first time, which is the weaker claim.
+        let began = Instant::now();
+        let number = match client.call(&call(&["GET", &key], true)).await {
+            Outcome::Done(Reply::Bulk(text)) => std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok()),
+            Outcome::Done(Reply::Nil) => Some(0),
+            Outcome::Done(other) => {
+                page.errors.push(format!("{other:?}"));
+                continue;
+            }
+            Outcome::NotDone(_) | Outcome::Unknown(_) => continue,
+        };
+        match number {
+            Some(number) => {
+                operations.push(Operation { began, ended: Instant::now(), number, increment: false });
+            }
+            None => page.errors.push("a counter that is no number".into()),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    page
+}
+
+impl Ledger {
+    /// Reads everything back and checks it; says the sums.
+    pub fn check(&self, name: &str) {
+        let page = &self.page;
+        assert!(page.errors.is_empty(), "errors: {:?}", &page.errors[..page.errors.len().min(5)]);
+        let client = ClusterClient::new(self.clients.clone(), Patience::default());
+        let mut lost = Vec::new();
+        for keys in page.acknowledged.chunks(512) {
+            for (key, found) in keys.iter().zip(self.get_all(&client, keys)) {
+                if found.as_deref() != Some(key.as_bytes()) {
+                    lost.push(format!("{key} -> {found:?}"));
+                }
+            }
+        }
+        let (first, sum) = (&lost[..lost.len().min(5)], page.acknowledged.len());
+        assert!(lost.is_empty(), "{} of {sum} acknowledged writes are lost: {first:?}", lost.len());
+        for keys in page.not_done.chunks(512) {
+            for (key, found) in keys.iter().zip(self.get_all(&client, keys)) {
+                assert_eq!(found, None, "{key} was refused and yet took effect");
+            }
+        }
+        let mut increments = 0;
+        for (counter, operations) in &page.operations {
+            let last = self.get_all(&client, std::slice::from_ref(counter)).pop().flatten();
+            let last = last.map_or(0, |text| String::from_utf8_lossy(&text).parse().expect("a number"));
+            let unknown = page.unknown_increments.get(counter).copied().unwrap_or(0);
+            increments += check_counter(counter, operations, unknown, last);
+        }
+        let unknown = page.unknown + page.unknown_increments.values().sum::<u64>();
+        let refused = page.not_done.len();
+        super::say(&format!(
+            "{name}: {sum} acknowledged writes and {increments} increments found, {unknown} unknown, {refused} refused"
+        ));
+        assert!(sum > 0, "the load did nothing");
+    }
+
+    pub fn acknowledged(&self) -> &[String] {
+        &self.page.acknowledged
+    }
+
+    fn get_all(&self, client: &ClusterClient, keys: &[String]) -> Vec<Option<Bytes>> {
+        let calls: Vec<Call> = keys.iter().map(|key| call(&["GET", key], true)).collect();
+        let outcomes = self.runtime.block_on(client.call_many(&calls));
+        let found = |outcome| match outcome {
+            Outcome::Done(Reply::Bulk(value)) => Some(value),
+            Outcome::Done(Reply::Nil) => None,
+            other => panic!("a read failed: {other:?}"),
+        };
+        outcomes.into_iter().map(found).collect()
+    }
+}
+
+/// Gives the acknowledged increments.
+fn check_counter(name: &str, operations: &[Operation], unknown: u64, last: i64) -> i64 {
+    let increments: Vec<&Operation> = operations.iter().filter(|operation| operation.increment).collect();
+    let numbers: BTreeSet<i64> = increments.iter().map(|operation| operation.number).collect();
+    assert_eq!(numbers.len(), increments.len(), "{name}: an increment's result came twice");
+    let acknowledged = increments.len() as i64;
+    let most = acknowledged + unknown as i64;
+    assert!(
+        (acknowledged..=most).contains(&last),
+        "{name}: {acknowledged} acknowledged and {unknown} unknown increments made {last}"
+    );
+    if let Some((before, after)) = out_of_order(operations) {
+        panic!("{name}: {after:?} does not see {before:?}, which ended before it began");
+    }
+    acknowledged
+}
+
+/// Two operations of which the later one does not see the earlier. A counter only grows, so its history is
+/// linearizable when results respect real time.
+fn out_of_order(operations: &[Operation]) -> Option<(Operation, Operation)> {
+    let mut by_end: Vec<&Operation> = operations.iter().collect();
+    by_end.sort_by_key(|operation| operation.ended);
+    let mut by_begin: Vec<&Operation> = operations.iter().collect();
+    by_begin.sort_by_key(|operation| operation.began);
+    let mut ended = by_end.into_iter().peekable();
+    let mut largest: Option<&Operation> = None;
+    for operation in by_begin {
+        while let Some(before) = ended.next_if(|before| before.ended < operation.began) {
+            if largest.is_none_or(|largest| before.number > largest.number) {
+                largest = Some(before);
+            }
+        }
+        if let Some(largest) = largest {
+            let seen = match operation.increment {
+                true => operation.number > largest.number,
+                false => operation.number >= largest.number,
+            };
+            if !seen {
+                return Some((*largest, *operation));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,339 @@
+//! Real store processes for the tests of this directory: started, signalled, started again, ended.
+//!
+//! Every process ends with the value that started it. When a test fails, the ends of the stores' logs are
+//! printed with it.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+pub mod ledger;
+pub mod wire;
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bench::admin::AdminClient;
+use bench::process::{end_all, port_is_free, Child};
+use serde_json::Value;
+
+/// A store is up, or an expectation has come true, within this on a busy machine; else the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// Tests that start several processes run one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Says something that the test runner's capture must not swallow: a skipped test, a measured time.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Waits until `check` gives a value; fails the test with `what` after [`PATIENCE`].
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, check).unwrap_or_else(|| panic!("not within {} s: {what}", PATIENCE.as_secs()))
+}
+
+pub fn within<T>(patience: Duration, mut check: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(value) = check() {
+            return Some(value);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+pub fn steelyard() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steelyard"));
+    command.stdin(Stdio::null()).env_remove("STEELYARD_LOG");
+    command
+}
+
+/// Free ports below the range that the kernel hands to outgoing connections, so that a store which was
+/// killed finds its port free again. Test processes start at different places.
+pub fn ports(count: u16) -> Vec<u16> {
+    const FIRST: u16 = 11_000;
+    const SPAN: u16 = 20_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 997) as u16 * 20;
+    let mut found = Vec::new();
+    for _ in 0..SPAN {
+        let port = FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % SPAN;
+        if port_is_free(SocketAddr::from(([127, 0, 0, 1], port))) {
+            found.push(port);
+        }
+        if found.len() == usize::from(count) {
+            return found;
+        }
+    }
+    panic!("no {count} free ports");
+}
+
+pub struct Store {
+    pub id: u64,
+    pub client: SocketAddr,
+    pub forward: Option<SocketAddr>,
+    pub dir: PathBuf,
+    admin: AdminClient,
+    arguments: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+/// How a cluster of a test is made.
+pub struct Plan<'a> {
+    pub stores: u16,
+    pub regions: u16,
+    pub cluster_enabled: bool,
+    /// `capability=` of each store, or empty.
+    pub capabilities: &'a [&'a str],
+    /// More flags for every `steelyard serve`.
+    pub flags: &'a [&'a str],
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Plan { stores: 1, regions: 1, cluster_enabled: false, capabilities: &[], flags: &[] }
+    }
+}
+
+pub struct Stores {
+    pub all: Vec<Store>,
+    // Dropped after the processes: fields are dropped in the order they are written.
+    _root: tempfile::TempDir,
+}
+
+impl Stores {
+    /// Starts the stores and waits until they serve.
+    pub fn start(plan: &Plan) -> Stores {
+        let mut stores = Stores::prepare(plan);
+        stores.all.iter_mut().for_each(Store::spawn);
+        stores.await_ready();
+        stores
+    }
+
+    /// Everything but the processes.
+    pub fn prepare(plan: &Plan) -> Stores {
+        let root =
+            tempfile::Builder::new().prefix("steelyard-test-").tempdir().expect("a temporary directory");
+        let ports = ports(plan.stores * 4);
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let list: Vec<String> = (0..usize::from(plan.stores))
+            .map(|i| {
+                let [client, peer, admin, forward] = ports[i * 4..i * 4 + 4] else { unreachable!() };
+                let mut entry = format!("{i}=127.0.0.1:{client}:{peer}:{admin}");
+                if plan.cluster_enabled {
+                    entry += &format!(",forward={forward}");
+                }
+                if let Some(capability) = plan.capabilities.get(i) {
+                    entry += &format!(",capability={capability}");
+                }
+                entry
+            })
+            .collect();
+        let list = list.join(",");
+        let store = |i: usize| {
+            let dir = root.path().join(format!("store-{i}"));
+            let mut arguments: Vec<String> = vec!["serve".into()];
+            let mut option = |name: &str, value: &str| {
+                arguments.extend([format!("--{name}"), value.to_owned()]);
+            };
+            option("store-id", &i.to_string());
+            option("stores", &list);
+            option("dir", dir.to_str().expect("a plain path"));
+            option("cluster-enabled", if plan.cluster_enabled { "yes" } else { "no" });
+            option("regions", &plan.regions.to_string());
+            option("reserve", "16mb");
+            option("io-threads", "2");
+            arguments.extend(plan.flags.iter().map(|flag| (*flag).to_owned()));
+            Store {
+                id: i as u64,
+                client: at(ports[i * 4]),
+                forward: plan.cluster_enabled.then(|| at(ports[i * 4 + 3])),
+                dir,
+                admin: AdminClient::new(at(ports[i * 4 + 2]), Duration::from_secs(8)),
+                arguments,
+                log: root.path().join(format!("store-{i}.log")),
+                child: None,
+            }
+        };
+        let all = (0..usize::from(plan.stores)).map(store).collect();
+        Stores { all, _root: root }
+    }
+
+    /// Waits until every running store serves every region.
+    pub fn await_ready(&mut self) {
+        for store in self.all.iter_mut().filter(|store| store.child.is_some()) {
+            store.await_ready();
+        }
+    }
+
+    /// SIGKILL to all at once, as near as that can be done.
+    pub fn kill_all(&mut self) {
+        let pids: Vec<String> =
+            self.all.iter().filter_map(|store| store.child.as_ref()).map(|c| c.pid().to_string()).collect();
+        assert!(Command::new("kill").arg("-KILL").args(&pids).status().is_ok_and(|status| status.success()));
+        self.all.iter_mut().for_each(Store::kill);
+    }
+
+    pub fn clients(&self) -> Vec<SocketAddr> {
+        self.all.iter().map(|store| store.client).collect()
+    }
+
+    /// A running, answering store.
+    pub fn any(&self) -> &Store {
+        self.all.iter().find(|store| store.answers()).expect("a store is up")
+    }
+
+    /// Who leads a region, as the stores in `asked` agree.
+    pub fn leader_among(&self, region: u64, asked: &[usize]) -> usize {
+        eventually("stores agree on a leader", || {
+            let mut leaders = asked.iter().map(|&i| self.all[i].leader_of(region));
+            let first = leaders.next()??;
+            leaders.all(|other| other == Some(first)).then_some(first as usize)
+        })
+    }
+
+    pub fn leader(&self, region: u64) -> usize {
+        self.leader_among(region, &(0..self.all.len()).collect::<Vec<_>>())
+    }
+
+    /// Leaders of the user regions, in order, as one store sees them; `None` while any has none.
+    pub fn leaders(&self, asked: usize) -> Option<Vec<u64>> {
+        let rows = self.all[asked].regions()?;
+        rows.iter().filter(|row| row["id"] != 0).map(|row| row["leader"].as_u64()).collect()
+    }
+}
+
+impl Drop for Stores {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.all.iter().for_each(|store| say(&format!("--- store {}\n{}", store.id, store.log_tail())));
+        }
+        end_all(self.all.iter_mut().filter_map(|store| store.child.as_mut()));
+    }
+}
+
+impl Store {
+    /// Starts the process, which must not be running, and returns at once.
+    pub fn spawn(&mut self) {
+        let log = File::create(&self.log).expect("the log can be made");
+        let mut command = steelyard();
+        command.args(&self.arguments).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        assert!(self.child.as_mut().is_none_or(|child| child.ended().is_some()), "the store runs already");
+        self.child =
+            Some(Child::spawn(format!("store {}", self.id), &mut command).expect("the store starts"));
+    }
+
+    pub fn restart(&mut self) {
+        self.spawn();
+        self.await_ready();
+    }
+
+    pub fn await_ready(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log_text().contains("is ready to serve") {
+            if let Some(status) = self.child.as_mut().and_then(Child::ended) {
+                panic!("store {} ended before it served ({status}):\n{}", self.id, self.log_tail());
+            }
+            assert!(Instant::now() < deadline, "store {} does not serve:\n{}", self.id, self.log_tail());
+            std::thread::sleep(POLL);
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the store was started").pid()
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.kill();
+        }
+    }
+
+    /// SIGTERM, and how the process ended.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let child = self.child.as_mut().expect("the store was started");
+        child.terminate();
+        assert!(child.wait(PATIENCE), "SIGTERM does not end the store");
+        child.ended().expect("it has ended")
+    }
+
+    /// How the process ended by itself.
+    pub fn await_end(&mut self) -> ExitStatus {
+        let child = self.child.as_mut().expect("the store was started");
+        assert!(child.wait(PATIENCE), "store {} goes on", self.id);
+        child.ended().expect("it has ended")
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().is_ok_and(|status| status.success()));
+    }
+
+    pub fn admin(&self) -> &AdminClient {
+        &self.admin
+    }
+
+    pub fn answers(&self) -> bool {
+        self.admin.healthy()
+    }
+
+    pub fn regions(&self) -> Option<Vec<Value>> {
+        self.admin.get::<Vec<Value>>("/api/v1/regions").ok()
+    }
+
+    pub fn leader_of(&self, region: u64) -> Option<u64> {
+        self.regions()?.iter().find(|row| row["id"] == region)?["leader"].as_u64()
+    }
+
+    /// The command line without the program, to vary it.
+    pub fn arguments_with(&self, changes: &[(&str, &str)]) -> Vec<String> {
+        let mut arguments = self.arguments.clone();
+        for (name, value) in changes {
+            match arguments.iter().position(|argument| argument == name) {
+                Some(at) => arguments[at + 1] = (*value).to_owned(),
+                None => arguments.extend([(*name).to_owned(), (*value).to_owned()]),
+            }
+        }
+        arguments
+    }
+
+    /// Uses other flags from the next start on.
+    pub fn change(&mut self, changes: &[(&str, &str)]) {
+        self.arguments = self.arguments_with(changes);
+    }
+
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn log_tail(&self) -> String {
+        tail(&self.log).unwrap_or_default()
+    }
+}
+
+fn tail(path: &Path) -> std::io::Result<String> {
+    const TAIL_BYTES: u64 = 4096;
+    let mut file = File::open(path)?;
+    let start = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,80 @@
+//! A blocking RESP connection to one store, for tests that ask and look.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bench::connection::Connection;
+use resp::Reply;
+use tokio::runtime::Runtime;
+
+/// Above every bounded wait of a store: no reply by then is a hang, and fails the test.
+const HANG: Duration = Duration::from_secs(15);
+
+pub struct Wire {
+    runtime: Runtime,
+    connection: Connection,
+    address: SocketAddr,
+}
+
+impl Wire {
+    pub fn open(address: SocketAddr) -> Wire {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let connection = runtime
+            .block_on(Connection::open(address, HANG))
+            .unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
+        Wire { runtime, connection, address }
+    }
+
+    pub fn call(&mut self, words: &[&str]) -> Reply {
+        let asked = async { tokio::time::timeout(HANG, self.connection.call(words)).await };
+        match self.runtime.block_on(asked) {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => panic!("{} broke off at {words:?}: {error}", self.address),
+            Err(_) => panic!("{} does not answer {words:?}", self.address),
+        }
+    }
+
+    /// A pipeline.
+    pub fn call_all(&mut self, requests: &[Vec<String>]) -> Vec<Reply> {
+        let asked = async {
+            requests.iter().for_each(|words| self.connection.queue(words));
+            self.connection.flush().await?;
+            let mut replies = Vec::new();
+            for _ in requests {
+                replies.push(tokio::time::timeout(HANG, self.connection.reply()).await??);
+            }
+            std::io::Result::Ok(replies)
+        };
+        self.runtime.block_on(asked).unwrap_or_else(|error| panic!("{}: {error}", self.address))
+    }
+
+    /// The text of a string reply; `None` for nil.
+    pub fn text(&mut self, words: &[&str]) -> Option<String> {
+        match self.call(words) {
+            Reply::Nil | Reply::NilArray => None,
+            reply => match bench::connection::text(&reply) {
+                Some(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+                None => panic!("{words:?}: {reply:?} is no text"),
+            },
+        }
+    }
+
+    pub fn int(&mut self, words: &[&str]) -> i64 {
+        match self.call(words) {
+            Reply::Int(n) => n,
+            reply => panic!("{words:?}: {reply:?} is no number"),
+        }
+    }
+
+    /// The text of an error reply.
+    pub fn error(&mut self, words: &[&str]) -> String {
+        match self.call(words) {
+            Reply::Error(text) => text.to_string(),
+            reply => panic!("{words:?}: {reply:?} is no error"),
+        }
+    }
+
+    pub fn ok(&mut self, words: &[&str]) {
+        assert_eq!(self.text(words).as_deref(), Some("OK"), "{words:?}");
+    }
+}
