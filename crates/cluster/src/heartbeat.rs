@@ -123,7 +123,9 @@ impl StoreHeartbeat {
             p99_us: from.uint()?,
             leads: Vec::new(),
         };
-        for _ in 0..from.count(LEAD_BYTES_MIN)? {
+        let leads = from.count(LEAD_BYTES_MIN)?;
+        heartbeat.leads.reserve_exact(leads);
+        for _ in 0..leads {
             heartbeat.leads.push(LeadReport::decode(&mut from)?);
         }
         if !is_ascending(heartbeat.leads.iter().map(|lead| lead.region)) {
@@ -175,7 +177,9 @@ impl LeadReport {
             truncate_to: from.uint()?,
             peers: Vec::new(),
         };
-        for _ in 0..from.count(PEER_BYTES_MIN)? {
+        let peers = from.count(PEER_BYTES_MIN)?;
+        lead.peers.reserve_exact(peers);
+        for _ in 0..peers {
             lead.peers.push(PeerProgress { store: from.uint()?, matched: from.uint()? });
         }
         if !is_ascending(lead.peers.iter().map(|peer| peer.store)) {

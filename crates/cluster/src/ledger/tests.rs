@@ -76,6 +76,9 @@ fn a_report_counts_while_its_store_leads() {
     assert_eq!(ledger.lead(1).unwrap().term, 4);
     ledger.hear(heartbeat(1, 2, &[]), 0);
     assert_eq!(ledger.lead(1), None, "it says that it no longer leads");
+    ledger.hear(heartbeat(0, 2, &[(1, 5)]), 0);
+    ledger.learn(1, Route { term: 6, leader: 0 });
+    assert_eq!(ledger.lead(1), None, "its report is from an earlier term");
 }
 
 #[test]
