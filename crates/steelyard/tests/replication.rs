@@ -1,0 +1,154 @@
+//! Three stores with one region: stores are killed and stopped under load, one, two or all at once.
+//!
+//! `STEELYARD_KILLS=20` makes the long run of the first test.
+
+mod stores;
+
+use std::time::{Duration, Instant};
+
+use stores::ledger::{Load, Shape};
+use stores::wire::Wire;
+use stores::{alone, eventually, say, Plan, Stores, PATIENCE};
+
+const REGION: u64 = 1;
+
+/// A generous bound: the aim is 3 s, and what it was is printed.
+const SERVES_AGAIN: Duration = Duration::from_secs(10);
+
+fn three() -> Stores {
+    Stores::start(&Plan { stores: 3, ..Plan::default() })
+}
+
+/// Waits until no peer of the region is behind its leader.
+fn await_no_lag(stores: &Stores) {
+    eventually("every peer holds what the leader holds", || {
+        let leader = stores.all[0].leader_of(REGION)?;
+        let rows = stores.all[leader as usize].regions()?;
+        let peers = rows.iter().find(|row| row["id"] == REGION)?["peers"].as_array()?.clone();
+        (peers.len() == 3 && peers.iter().all(|peer| peer["lag"] == 0)).then_some(())
+    });
+}
+
+#[test]
+fn every_acknowledged_write_survives_kills_of_the_leader_under_load() {
+    let _alone = alone();
+    let kills: u32 =
+        std::env::var("STEELYARD_KILLS").map_or(3, |text| text.parse().expect("a number of kills"));
+    let mut stores = three();
+    let mut load = Load::start(&stores.clients(), "kills", Shape::MIXED);
+    let mut times = Vec::new();
+    for kill in 1..=kills {
+        load.await_more(400);
+        let leader = stores.leader(REGION);
+        stores.all[leader].kill();
+        let time = load.time_to_serve(SERVES_AGAIN);
+        say(&format!("kill {kill} of {kills}: store {leader}, service after {:.2} s", time.as_secs_f64()));
+        times.push(time);
+        load.await_more(200);
+        stores.all[leader].restart();
+        await_no_lag(&stores);
+    }
+    let ledger = load.finish();
+    ledger.check("kill -9 of the leader");
+    let slowest = times.iter().max().expect("there was a kill");
+    say(&format!(
+        "{kills} kills of the leader: service resumed after {:.2} s at the most",
+        slowest.as_secs_f64()
+    ));
+
+    // Every store holds everything by itself, those that were killed too.
+    for store in &stores.all {
+        let mut wire = Wire::open(store.client);
+        wire.ok(&["READONLY"]);
+        for keys in ledger.acknowledged().chunks(500) {
+            let mut request = vec!["EXISTS".to_owned()];
+            request.extend(keys.iter().cloned());
+            let held = wire.call_all(&[request]).remove(0);
+            assert_eq!(held, resp::Reply::Int(keys.len() as i64), "store {} lacks writes", store.id);
+        }
+    }
+}
+
+#[test]
+fn every_acknowledged_write_survives_a_kill_of_all_stores_at_once() {
+    let _alone = alone();
+    let mut stores = three();
+    let mut load = Load::start(&stores.clients(), "all", Shape::MIXED);
+    for _ in 0..2 {
+        load.await_more(800);
+        stores.kill_all();
+        stores.all.iter_mut().for_each(|store| store.spawn());
+        stores.await_ready();
+        let time = load.time_to_serve(PATIENCE);
+        say(&format!(
+            "all stores killed and started: service {:.2} s after they were ready",
+            time.as_secs_f64()
+        ));
+    }
+    load.finish().check("kill -9 of all");
+}
+
+#[test]
+fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
+    let _alone = alone();
+    let mut stores = three();
+    for round in 0..2 {
+        let leader = stores.leader(REGION);
+        let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
+        let (key, old, new) = (format!("stale:{round}"), "old", "new");
+        let mut at_leader = Wire::open(stores.all[leader].client);
+        at_leader.ok(&["SET", &key, old]);
+        // The row is in the leader's RAM and its lease is fresh: the read that is easiest to get wrong.
+        assert_eq!(at_leader.text(&["GET", &key]).as_deref(), Some(old));
+
+        stores.all[leader].signal("-STOP");
+        let stopped = Instant::now();
+        // The new leader's store: a command there waits for nobody.
+        let successor = eventually("another leader", || {
+            let leaders: Vec<_> = others.iter().map(|&i| stores.all[i].leader_of(REGION)).collect();
+            let new = leaders[0].filter(|new| *new != leader as u64 && leaders[1] == Some(*new))?;
+            Some(new as usize)
+        });
+        let mut elsewhere = Wire::open(stores.all[successor].client);
+        elsewhere.ok(&["SET", &key, new]);
+        let time = stopped.elapsed();
+        // The stopped process finds this request first of all when it goes on.
+        let asked = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| at_leader.text(&["GET", &key]));
+            std::thread::sleep(Duration::from_millis(100));
+            stores.all[leader].signal("-CONT");
+            asked.join().expect("the read is answered")
+        });
+        assert_eq!(asked.as_deref(), Some(new), "a read older than an acknowledged write");
+        say(&format!("leader stopped: another led and wrote after {:.2} s", time.as_secs_f64()));
+        stores.await_ready();
+        await_no_lag(&stores);
+    }
+}
+
+#[test]
+fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
+    let _alone = alone();
+    let stores = three();
+    let load = Load::start(&stores.clients(), "pauses", Shape::MIXED);
+    for _ in 0..2 {
+        load.await_more(300);
+        let leader = stores.leader(REGION);
+        stores.all[leader].signal("-STOP");
+        // Longer than the lease and an election, shorter than clients wait.
+        std::thread::sleep(Duration::from_millis(2000));
+        stores.all[leader].signal("-CONT");
+        load.await_more(300);
+        let leader = stores.leader(REGION);
+        let to = (leader + 1) % 3;
+        let moved = stores.any().admin().post::<serde_json::Value>(
+            &format!("/api/v1/regions/{REGION}/leader"),
+            serde_json::json!({ "store": to }),
+        );
+        if let Err(refused) = moved {
+            say(&format!("leadership not moved to store {to}: {refused}"));
+        }
+    }
+    load.await_more(300);
+    load.finish().check("pauses and moves");
+}
