@@ -23,6 +23,7 @@ use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::life;
 use crate::region::log_writer::LogWriter;
+use crate::region::proposals;
 use crate::region::shared::RegionShared;
 use crate::region::worker::RegionWorker;
 use crate::store::Store;
@@ -87,7 +88,8 @@ pub async fn run(
     let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread can be started")
     };
-    let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender);
+    let (outcome_sender, outcomes) = tokio::sync::mpsc::unbounded_channel();
+    let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, outcome_sender);
     let log_writer = LogWriter { log: log.clone(), jobs, worker: worker_sender, store: store.clone() };
     let (flush_store, flush_log) = (store.clone(), log.clone());
     let watch = store.clone();
@@ -106,6 +108,8 @@ pub async fn run(
     ];
 
     let mut tasks = tokio::task::JoinSet::new();
+    // It ends with the worker, which answers until the last.
+    tokio::spawn(proposals::hand_out(outcomes));
     listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.clone()));

@@ -62,7 +62,7 @@ pub fn wrong_arity(name: &str) -> Reply {
 fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
     let mut protocol = session.protocol;
     if let Some(version) = args.get(1) {
-        protocol = match std::str::from_utf8(version).ok().and_then(|v| v.parse::<i64>().ok()) {
+        protocol = match command::parse_integer(version) {
             Some(2) => Protocol::Resp2,
             Some(3) => Protocol::Resp3,
             Some(_) => return Reply::error("NOPROTO unsupported protocol version"),
@@ -159,20 +159,16 @@ fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
 }
 
 fn select(store: &Arc<Store>, session: &mut Session, index: &[u8]) -> Reply {
-    let Some(index) = std::str::from_utf8(index).ok().and_then(|text| text.parse::<i64>().ok()) else {
-        return Reply::error("ERR value is not an integer or out of range");
+    let index = match command::database_index(index, crate::DATABASES) {
+        Ok(index) => index,
+        Err(error) => return Reply::error(error),
     };
     if store.config.cluster_enabled && index != 0 {
         return Reply::error("ERR SELECT is not allowed in cluster mode");
     }
-    match u16::try_from(index) {
-        Ok(db) if db < crate::DATABASES => {
-            session.db = db;
-            session.entry.describe(|d| d.db = db);
-            Reply::OK
-        }
-        _ => Reply::error("ERR DB index is out of range"),
-    }
+    session.db = index;
+    session.entry.describe(|d| d.db = index);
+    Reply::OK
 }
 
 fn time() -> Reply {
@@ -186,7 +182,7 @@ fn time() -> Reply {
 /// Every acknowledged write is already on a quorum: the answer is how many other stores a quorum has.
 fn wait(store: &Arc<Store>, args: &[Bytes]) -> Reply {
     for arg in &args[1..] {
-        match std::str::from_utf8(arg).ok().and_then(|text| text.parse::<i64>().ok()) {
+        match command::parse_integer(arg) {
             None => return Reply::error("ERR value is not an integer or out of range"),
             Some(number) if number < 0 && arg == &args[2] => return Reply::error("ERR timeout is negative"),
             Some(_) => {}

@@ -130,7 +130,7 @@ impl Store {
     pub async fn execute(self: &Arc<Self>, region: &Arc<RegionShared>, items: Vec<Item>) -> Vec<Answer> {
         let deadline = Instant::now() + self.config.request_timeout;
         let count = items.len();
-        match self.execute_anywhere(region, items, deadline).await {
+        match self.execute_anywhere(region, Arc::new(items), deadline).await {
             Ok(answers) => {
                 debug_assert_eq!(answers.len(), count);
                 answers
@@ -142,7 +142,7 @@ impl Store {
     async fn execute_anywhere(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
-        items: Vec<Item>,
+        items: Arc<Vec<Item>>,
         deadline: Instant,
     ) -> Result<Vec<Answer>, Reply> {
         let read_only = items.iter().all(|item| !item.is_write());
@@ -218,7 +218,7 @@ impl Store {
         let protocols: Vec<Protocol> = items.iter().map(Item::protocol).collect();
         let count = items.len() as u64;
         let started = Instant::now();
-        let result = self.execute_here(&region, items, deadline).await;
+        let result = self.execute_here(&region, Arc::new(items), deadline).await;
         self.metrics.record_commands(count, started.elapsed());
         match result {
             Ok(answers) => {
@@ -242,12 +242,12 @@ impl Store {
     async fn execute_here(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
-        items: Vec<Item>,
+        items: Arc<Vec<Item>>,
         deadline: Instant,
     ) -> Result<Vec<Answer>, NotDone> {
         if items.iter().any(Item::is_write) {
             if self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom()) {
-                return Ok(self.refuse_growth(region, items, deadline).await);
+                return Ok(self.refuse_growth(region, &items, deadline).await);
             }
             self.submit(region, Work::Commands(items), deadline).await
         } else {
@@ -259,7 +259,7 @@ impl Store {
     async fn refuse_growth(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
-        items: Vec<Item>,
+        items: &[Item],
         deadline: Instant,
     ) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(items.len());
@@ -268,9 +268,10 @@ impl Store {
                 answers.push(no_space().into());
                 continue;
             }
+            let one = Arc::new(vec![item.clone()]);
             let result = match item.is_write() {
-                true => self.submit(region, Work::Commands(vec![item]), deadline).await,
-                false => self.read(region, vec![item], deadline).await,
+                true => self.submit(region, Work::Commands(one), deadline).await,
+                false => self.read(region, one, deadline).await,
             };
             answers.push(match result {
                 Ok(mut one) => one.pop().unwrap_or_else(|| cluster_down().into()),

@@ -30,11 +30,10 @@ impl Store {
     pub(super) async fn read(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
-        items: Vec<Item>,
+        items: Arc<Vec<Item>>,
         deadline: Instant,
     ) -> Result<Vec<Answer>, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
-        let items = Arc::new(items);
         let mut pass = None;
         let now = clock::boot_nanos();
         if region.should_want_lease(now) {
@@ -128,8 +127,8 @@ impl Store {
         deadline: Instant,
     ) -> Result<Vec<Answer>, NotDone> {
         if !pass.to_propose.is_empty() {
-            let work = pass.to_propose.iter().map(|&position| items[position].clone()).collect();
-            let answers = self.submit(region, Work::Commands(work), deadline).await?;
+            let work: Vec<Item> = pass.to_propose.iter().map(|&position| items[position].clone()).collect();
+            let answers = self.submit(region, Work::Commands(Arc::new(work)), deadline).await?;
             for (position, answer) in pass.to_propose.drain(..).zip(answers) {
                 pass.answers[position] = Some(answer);
             }

@@ -12,8 +12,9 @@ use raftlog::RaftLog;
 use super::inbox::ToWorker;
 use crate::store::Store;
 
-/// Rows written since the last flush that make another one worth it.
-const FLUSH_BYTES: u64 = 64 << 20;
+/// Rows written since the last flush that make another one worth it. RocksDB flushes full memtables by
+/// itself; this is well above their size, so that it seldom cuts one short.
+const FLUSH_BYTES: u64 = 192 << 20;
 /// The log is not kept longer than this for the sake of rows in memory.
 const FLUSH_PERIOD: Duration = Duration::from_secs(60);
 const LOOK_PERIOD: Duration = Duration::from_millis(250);

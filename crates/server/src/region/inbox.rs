@@ -1,5 +1,6 @@
 //! What the region worker is told: one closed enum, one queue.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -46,7 +47,7 @@ pub enum ToWorker {
 
 /// Commands, or a change of the cluster's own state, for one Raft entry.
 pub enum Work {
-    Commands(Vec<Item>),
+    Commands(Arc<Vec<Item>>),
     /// An encoded `cluster::MetaCommand`, for the meta region.
     Meta(Bytes),
     Maintenance(Maintenance),

@@ -6,6 +6,6 @@ pub mod flusher;
 pub mod inbox;
 pub mod life;
 pub mod log_writer;
-mod proposals;
+pub mod proposals;
 pub mod shared;
 pub mod worker;

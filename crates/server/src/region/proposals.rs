@@ -14,6 +14,9 @@ use command::entry::Builder;
 /// Bytes of commands that make one Raft entry; a single command may be larger.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
+/// Outcomes on their way to the clients' tasks.
+pub type Outcomes = Vec<(oneshot::Sender<SubmitOutcome>, SubmitOutcome)>;
+
 /// The clients of one proposed entry, in the order of their commands.
 pub struct Waiting {
     region: RegionId,
@@ -22,12 +25,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Hands each client its share of the entry's replies.
-    pub fn answer(self, replies: Vec<Reply>) {
+    /// Gives each client its share of the entry's replies.
+    pub fn answer(self, replies: Vec<Reply>, outcomes: &mut Outcomes) {
         let mut replies = replies.into_iter();
         for (client, count) in self.clients {
             let own: Vec<Reply> = replies.by_ref().take(count).collect();
-            let _ = client.send(SubmitOutcome::Applied(own));
+            outcomes.push((client, SubmitOutcome::Applied(own)));
         }
     }
 
@@ -141,4 +144,14 @@ fn merge(first: Submit, queue: &mut VecDeque<Submit>, stamp_ms: u64, seed: u64) 
         next = if queue.front().is_some_and(room) { queue.pop_front() } else { None };
     }
     (builder.finish(stamp_ms, seed), clients)
+}
+
+/// Hands outcomes out from inside the runtime. Each hand-over wakes a client's task, which costs a system
+/// call when it comes from another thread and next to nothing here; so the worker wakes this task alone.
+pub async fn hand_out(mut batches: tokio::sync::mpsc::UnboundedReceiver<Outcomes>) {
+    while let Some(batch) = batches.recv().await {
+        for (client, outcome) in batch {
+            let _ = client.send(outcome);
+        }
+    }
 }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use raftlog::RaftLog;
 use replica::{Action, Input};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use types::{RegionId, StoreId};
 
 use super::apply::Applier;
 use super::inbox::{Refusal, ToWorker};
 use super::log_writer::ToLog;
-use super::proposals::Proposals;
+use super::proposals::{Outcomes, Proposals};
 use super::shared::Leadership;
 use crate::clock;
 use crate::store::Store;
@@ -41,6 +41,7 @@ pub struct RegionWorker {
     pub raft: replica::Worker<RaftLog>,
     pub inbox: Receiver<ToWorker>,
     pub log: Sender<ToLog>,
+    outcomes: mpsc::UnboundedSender<Outcomes>,
     applier: Applier,
     proposals: Proposals,
     readers: std::collections::HashMap<u64, Reader>,
@@ -55,6 +56,7 @@ impl RegionWorker {
         raft: replica::Worker<RaftLog>,
         inbox: Receiver<ToWorker>,
         log: Sender<ToLog>,
+        outcomes: mpsc::UnboundedSender<Outcomes>,
     ) -> RegionWorker {
         let applier = Applier::new(store.clone());
         RegionWorker {
@@ -62,6 +64,7 @@ impl RegionWorker {
             raft,
             inbox,
             log,
+            outcomes,
             applier,
             proposals: Proposals::default(),
             readers: Default::default(),
@@ -246,10 +249,14 @@ impl RegionWorker {
         for (region, index) in applied.indexes {
             self.raft.step(Input::Applied { region, index }, now);
         }
+        let mut outcomes = Outcomes::new();
         for (token, replies) in applied.answers {
             if let Some(waiting) = self.proposals.take(token) {
-                waiting.answer(replies);
+                waiting.answer(replies, &mut outcomes);
             }
+        }
+        if !outcomes.is_empty() {
+            let _ = self.outcomes.send(outcomes);
         }
         self.store.metrics.apply.record(started.elapsed());
     }
