@@ -2,8 +2,7 @@
 //!
 //! A hit never touches RocksDB, so the cache alone must be right. It is, by two rules:
 //!
-//! * A writer evicts its rows *before* RocksDB has the new ones and installs the new values of rows that
-//!   were cached *after*. Between the two nobody finds the row here, so once anybody has seen the new
+//! * A writer evicts its rows *before* RocksDB has the new ones and installs the new values *after*. Between the two nobody finds the row here, so once anybody has seen the new
 //!   value nobody sees the old one.
 //! * A reader that missed may fill only what is still true: it notes the row's stripe before it reads
 //!   RocksDB, and fills only when no writer was in the stripe then and none has been since. Check and fill
@@ -14,6 +13,9 @@
 //! remembered one pass over the cache settles them; a value read before that pass is not filled after it.
 //!
 //! Writers may be many, but a row has one writer at a time: its region's apply.
+//!
+//! A row that was just written is taken to be hot: the next write of its key looks for it, and so do readers.
+//! Rows of regions' states are not: they are written with every batch and read at start only.
 //!
 //! Absent rows are not cached: bloom filters answer those cheaply, and they would displace hot rows.
 
@@ -26,7 +28,8 @@ use quick_cache::sync::Cache;
 use quick_cache::Weighter;
 use storage::{Result, WriteSet};
 
-const STRIPES: usize = 1024;
+/// Many more than a batch has rows: of two rows of a batch in one stripe only one is installed.
+const STRIPES: usize = 16384;
 
 /// A row above this would push out a thousand ordinary ones.
 const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -161,28 +164,22 @@ impl RowCache {
     /// Runs `write`, which puts `writes` into RocksDB, and keeps the cache true around it.
     pub(crate) fn write_through(&self, writes: &WriteSet, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let ranges = self.begin_ranges(writes);
-        // Rows of the set that were cached, by position.
-        let mut cached = Vec::new();
-        for (at, (row, value)) in writes.rows.iter().enumerate() {
+        for (row, _) in &writes.rows {
             let mut state = self.stripe(row).state.lock();
             state.visits += 1;
             state.writers += 1;
-            if self.rows.remove(&row[..]).is_some() && value.is_some() {
-                cached.push(at);
-            }
+            self.rows.remove(&row[..]);
         }
         let written = write();
         let age = self.end_ranges(ranges);
-        let mut cached = cached.into_iter().peekable();
-        for (at, (row, value)) in writes.rows.iter().enumerate() {
+        for (row, value) in &writes.rows {
             let mut state = self.stripe(row).state.lock();
             state.visits += 1;
             state.writers -= 1;
-            let was_cached = cached.next_if_eq(&at).is_some();
             // Another writer in the stripe may be at this very row, with a newer value or an older one.
-            if let (true, Some(value), true, 0) = (was_cached, value, written.is_ok(), state.writers) {
-                if value.len() <= VALUE_BYTES_MAX {
-                    self.rows.insert(row.clone(), Cached { value: value.clone(), age });
+            if let (Some(value), true, 0) = (value, written.is_ok(), state.writers) {
+                if value.len() <= VALUE_BYTES_MAX && row.first() != Some(&storage::rows::SPACE_REGION_STATE) {
+                    self.rows.insert(own(row), Cached { value: own(value), age });
                 }
             }
         }
@@ -240,6 +237,15 @@ impl RowCache {
     }
 }
 
+/// The bytes in an allocation of their own: a slice would keep the whole log entry that it came with.
+fn own(bytes: &Bytes) -> Bytes {
+    if bytes.is_unique() {
+        bytes.clone()
+    } else {
+        Bytes::copy_from_slice(bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,7 +278,9 @@ mod tests {
         cache.write_through(&put("a", "2"), || Ok(())).unwrap();
         assert_eq!(read(&cache, "a", "never read"), "2");
         cache.write_through(&put("b", "1"), || Ok(())).unwrap();
-        assert!(!is_cached(&cache, "b"), "what nobody reads is not cached");
+        assert!(is_cached(&cache, "b"), "what was just written is hot");
+        cache.write_through(&put("r1", "1"), || Ok(())).unwrap();
+        assert!(!is_cached(&cache, "r1"), "a region's state is not");
     }
 
     #[test]
