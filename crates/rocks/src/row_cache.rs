@@ -303,7 +303,7 @@ mod tests {
             Ok(())
         };
         cache.write_through(&put("a", "new"), write).unwrap();
-        assert!(!is_cached(&cache, "a"));
+        assert_eq!(read(&cache, "a", "never read"), "new");
     }
 
     #[test]
