@@ -252,10 +252,11 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     let rows = store.config.members.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
+        let up = store.is_heard(member.id);
         let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
         StoreRow {
             id: member.id,
-            state: if store.is_heard(member.id) { "up" } else { "down" }.to_owned(),
+            state: if up { "up" } else { "down" }.to_owned(),
             client: member.client.to_string(),
             peer: member.peer.to_string(),
             admin: member.admin.to_string(),
@@ -266,8 +267,9 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             regions: store.user_regions().filter(|r| r.descriptor.has_peer_on(member.id)).count(),
             used_bytes: heartbeat.used_bytes,
             capacity_bytes: heartbeat.capacity_bytes,
-            ops_per_s: heartbeat.load_ops_per_s,
-            p99_us: heartbeat.p99_us,
+            // The last words of a store that has fallen silent say nothing of now.
+            ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
+            p99_us: if up { heartbeat.p99_us } else { 0 },
             heard_ms_ago: at.map(|at| now.saturating_sub(at) / 1_000_000),
         }
     });

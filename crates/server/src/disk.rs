@@ -1,5 +1,8 @@
 //! Room on the data device: below the reserve, commands that may add data are refused before anything is
 //! proposed; they are taken again when there is a quarter more than the reserve.
+//!
+//! The file system is asked a few times a second, and out of turn when much was proposed since. Rows in
+//! memtables have yet to come to the device: they count as if they were there.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,11 +14,25 @@ pub struct Disk {
     reserve: u64,
     full: AtomicBool,
     total: AtomicU64,
+    /// Bytes in memtables when the flusher last looked.
+    unflushed: AtomicU64,
+    /// Bytes proposed since then.
+    proposed: AtomicU64,
 }
+
+/// Proposing this much more asks the file system at once, if the reserve is not smaller still.
+const LOOK_BYTES: u64 = 8 << 20;
 
 impl Disk {
     pub fn new(dir: PathBuf, reserve: u64) -> Disk {
-        let disk = Disk { dir, reserve, full: AtomicBool::new(false), total: AtomicU64::new(0) };
+        let disk = Disk {
+            dir,
+            reserve,
+            full: AtomicBool::new(false),
+            total: AtomicU64::new(0),
+            unflushed: AtomicU64::new(0),
+            proposed: AtomicU64::new(0),
+        };
         disk.look();
         disk
     }
@@ -33,12 +50,27 @@ impl Disk {
         self.total.load(Ordering::Relaxed)
     }
 
+    pub fn set_unflushed(&self, bytes: u64) {
+        self.unflushed.store(bytes, Ordering::Relaxed);
+        self.proposed.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts what is about to be proposed.
+    pub fn will_grow(&self, bytes: u64) {
+        let look_bytes = LOOK_BYTES.min(self.reserve / 8).max(1 << 20);
+        let before = self.proposed.fetch_add(bytes, Ordering::Relaxed);
+        if before / look_bytes != (before + bytes) / look_bytes {
+            self.look();
+        }
+    }
+
     /// Asks the file system.
     pub fn look(&self) {
         match datadir::space(&self.dir) {
             Ok(space) => {
                 self.total.store(space.total, Ordering::Relaxed);
-                self.judge(space.free);
+                let to_come = self.unflushed.load(Ordering::Relaxed) + self.proposed.load(Ordering::Relaxed);
+                self.judge(space.free.saturating_sub(to_come));
             }
             Err(error) => tracing::warn!(%error, "cannot ask for the free space"),
         }
@@ -71,5 +103,21 @@ mod tests {
         assert!(!disk.is_full());
         disk.judge(1000);
         assert!(!disk.is_full());
+    }
+
+    #[test]
+    fn rows_that_are_not_on_the_device_yet_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let free = datadir::space(dir.path()).unwrap().free;
+        let disk = Disk::new(dir.path().to_path_buf(), free / 2);
+        assert!(!disk.is_full());
+        disk.will_grow(free / 4 * 3);
+        assert!(disk.is_full(), "what was proposed is asked for at once");
+        disk.set_unflushed(0);
+        disk.look();
+        assert!(!disk.is_full());
+        disk.set_unflushed(free / 4 * 3);
+        disk.look();
+        assert!(disk.is_full());
     }
 }

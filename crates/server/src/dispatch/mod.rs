@@ -246,6 +246,7 @@ impl Store {
         deadline: Instant,
     ) -> Result<Vec<Answer>, NotDone> {
         if items.iter().any(Item::is_write) {
+            self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
             if self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom()) {
                 return Ok(self.refuse_growth(region, &items, deadline).await);
             }

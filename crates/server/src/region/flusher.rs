@@ -17,6 +17,8 @@ use crate::store::Store;
 const FLUSH_BYTES: u64 = 192 << 20;
 /// The log is not kept longer than this for the sake of rows in memory.
 const FLUSH_PERIOD: Duration = Duration::from_secs(60);
+/// On a full device rows are flushed sooner: the log is cut, and what the rows really take is known.
+const FLUSH_PERIOD_FULL: Duration = Duration::from_secs(2);
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs until the store stops.
@@ -25,7 +27,9 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
     while !store.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_PERIOD);
         let bytes = store.engine.flash().unflushed_bytes();
-        if bytes >= FLUSH_BYTES || (bytes > 0 && last.elapsed() >= FLUSH_PERIOD) {
+        store.disk.set_unflushed(bytes);
+        let period = if store.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
+        if bytes >= FLUSH_BYTES || (bytes > 0 && last.elapsed() >= period) {
             flush(&store);
             last = Instant::now();
             match log.purge() {
