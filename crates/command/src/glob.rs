@@ -4,6 +4,11 @@
 //! pattern x text steps, where plain recursion takes exponentially many.
 
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    // Redis takes `*` alone for everything without matching, and otherwise looks at no pattern for an
+    // empty text: `**` does not match one.
+    if text.is_empty() {
+        return pattern.is_empty() || pattern == b"*";
+    }
     let (mut p, mut t) = (0, 0);
     // Where to go on after the last star, and the text position at which it was tried last.
     let mut star: Option<(usize, usize)> = None;
@@ -85,6 +90,8 @@ mod tests {
             ("", "", true),
             ("", "a", false),
             ("*", "", true),
+            ("**", "", false),
+            ("a**", "a", true),
             ("*", "anything", true),
             ("h?llo", "hello", true),
             ("h?llo", "hllo", false),

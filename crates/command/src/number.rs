@@ -44,6 +44,18 @@ pub(crate) fn integer_or(text: &[u8], error: impl Into<Cow<'static, str>>) -> St
     }
 }
 
+/// The number of a database, from a client's text.
+///
+/// # Errors
+/// The text of the error reply.
+pub fn database_index(text: &[u8], databases: u16) -> Result<u16, &'static str> {
+    let number = parse_integer(text).ok_or(wording::NOT_AN_INTEGER)?;
+    if i32::try_from(number).is_err() {
+        return Err(wording::BEYOND_INT);
+    }
+    u16::try_from(number).ok().filter(|db| *db < databases).ok_or(wording::DB_OUT_OF_RANGE)
+}
+
 pub(crate) fn decimal_bytes(value: i64) -> Bytes {
     Bytes::from(value.to_string())
 }

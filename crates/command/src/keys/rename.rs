@@ -6,7 +6,7 @@ use storage::{KeyRef, Meta, Value};
 
 use crate::exec::{fail, Exec, HashValue, Step};
 use crate::hashes::{all_fields, field_row};
-use crate::number::integer;
+use crate::number::database_index;
 use crate::wording;
 
 pub(crate) fn rename(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
@@ -71,14 +71,7 @@ pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
 }
 
 fn database(number: &[u8], exec: &Exec<'_, '_>) -> Step<u16> {
-    let number = integer(number)?;
-    if i32::try_from(number).is_err() {
-        return fail(wording::NOT_AN_INTEGER);
-    }
-    match u16::try_from(number) {
-        Ok(db) if db < exec.limits.databases => Ok(db),
-        _ => fail(wording::DB_OUT_OF_RANGE),
-    }
+    database_index(number, exec.limits.databases).or_else(fail)
 }
 
 /// Writes the value and the time of `from` under `to`, in place of what is there.

@@ -43,9 +43,22 @@ pub fn cursor_at(slot: Slot) -> u64 {
     u64::from(slot) << HASH_BITS
 }
 
+/// Redis reads cursors with C's `strtoul`: nothing is 0, a sign is allowed, and a minus counts from 2^64
+/// down.
 pub fn parse_cursor_text(text: &[u8]) -> Option<u64> {
-    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    digits.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    // Rust's own parsing would take another sign.
+    if !digits.first()?.is_ascii_digit() {
+        return None;
+    }
+    let cursor: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
 pub(crate) fn parse_cursor(text: &[u8]) -> Step<u64> {
@@ -302,4 +315,20 @@ pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
         exec.remove(&key, &meta)?;
     }
     Ok(Reply::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_cursor_text;
+
+    #[test]
+    fn cursors_are_read_as_c_reads_unsigned_numbers() {
+        for (text, cursor) in [("", 0), ("0", 0), ("+7", 7), ("007", 7), ("7\0x", 7), ("-1", u64::MAX)] {
+            assert_eq!(parse_cursor_text(text.as_bytes()), Some(cursor), "{text:?}");
+        }
+        assert_eq!(parse_cursor_text(u64::MAX.to_string().as_bytes()), Some(u64::MAX));
+        for text in ["+", "-", "--1", "-+1", " 1", "1 ", "0x1", "x", "18446744073709551616"] {
+            assert_eq!(parse_cursor_text(text.as_bytes()), None, "{text:?}");
+        }
+    }
 }

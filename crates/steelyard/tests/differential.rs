@@ -1,0 +1,54 @@
+//! The same random commands to `redis-server` and to Steelyard: every answer must be the same, but for the
+//! differences that `known` lists and docs/COMPATIBILITY.md tells.
+//!
+//! `STEELYARD_SEEDS=100..200` runs these seeds instead, `STEELYARD_COMMANDS=20000` as many commands of each.
+
+#[path = "differential/chance.rs"]
+mod chance;
+#[path = "differential/compare.rs"]
+mod compare;
+#[path = "differential/connection.rs"]
+mod connection;
+#[path = "differential/generator/mod.rs"]
+mod generator;
+#[path = "differential/known.rs"]
+mod known;
+#[path = "differential/servers.rs"]
+mod servers;
+#[path = "differential/session.rs"]
+mod session;
+
+use std::ops::Range;
+
+use session::Session;
+
+const SEEDS: Range<u64> = 1..9;
+const COMMANDS: usize = 2500;
+/// Mismatches that are shown before the rest of the seeds is left.
+const MISMATCHES_MAX: usize = 5;
+
+#[test]
+fn random_commands_are_answered_as_redis_answers_them() {
+    let Some(redis) = servers::redis(&[]) else { return };
+    let steelyard = servers::steelyard(&[]);
+    let mut mismatches = Vec::new();
+    for seed in seeds() {
+        let outcome = Session::new(seed, &steelyard, &redis).run(commands());
+        mismatches.extend(outcome.err());
+        if mismatches.len() >= MISMATCHES_MAX {
+            break;
+        }
+    }
+    assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+}
+
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("STEELYARD_SEEDS") else { return SEEDS };
+    let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    range.expect("STEELYARD_SEEDS is a range like 100..200")
+}
+
+fn commands() -> usize {
+    let text = std::env::var("STEELYARD_COMMANDS").ok();
+    text.map_or(COMMANDS, |text| text.parse().expect("STEELYARD_COMMANDS is a number"))
+}

@@ -1,0 +1,151 @@
+//! When two answers count as the same.
+
+use bytes::Bytes;
+use resp::Reply;
+
+/// How the answers to one command are compared. Errors are always compared exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    Exact,
+    /// An array in any order.
+    Unordered,
+    /// A map in any order, which RESP2 sends as a flat array.
+    Pairs,
+    /// A time that the servers' own clocks have a part in.
+    Time {
+        milliseconds: bool,
+    },
+    /// A sum of decimal numbers, kept under the key at that argument.
+    Sum {
+        key_at: usize,
+    },
+    /// A turn of a walk: where it is and what it met is each server's own affair.
+    Turn,
+    /// `HELLO`: all but the connection's number.
+    Greeting,
+    /// Any key that exists.
+    RandomKey,
+    /// Fields of the hash at argument 1: as many as asked, and rightly different or repeated.
+    RandomFields,
+}
+
+impl Compare {
+    /// The comparison asks the servers more, so nothing may follow the command in its pipeline.
+    pub fn stands_alone(self) -> bool {
+        matches!(self, Compare::Sum { .. } | Compare::RandomKey | Compare::RandomFields)
+    }
+
+    /// Whether both answers are one and the same as far as they show it themselves.
+    pub fn agrees(self, ours: &Reply, theirs: &Reply) -> bool {
+        if ours.is_error() || theirs.is_error() {
+            return ours == theirs;
+        }
+        match self {
+            Compare::Exact | Compare::Sum { .. } => ours == theirs,
+            Compare::Unordered => match (ours, theirs) {
+                (Reply::Array(ours), Reply::Array(theirs)) => sorted(ours) == sorted(theirs),
+                _ => ours == theirs,
+            },
+            Compare::Pairs => match (ours, theirs) {
+                (Reply::Array(ours), Reply::Array(theirs)) => pairs(ours) == pairs(theirs),
+                (Reply::Map(ours), Reply::Map(theirs)) => sorted_pairs(ours) == sorted_pairs(theirs),
+                _ => ours == theirs,
+            },
+            Compare::Time { milliseconds } => match (ours, theirs) {
+                (Reply::Int(ours), Reply::Int(theirs)) if *ours > 0 && *theirs > 0 => {
+                    ours.abs_diff(*theirs) <= if milliseconds { CLOCK_SECONDS * 1000 } else { CLOCK_SECONDS }
+                }
+                _ => ours == theirs,
+            },
+            Compare::Turn => is_turn(ours) && is_turn(theirs),
+            Compare::Greeting => without_id(ours) == without_id(theirs),
+            Compare::RandomKey => {
+                matches!((ours, theirs), (Reply::Nil, Reply::Nil) | (Reply::Bulk(_), Reply::Bulk(_)))
+            }
+            Compare::RandomFields => shape(ours) == shape(theirs),
+        }
+    }
+}
+
+/// How far apart the servers may take up the same command; the times in use lie days apart.
+const CLOCK_SECONDS: u64 = 60;
+
+/// A total order on replies, for comparing without order.
+fn key_of(reply: &Reply) -> String {
+    format!("{reply:?}")
+}
+
+pub fn sorted(replies: &[Reply]) -> Vec<String> {
+    let mut keys: Vec<String> = replies.iter().map(key_of).collect();
+    keys.sort();
+    keys
+}
+
+fn pairs(flat: &[Reply]) -> Vec<String> {
+    let mut keys: Vec<String> = flat.chunks(2).map(|pair| format!("{pair:?}")).collect();
+    keys.sort();
+    keys
+}
+
+fn sorted_pairs(map: &[(Reply, Reply)]) -> Vec<String> {
+    let mut keys: Vec<String> = map.iter().map(|pair| format!("{pair:?}")).collect();
+    keys.sort();
+    keys
+}
+
+fn without_id(greeting: &Reply) -> Vec<String> {
+    let pairs: Vec<(String, String)> = match greeting {
+        Reply::Map(pairs) => pairs.iter().map(|(name, value)| (key_of(name), key_of(value))).collect(),
+        Reply::Array(flat) => {
+            flat.chunks(2).map(|pair| (key_of(&pair[0]), format!("{:?}", pair.get(1)))).collect()
+        }
+        other => return vec![key_of(other)],
+    };
+    pairs.into_iter().filter(|(name, _)| !name.contains("\"id\"")).map(|pair| format!("{pair:?}")).collect()
+}
+
+fn is_turn(reply: &Reply) -> bool {
+    matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Bulk(_), Reply::Array(_)]))
+}
+
+/// Everything of a reply but its texts.
+fn shape(reply: &Reply) -> String {
+    match reply {
+        Reply::Array(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(" ")),
+        Reply::Bulk(_) => "text".to_owned(),
+        other => key_of(other),
+    }
+}
+
+/// Whether `picked`, an answer to `HRANDFIELD` with these arguments, fits a hash that holds `fields`.
+pub fn picked_rightly(args: &[Vec<u8>], picked: &Reply, fields: &[(Bytes, Bytes)]) -> bool {
+    let holds = |field: &Reply| {
+        fields.iter().find(|(name, _)| *field == Reply::Bulk(name.clone())).map(|(_, value)| value.clone())
+    };
+    let items = match picked {
+        Reply::Bulk(_) => return holds(picked).is_some(),
+        Reply::Array(items) => items,
+        _ => return true,
+    };
+    let with_values = args.len() > 3;
+    let chosen: Vec<(&Reply, Option<&Reply>)> = match items.first() {
+        Some(Reply::Array(_)) => items
+            .iter()
+            .filter_map(
+                |item| if let Reply::Array(pair) = item { Some((&pair[0], pair.get(1))) } else { None },
+            )
+            .collect(),
+        _ if with_values => items.chunks(2).map(|pair| (&pair[0], pair.get(1))).collect(),
+        _ => items.iter().map(|field| (field, None)).collect(),
+    };
+    let true_values = chosen.iter().all(|(field, value)| match (holds(field), value) {
+        (Some(held), Some(value)) => **value == Reply::Bulk(held),
+        (held, None) => held.is_some() && !with_values,
+        (None, Some(_)) => false,
+    });
+    let mut names: Vec<String> = chosen.iter().map(|(field, _)| key_of(field)).collect();
+    names.sort();
+    names.dedup();
+    let may_repeat = args.get(2).is_some_and(|count| count.starts_with(b"-"));
+    true_values && (may_repeat || names.len() == chosen.len())
+}

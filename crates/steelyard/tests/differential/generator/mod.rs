@@ -1,0 +1,134 @@
+//! Random sessions: what a client might send, right and wrong, over keys few enough to collide.
+//!
+//! Times are either long past or far ahead, so that no answer hangs on the hour. A session uses one of two
+//! [`Times`]: named instants only, which both servers must repeat to the millisecond, or relative ones too.
+
+mod connection;
+mod hashes;
+mod keys;
+mod strings;
+mod words;
+
+use crate::chance::Chance;
+use crate::compare::Compare;
+
+pub type Args = Vec<Vec<u8>>;
+
+/// One command and how its answers are compared.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub args: Args,
+    pub compare: Compare,
+}
+
+impl Request {
+    pub fn new<A: AsRef<[u8]>>(args: &[A], compare: Compare) -> Request {
+        Request { args: args.iter().map(|arg| arg.as_ref().to_vec()).collect(), compare }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    One(Request),
+    /// `SCAN` or `HSCAN` from cursor 0 until it is 0 again. The cursor goes in at `cursor_at`.
+    Walk {
+        args: Args,
+        cursor_at: usize,
+    },
+    /// `DBSIZE`, which counts a key past its time until someone has looked.
+    Count,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    Instants,
+    Relative,
+}
+
+pub struct Generator {
+    chance: Chance,
+    times: Times,
+}
+
+/// How often a family is drawn.
+const WEIGHTS: [(usize, fn(&mut Generator) -> Step); 4] = [
+    (38, |g| g.string_command()),
+    (33, |g| g.hash_command()),
+    (26, |g| g.key_command()),
+    (3, |g| g.connection_command()),
+];
+const MUTATED_PERCENT: usize = 6;
+const OTHER_CASE_PERCENT: usize = 10;
+
+impl Generator {
+    pub fn new(seed: u64, times: Times) -> Generator {
+        Generator { chance: Chance::new(seed), times }
+    }
+
+    pub fn step(&mut self) -> Step {
+        let total = WEIGHTS.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.chance.below(total);
+        let family = WEIGHTS.iter().find(|(weight, _)| match at.checked_sub(*weight) {
+            Some(left) => {
+                at = left;
+                false
+            }
+            None => true,
+        });
+        let mut step = family.expect("below the total").1(self);
+        if let Step::One(request) = &mut step {
+            if self.chance.percent(MUTATED_PERCENT) {
+                self.mutate(&mut request.args);
+            }
+            if self.chance.percent(OTHER_CASE_PERCENT) {
+                self.change_case(&mut request.args[0]);
+            }
+        }
+        step
+    }
+
+    /// How many of the next steps go out in one pipeline.
+    pub fn batch_size(&mut self) -> usize {
+        match self.chance.below(4) {
+            0 => 1,
+            1 => 2 + self.chance.below(4),
+            _ => 1 + self.chance.below(48),
+        }
+    }
+
+    /// Spoils the arguments, never the name.
+    fn mutate(&mut self, args: &mut Args) {
+        let at = 1 + self.chance.below(args.len().max(2) - 1);
+        let junk = self.junk();
+        match self.chance.below(5) {
+            0 if args.len() > 1 => drop(args.pop()),
+            1 => args.push(junk),
+            2 if at < args.len() => args[at] = junk,
+            3 if at < args.len() => args.insert(at, junk),
+            _ if at < args.len() => args.push(args[at].clone()),
+            _ => args.push(junk),
+        }
+    }
+
+    fn change_case(&mut self, name: &mut [u8]) {
+        for letter in name {
+            if self.chance.percent(50) {
+                *letter = letter.to_ascii_uppercase();
+            }
+        }
+    }
+}
+
+fn exact(args: Args) -> Step {
+    compared(args, Compare::Exact)
+}
+
+fn compared(args: Args, compare: Compare) -> Step {
+    Step::One(Request { args, compare })
+}
+
+/// Arguments from anything that is bytes.
+macro_rules! args {
+    ($($arg:expr),+ $(,)?) => { vec![$(AsRef::<[u8]>::as_ref(&$arg).to_vec()),+] };
+}
+pub(crate) use args;

@@ -1,0 +1,56 @@
+//! Where the two servers are known to differ, and why. Each row has its place in docs/COMPATIBILITY.md.
+
+use resp::Reply;
+
+use crate::compare::Compare;
+use crate::generator::Request;
+
+pub struct Known {
+    /// Words of the row in docs/COMPATIBILITY.md that says the same to users.
+    pub documented: &'static str,
+    pub applies: fn(&Request, &Reply, &Reply) -> bool,
+    /// The difference is also in what was stored, under the key at this argument.
+    pub key_to_delete: fn(&Request) -> Option<usize>,
+}
+
+pub const KNOWN: [Known; 2] = [
+    Known {
+        documented: "Sums are exact decimals",
+        applies: |request, ours, theirs| {
+            matches!(request.compare, Compare::Sum { .. }) && is_rounding_noise(ours, theirs)
+        },
+        key_to_delete: |request| match request.compare {
+            Compare::Sum { key_at } => Some(key_at),
+            _ => None,
+        },
+    },
+    Known {
+        documented: "A negative count below -1048576",
+        applies: |request, ours, theirs| {
+            request.compare == Compare::RandomFields
+                && *ours == Reply::error("ERR value is out of range")
+                && !theirs.is_error()
+        },
+        key_to_delete: |_| None,
+    },
+];
+
+/// Two decimal numbers that are one number to 17 digits.
+fn is_rounding_noise(ours: &Reply, theirs: &Reply) -> bool {
+    let number = |reply: &Reply| match reply {
+        Reply::Bulk(text) => std::str::from_utf8(text).ok()?.parse::<f64>().ok(),
+        _ => None,
+    };
+    match (number(ours), number(theirs)) {
+        (Some(ours), Some(theirs)) => (ours - theirs).abs() <= ours.abs().max(1.0) * 1e-15,
+        _ => false,
+    }
+}
+
+#[test]
+fn every_known_difference_is_documented() {
+    let page = include_str!("../../../../docs/COMPATIBILITY.md");
+    for known in &KNOWN {
+        assert!(page.contains(known.documented), "docs/COMPATIBILITY.md does not say: {}", known.documented);
+    }
+}

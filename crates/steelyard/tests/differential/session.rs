@@ -1,0 +1,281 @@
+//! One seed: the same commands to both servers, every answer compared, and at times all that they hold.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use bytes::Bytes;
+use resp::Reply;
+
+use crate::compare::{picked_rightly, Compare};
+use crate::connection::Connection;
+use crate::generator::{Args, Generator, Request, Step, Times};
+use crate::known::KNOWN;
+use crate::servers::Server;
+
+/// Steps between two comparisons of everything.
+const STEPS_BETWEEN_AUDITS: usize = 1000;
+const DATABASES: usize = 16;
+/// How many of the commands before a mismatch are shown.
+const SHOWN_COMMANDS: usize = 24;
+/// A walk that takes more turns does not end.
+const WALK_TURNS_MAX: usize = 100_000;
+
+/// A connection to each server.
+struct Both {
+    ours: Connection,
+    theirs: Connection,
+}
+
+impl Both {
+    fn connect(ours: &Server, theirs: &Server) -> Both {
+        Both { ours: ours.connect(), theirs: theirs.connect() }
+    }
+
+    fn call(&mut self, args: &[Vec<u8>]) -> (Reply, Reply) {
+        let ours = self.ours.call(args).unwrap_or_else(|error| lost("steelyard", args, error));
+        let theirs = self.theirs.call(args).unwrap_or_else(|error| lost("redis-server", args, error));
+        (ours, theirs)
+    }
+}
+
+/// A reply that did not come is a mismatch like another, to be shown with its history.
+fn lost(server: &str, args: &[Vec<u8>], error: std::io::Error) -> Reply {
+    Reply::error(format!("(no reply from {server} to {}: {error})", show_args(args)))
+}
+
+pub struct Session {
+    seed: u64,
+    generator: Generator,
+    clients: Both,
+    /// Looks on without a part in the session.
+    auditors: Both,
+    log: Vec<(usize, Args, Reply)>,
+    sent: usize,
+}
+
+impl Session {
+    pub fn new(seed: u64, ours: &Server, theirs: &Server) -> Session {
+        let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
+        let mut auditors = Both::connect(ours, theirs);
+        auditors.call(&[b"FLUSHALL".to_vec()]);
+        let clients = Both::connect(ours, theirs);
+        Session { seed, generator: Generator::new(seed, times), clients, auditors, log: Vec::new(), sent: 0 }
+    }
+
+    /// Compares until `commands` have been answered.
+    ///
+    /// # Errors
+    /// The first mismatch, with its history.
+    pub fn run(&mut self, commands: usize) -> Result<(), String> {
+        let mut audited = 0;
+        while self.sent < commands {
+            self.turn()?;
+            if self.sent - audited >= STEPS_BETWEEN_AUDITS {
+                self.audit()?;
+                audited = self.sent;
+            }
+        }
+        self.audit()
+    }
+
+    /// One pipeline of single commands, and the step behind it that cannot ride along.
+    fn turn(&mut self) -> Result<(), String> {
+        let mut batch: Vec<Request> = Vec::new();
+        let size = self.generator.batch_size();
+        let mut last = None;
+        while batch.len() < size {
+            match self.generator.step() {
+                Step::One(request) if !request.compare.stands_alone() => batch.push(request),
+                other => {
+                    last = Some(other);
+                    break;
+                }
+            }
+        }
+        self.compare_batch(batch)?;
+        match last {
+            None => Ok(()),
+            Some(Step::One(request)) => self.compare_alone(request),
+            Some(Step::Walk { args, cursor_at }) => self.compare_walk(&args, cursor_at),
+            Some(Step::Count) => {
+                // A full walk makes Redis delete what is past its time, and count right.
+                self.compare_walk(&[b"SCAN".to_vec()], 1)?;
+                self.compare_alone(Request::new(&["DBSIZE"], Compare::Exact))
+            }
+        }
+    }
+
+    fn compare_batch(&mut self, batch: Vec<Request>) -> Result<(), String> {
+        let requests: Vec<Args> = batch.iter().map(|request| request.args.clone()).collect();
+        let together = |connection: &mut Connection, name| match connection.pipeline(&requests) {
+            Ok(replies) => Ok(replies),
+            Err(error) => Err(format!("{name}: {error} in a pipeline of {}", requests.len())),
+        };
+        let replies = together(&mut self.clients.ours, "steelyard")
+            .and_then(|ours| Ok((ours, together(&mut self.clients.theirs, "redis-server")?)));
+        let (ours, theirs) = replies.map_err(|what| {
+            let all: Vec<String> = requests.iter().map(|args| show_args(args)).collect();
+            format!("seed {}: {what}:\n  {}", self.seed, all.join("\n  "))
+        })?;
+        for ((request, ours), theirs) in batch.iter().zip(ours).zip(theirs) {
+            self.check(request, &ours, &theirs)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, request: &Request, ours: &Reply, theirs: &Reply) -> Result<(), String> {
+        self.sent += 1;
+        self.log.push((self.sent, request.args.clone(), theirs.clone()));
+        if request.compare.agrees(ours, theirs) {
+            return Ok(());
+        }
+        let Some(known) = KNOWN.iter().find(|known| (known.applies)(request, ours, theirs)) else {
+            return Err(self.mismatch(&request.args, ours, theirs));
+        };
+        if let Some(key) = (known.key_to_delete)(request).and_then(|at| request.args.get(at)) {
+            let (ours, theirs) = self.clients.call(&[b"DEL".to_vec(), key.clone()]);
+            assert_eq!(ours, theirs);
+        }
+        Ok(())
+    }
+
+    fn compare_alone(&mut self, request: Request) -> Result<(), String> {
+        let (ours, theirs) = self.clients.call(&request.args);
+        self.check(&request, &ours, &theirs)?;
+        let right = match request.compare {
+            Compare::RandomKey => self.both_exist(&ours, &theirs),
+            Compare::RandomFields if !ours.is_error() && !theirs.is_error() => {
+                let fields = self.clients.call(&[b"HGETALL".to_vec(), request.args[1].clone()]);
+                picked_rightly(&request.args, &ours, &fields_of(&fields.0))
+                    && picked_rightly(&request.args, &theirs, &fields_of(&fields.1))
+            }
+            _ => true,
+        };
+        match right {
+            true => Ok(()),
+            false => Err(self.mismatch(&request.args, &ours, &theirs)),
+        }
+    }
+
+    fn both_exist(&mut self, ours: &Reply, theirs: &Reply) -> bool {
+        [ours, theirs].into_iter().all(|reply| match reply {
+            Reply::Bulk(key) => {
+                let (ours, theirs) = self.clients.call(&[b"EXISTS".to_vec(), key.to_vec()]);
+                ours == Reply::Int(1) && theirs == Reply::Int(1)
+            }
+            _ => true,
+        })
+    }
+
+    /// Walks on both servers to the end, and compares what was met, however often.
+    fn compare_walk(&mut self, args: &[Vec<u8>], cursor_at: usize) -> Result<(), String> {
+        let ours = walk(&mut self.clients.ours, args, cursor_at);
+        let theirs = walk(&mut self.clients.theirs, args, cursor_at);
+        let request = Request::new(args, Compare::Exact);
+        self.check(&request, &ours, &theirs)
+    }
+
+    /// Compares every key of every database: type, value, and instant of expiry.
+    fn audit(&mut self) -> Result<(), String> {
+        for db in 0..DATABASES {
+            self.auditors.call(&[b"SELECT".to_vec(), db.to_string().into_bytes()]);
+            let keys = [b"KEYS".to_vec(), b"*".to_vec()];
+            let (ours, theirs) = self.audited(&keys, Compare::Unordered)?;
+            let (Reply::Array(ours), Reply::Array(theirs)) = (ours, theirs) else { continue };
+            debug_assert_eq!(ours.len(), theirs.len());
+            for key in ours {
+                let Reply::Bulk(key) = key else { continue };
+                let about = |name: &str| [name.as_bytes().to_vec(), key.to_vec()];
+                let (kind, _) = self.audited(&about("TYPE"), Compare::Exact)?;
+                match kind {
+                    Reply::Simple(kind) if kind == "hash" => {
+                        self.audited(&about("HGETALL"), Compare::Pairs)?;
+                        self.audited(&about("HLEN"), Compare::Exact)?
+                    }
+                    _ => self.audited(&about("GET"), Compare::Exact)?,
+                };
+                self.audited(&about("PEXPIRETIME"), Compare::Time { milliseconds: true })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn audited(&mut self, args: &[Vec<u8>], compare: Compare) -> Result<(Reply, Reply), String> {
+        let (ours, theirs) = self.auditors.call(args);
+        match compare.agrees(&ours, &theirs) {
+            true => Ok((ours, theirs)),
+            false => Err(self.mismatch(args, &ours, &theirs)),
+        }
+    }
+
+    /// What was asked, what was answered, and what was done before to the same keys.
+    fn mismatch(&self, args: &[Vec<u8>], ours: &Reply, theirs: &Reply) -> String {
+        let mut text = format!("seed {}, command {}: {}\n", self.seed, self.sent, show_args(args));
+        let _ = writeln!(text, "  steelyard:    {}", show(ours));
+        let _ = writeln!(text, "  redis-server: {}", show(theirs));
+        let _ = writeln!(text, "  before it:");
+        let everything = [&b"SELECT"[..], b"FLUSHALL", b"FLUSHDB", b"HELLO", b"RESET"];
+        let related = |entry: &&(usize, Args, Reply)| {
+            let shares = entry.1[1..].iter().any(|arg| args[1..].contains(arg));
+            shares || everything.iter().any(|name| entry.1[0].eq_ignore_ascii_case(name))
+        };
+        let related: Vec<_> = self.log.iter().rev().filter(related).take(SHOWN_COMMANDS).collect();
+        for (number, args, reply) in related.into_iter().rev() {
+            let _ = writeln!(text, "    {number}: {} -> {}", show_args(args), show(reply));
+        }
+        text
+    }
+}
+
+/// What a walk met, as a sorted array without repetition, or the error that ended it.
+fn walk(connection: &mut Connection, args: &[Vec<u8>], cursor_at: usize) -> Reply {
+    let pairs = cursor_at == 2;
+    let mut met = BTreeSet::new();
+    let mut cursor = Bytes::from_static(b"0");
+    for _ in 0..WALK_TURNS_MAX {
+        let mut turn = args.to_vec();
+        turn.insert(cursor_at, cursor.to_vec());
+        let items = match connection.call(&turn) {
+            Ok(Reply::Array(parts)) => match <[Reply; 2]>::try_from(parts) {
+                Ok([Reply::Bulk(next), Reply::Array(items)]) => {
+                    cursor = next;
+                    items
+                }
+                other => return Reply::error(format!("(not a walk's answer: {other:?})")),
+            },
+            Ok(other) => return other,
+            Err(error) => return lost("a server", &turn, error),
+        };
+        met.extend(items.chunks(if pairs { 2 } else { 1 }).map(|entry| format!("{entry:?}")));
+        if &cursor[..] == b"0" {
+            return Reply::Array(met.into_iter().map(Reply::bulk).collect());
+        }
+    }
+    Reply::error("(a walk without end)")
+}
+
+fn fields_of(reply: &Reply) -> Vec<(Bytes, Bytes)> {
+    let text = |reply: &Reply| if let Reply::Bulk(text) = reply { text.clone() } else { Bytes::new() };
+    match reply {
+        Reply::Map(pairs) => pairs.iter().map(|(field, value)| (text(field), text(value))).collect(),
+        Reply::Array(flat) => flat.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn show_args(args: &[Vec<u8>]) -> String {
+    let shown: Vec<String> = args.iter().map(|arg| cut(format!("\"{}\"", arg.escape_ascii()))).collect();
+    cut(shown.join(" "))
+}
+
+fn show(reply: &Reply) -> String {
+    cut(format!("{reply:?}"))
+}
+
+fn cut(text: String) -> String {
+    const LONGEST: usize = 1500;
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
