@@ -23,6 +23,9 @@ pub struct Disk {
 /// Proposing this much more asks the file system at once, if the reserve is not smaller still.
 const LOOK_BYTES: u64 = 8 << 20;
 
+/// A device that has refused a write has room again from here on, however small the reserve.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
+
 impl Disk {
     pub fn new(dir: PathBuf, reserve: u64) -> Disk {
         let disk = Disk {
@@ -81,7 +84,9 @@ impl Disk {
             if !self.full.swap(true, Ordering::Relaxed) {
                 tracing::warn!(free, reserve = self.reserve, "the data device is full: writes are refused");
             }
-        } else if free >= self.reserve + self.reserve / 4 && self.full.swap(false, Ordering::Relaxed) {
+        } else if free >= (self.reserve + self.reserve / 4).max(ROOM_BYTES_MIN)
+            && self.full.swap(false, Ordering::Relaxed)
+        {
             tracing::info!(free, "there is room again: writes are taken");
         }
     }
@@ -94,14 +99,27 @@ mod tests {
     #[test]
     fn writes_are_refused_below_the_reserve_and_taken_again_above_the_band() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::new(dir.path().to_path_buf(), 1000);
-        disk.judge(999);
+        let disk = Disk::new(dir.path().to_path_buf(), 1000 << 20);
+        disk.judge(999 << 20);
         assert!(disk.is_full());
-        disk.judge(1200);
+        disk.judge(1200 << 20);
         assert!(disk.is_full(), "still inside the band");
-        disk.judge(1250);
+        disk.judge(1250 << 20);
         assert!(!disk.is_full());
-        disk.judge(1000);
+        disk.judge(1000 << 20);
+        assert!(!disk.is_full());
+    }
+
+    #[test]
+    fn without_a_reserve_a_refused_write_is_believed_until_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::new(dir.path().to_path_buf(), 0);
+        disk.judge(0);
+        assert!(!disk.is_full());
+        disk.set_full();
+        disk.judge(0);
+        assert!(disk.is_full());
+        disk.judge(ROOM_BYTES_MIN);
         assert!(!disk.is_full());
     }
 
