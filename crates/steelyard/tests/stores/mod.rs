@@ -100,8 +100,8 @@ pub struct Plan<'a> {
     pub cluster_enabled: bool,
     /// `capability=` of each store, or empty.
     pub capabilities: &'a [&'a str],
-    /// More flags for every `steelyard serve`.
-    pub flags: &'a [&'a str],
+    /// More flags for every `steelyard serve`, or other values for those of every test.
+    pub flags: &'a [(&'a str, &'a str)],
 }
 
 impl Default for Plan<'_> {
@@ -158,8 +158,7 @@ impl Stores {
             option("regions", &plan.regions.to_string());
             option("reserve", "16mb");
             option("io-threads", "2");
-            arguments.extend(plan.flags.iter().map(|flag| (*flag).to_owned()));
-            Store {
+            let mut store = Store {
                 id: i as u64,
                 client: at(ports[i * 4]),
                 forward: plan.cluster_enabled.then(|| at(ports[i * 4 + 3])),
@@ -168,7 +167,9 @@ impl Stores {
                 arguments,
                 log: root.path().join(format!("store-{i}.log")),
                 child: None,
-            }
+            };
+            store.change(plan.flags);
+            store
         };
         let all = (0..usize::from(plan.stores)).map(store).collect();
         Stores { all, _root: root }

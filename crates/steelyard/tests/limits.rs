@@ -1,0 +1,304 @@
+//! What a store answers, or how it refuses to start, when it cannot do what it is asked.
+
+mod stores;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bench::process::Child;
+use stores::ledger::{Load, Shape};
+use stores::wire::Wire;
+use stores::{alone, eventually, say, steelyard, Plan, Store, Stores, PATIENCE};
+
+/// What `serve` says when it does not start, and that it says it in one line.
+fn refusal(arguments: &[String]) -> String {
+    let mut command = steelyard();
+    command.args(arguments).args(["--loglevel", "warning"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = bench::process::output(&mut command).expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("steelyard: "), "{said}");
+    said
+}
+
+#[test]
+fn without_a_quorum_answers_are_clusterdown_or_unknown_after_a_bounded_wait() {
+    let _alone = alone();
+    let wait_ms = 1000;
+    let mut stores =
+        Stores::start(&Plan { stores: 3, flags: &[("--request-timeout", "1000")], ..Plan::default() });
+    let leader = stores.leader(1);
+    let mut wire = Wire::open(stores.all[leader].client);
+    wire.ok(&["SET", "k", "before"]);
+    let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
+    others.iter().for_each(|&store| stores.all[store].kill());
+
+    // The leader does not know yet that it is alone: it proposes, and cannot learn the outcome.
+    let asked = Instant::now();
+    let error = wire.error(&["SET", "k", "during"]);
+    let bound = Duration::from_millis(wait_ms) + Duration::from_secs(5);
+    assert!(asked.elapsed() < bound, "{:?}", asked.elapsed());
+    assert!(error.starts_with("UNKNOWN "), "{error}");
+
+    // Once it has stepped down nothing is proposed, and the answer says so: clients may retry it.
+    eventually("the lonely leader steps down", || {
+        stores.all[leader].regions().filter(|rows| rows.iter().all(|row| row["leader"].is_null())).map(drop)
+    });
+    for words in [&["SET", "k", "after"][..], &["GET", "k"], &["INCR", "n"]] {
+        let asked = Instant::now();
+        let error = wire.error(words);
+        assert!(asked.elapsed() < bound, "{words:?}: {:?}", asked.elapsed());
+        assert!(error.starts_with("CLUSTERDOWN "), "{words:?}: {error}");
+    }
+    // What needs no quorum is answered: the store itself, and weak reads.
+    assert_eq!(wire.text(&["PING"]).as_deref(), Some("PONG"));
+    wire.ok(&["READONLY"]);
+    assert!(wire.text(&["GET", "k"]).is_some());
+
+    others.iter().for_each(|&store| stores.all[store].spawn());
+    stores.await_ready();
+    wire.ok(&["READWRITE"]);
+    wire.ok(&["SET", "k", "again"]);
+    assert_eq!(wire.text(&["GET", "k"]).as_deref(), Some("again"));
+    // None of the refused increments was executed.
+    assert_eq!(wire.int(&["INCR", "n"]), 1);
+}
+
+/// A RAM file system of a size of its own.
+struct SmallDevice {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDevice {
+    /// `None`, with a message, where mounting is refused.
+    fn mount(test: &str, megabytes: u32) -> Option<SmallDevice> {
+        let dir = tempfile::Builder::new().prefix("steelyard-small-").tempdir().expect("a directory");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
+            .arg(dir.path())
+            .stderr(Stdio::null())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(SmallDevice { dir });
+        }
+        say(&format!("SKIPPED {test}: a tmpfs cannot be mounted here"));
+        None
+    }
+
+    fn resize(&self, megabytes: u32) {
+        let option = format!("remount,size={megabytes}m");
+        let status = Command::new("mount").args(["-o", &option]).arg(self.path()).status();
+        assert!(status.is_ok_and(|status| status.success()), "the device takes another size");
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for SmallDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+/// One store with its data on a small device. The device outlives the store.
+fn on_small_device(device: &SmallDevice, flags: &[(&str, &str)]) -> Stores {
+    let mut stores = Stores::prepare(&Plan { flags, ..Plan::default() });
+    let dir = device.path().join("data");
+    stores.all[0].change(&[("--dir", dir.to_str().expect("a plain path"))]);
+    stores.all[0].dir = dir;
+    stores.all[0].restart();
+    stores
+}
+
+#[test]
+fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
+    let _alone = alone();
+    let Some(device) = SmallDevice::mount("the reserve", 256) else { return };
+    let stores = on_small_device(&device, &[("--reserve", "64mb")]);
+    let mut wire = Wire::open(stores.all[0].client);
+    let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
+    let mut written = 0;
+    let error = loop {
+        let key = format!("fill:{written}");
+        match wire.call(&["SET", &key, &value]) {
+            resp::Reply::Error(text) => break text.into_owned(),
+            _ => written += 1,
+        }
+        assert!(written < 4000, "the device never fills");
+    };
+    assert!(error.starts_with("MISCONF "), "{error}");
+    assert!(written > 300, "refused after {written} writes");
+    assert!(wire.error(&["HSET", "h", "f", "1"]).starts_with("MISCONF "));
+    assert_eq!(wire.int(&["STRLEN", "fill:0"]), value.len() as i64);
+    assert_eq!(wire.int(&["DEL", "fill:0"]), 1);
+    assert_eq!(wire.int(&["EXISTS", "fill:0"]), 0);
+    // A pipeline of both kinds: each command gets its own answer, in order.
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let replies =
+        wire.call_all(&[words(&["SET", "a", "1"]), words(&["DEL", "fill:1"]), words(&["EXISTS", "fill:2"])]);
+    assert!(matches!(&replies[0], resp::Reply::Error(text) if text.starts_with("MISCONF ")), "{replies:?}");
+    assert_eq!(replies[1..], [resp::Reply::Int(1), resp::Reply::Int(1)]);
+
+    device.resize(512);
+    eventually("writes are taken again", || match wire.call(&["SET", "room", "yes"]) {
+        resp::Reply::Error(_) => None,
+        _ => Some(()),
+    });
+    assert_eq!(wire.int(&["DBSIZE"]), written - 2 + 1);
+}
+
+#[test]
+fn at_the_wall_acknowledgements_wait_for_room_and_none_is_lost() {
+    let _alone = alone();
+    let Some(device) = SmallDevice::mount("the wall", 48) else { return };
+    // No reserve: the file system itself says no, in the middle of a write.
+    let mut stores = on_small_device(&device, &[("--reserve", "0"), ("--request-timeout", "500")]);
+    let mut wire = Wire::open(stores.all[0].client);
+    let value = String::from_utf8(bench::load::value(200_000, 1)).expect("printable");
+    let mut acknowledged = Vec::new();
+    let mut doubtful = 0;
+    for number in 0..1000 {
+        let key = format!("fill:{number}");
+        match wire.call(&["SET", &key, &value]) {
+            resp::Reply::Error(text) => {
+                assert!(text.starts_with("UNKNOWN ") || text.starts_with("MISCONF "), "{text}");
+                doubtful += 1;
+                if doubtful == 3 {
+                    break;
+                }
+            }
+            _ => acknowledged.push(key),
+        }
+    }
+    assert_eq!(doubtful, 3, "the device never fills");
+    assert!(acknowledged.len() > 20, "{} writes fit", acknowledged.len());
+    assert_eq!(wire.int(&["STRLEN", &acknowledged[0]]), value.len() as i64, "reads are served");
+
+    let check = |stores: &Stores| {
+        let mut wire = Wire::open(stores.all[0].client);
+        for key in &acknowledged {
+            assert_eq!(wire.int(&["STRLEN", key]), value.len() as i64, "{key}");
+        }
+    };
+    device.resize(256);
+    eventually("writes are taken again", || match wire.call(&["SET", "room", "yes"]) {
+        resp::Reply::Error(_) => None,
+        _ => Some(()),
+    });
+    check(&stores);
+    stores.all[0].kill();
+    stores.all[0].restart();
+    check(&stores);
+    assert_eq!(Wire::open(stores.all[0].client).text(&["GET", "room"]).as_deref(), Some("yes"));
+}
+
+#[test]
+fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
+    let _alone = alone();
+    let mut stores = Stores::start(&Plan::default());
+    let store = &mut stores.all[0];
+
+    // In use: the second process goes at once, and the first serves on.
+    let other_ports = stores::ports(3);
+    let other_list = format!("0=127.0.0.1:{}:{}:{}", other_ports[0], other_ports[1], other_ports[2]);
+    let said = refusal(&store.arguments_with(&[("--stores", &other_list)]));
+    assert!(said.contains("in use by another process"), "{said}");
+    Wire::open(store.client).ok(&["SET", "k", "v"]);
+    assert_eq!(store.terminate().code(), Some(0));
+
+    let identity = store.dir.join("IDENTITY");
+    let original = std::fs::read_to_string(&identity).expect("it is there");
+
+    // Another layout, another store's number.
+    let said = refusal(&store.arguments_with(&[("--cluster-enabled", "yes"), ("--regions", "4")]));
+    assert!(said.contains("another layout"), "{said}");
+    let second = format!("{other_list},1=127.0.0.1:{}", store.client.port());
+    let said = refusal(&store.arguments_with(&[("--stores", &second), ("--store-id", "1")]));
+    assert!(said.contains("belongs to store 0, not to store 1"), "{said}");
+
+    // A newer format, a damaged identity.
+    std::fs::write(&identity, "format = 99\nwhat = \"nobody knows\"\n").expect("written");
+    let said = refusal(&store.arguments_with(&[]));
+    assert!(said.contains("format version 99, newer than"), "{said}");
+    std::fs::write(&identity, "\u{0}\u{0}").expect("written");
+    let said = refusal(&store.arguments_with(&[]));
+    assert!(said.contains("IDENTITY"), "{said}");
+
+    // None of the refusals has harmed the data.
+    std::fs::write(&identity, original).expect("written");
+    store.restart();
+    assert_eq!(Wire::open(store.client).text(&["GET", "k"]).as_deref(), Some("v"));
+}
+
+#[test]
+fn a_directory_with_other_files_is_left_alone() {
+    let _alone = alone();
+    let stores = Stores::prepare(&Plan::default());
+    let dir = &stores.all[0].dir;
+    std::fs::create_dir_all(dir).expect("made");
+    std::fs::write(dir.join("photo.jpg"), "x").expect("written");
+    let said = refusal(&stores.all[0].arguments_with(&[]));
+    assert!(said.contains("not empty"), "{said}");
+    let names: Vec<PathBuf> =
+        std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(names, [dir.join("photo.jpg")], "nothing was added");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let _alone = alone();
+    let stores = Stores::prepare(&Plan::default());
+    let _taken = std::net::TcpListener::bind(stores.all[0].client).expect("the port is free");
+    let said = refusal(&stores.all[0].arguments_with(&[]));
+    assert!(said.contains(&format!("cannot listen on {}", stores.all[0].client)), "{said}");
+}
+
+/// Makes every later fdatasync of a running store fail. `None`, with a message, where that cannot be done.
+fn fail_syncs(store: &Store) -> Option<Child> {
+    let report = store.dir.with_extension("strace");
+    let mut command = Command::new("strace");
+    command
+        .args(["-f", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO:when=1+"])
+        .args(["-p", &store.pid().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&report).expect("made"));
+    let skip = |why: &str| say(&format!("SKIPPED EIO on the log: {why}"));
+    let mut tracer = match Child::spawn("strace", &mut command) {
+        Ok(tracer) => tracer,
+        Err(error) => {
+            skip(&error.to_string());
+            return None;
+        }
+    };
+    let attached = stores::within(PATIENCE, || {
+        let said = std::fs::read_to_string(&report).unwrap_or_default();
+        (said.contains("attached") || tracer.ended().is_some()).then_some(said)
+    });
+    if tracer.ended().is_some() {
+        skip(attached.unwrap_or_default().lines().next().unwrap_or("strace ended"));
+        return None;
+    }
+    Some(tracer)
+}
+
+#[test]
+fn a_failed_sync_of_the_log_stops_the_store_and_loses_nothing_acknowledged() {
+    let _alone = alone();
+    let mut stores = Stores::start(&Plan::default());
+    let load = Load::start(&stores.clients(), "eio", Shape::WRITES);
+    load.await_more(500);
+    let Some(tracer) = fail_syncs(&stores.all[0]) else { return };
+    let status = stores.all[0].await_end();
+    assert!(!status.success(), "{status}");
+    let log = stores.all[0].log_text();
+    assert!(log.contains("a sync of the log failed; the process ends"), "{log}");
+    drop(tracer);
+    stores.all[0].restart();
+    load.await_more(100);
+    load.finish().check("EIO on the log");
+}
