@@ -1,5 +1,5 @@
 //! What must be absent: edges that point up, impure dependencies and calls in pure crates, unsafe code
-//! outside its three homes, modules without a subject, files past a thousand lines.
+//! outside its homes, modules without a subject, files past a thousand lines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -59,7 +59,9 @@ const PURE_EXTERNAL: &[&str] = &[
 const OWNED: &[(&str, &[&str])] =
     &[("raft", &["replica", "raftlog", "server"]), ("rocksdb", &["rocks"]), ("raft-engine", &["raftlog"])];
 
-const UNSAFE_ALLOWED: &[&str] = &["device", "devshim", "server"];
+/// `device` and `devshim` stand at the file-call boundary, `server` asks the kernel for locks, room and
+/// clocks, and `bench` for CPU times and a signal at its end to the processes that it started.
+const UNSAFE_ALLOWED: &[&str] = &["bench", "device", "devshim", "server"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[
     "Instant::now",
