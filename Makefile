@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ENV := settings=$$(scripts/setup.sh); eval "$$settings";
 
-.PHONY: help build demo test bench-peers fmt fmt-check clippy
+.PHONY: help build demo test test-clients bench-peers fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -17,6 +17,9 @@ demo: build ## six unequal stores on this machine, under load
 
 test: build ## all tests
 	@$(ENV) cargo test --release --workspace
+
+test-clients: build ## redis-py, ioredis, go-redis, redis-cli, redis-benchmark
+	@$(ENV) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients"
 
 bench-peers: build ## beside redis-server and etcd, one run, ratios
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" bench peers
