@@ -1,6 +1,6 @@
 //! The rows of this store: reads for clients, one write for each turn of the worker.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -33,21 +33,25 @@ impl Engine {
         storage::load_state(&self.flash, region)
     }
 
-    /// Executes a read whose one row is in RAM. `None`: it must go to the rows.
+    /// Executes a read of a few rows that are all in RAM. `None`: it must go to the rows.
     pub fn read_from_ram(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> Option<Outcome> {
-        if !reads_one_row(item) {
+        if !item.is_bounded_read() {
             return None;
         }
-        let ram = RamOnly { flash: &self.flash, missed: Cell::new(false) };
-        let outcome = run(&ram, region, item, now).ok()?;
-        (!ram.missed.get()).then_some(outcome)
+        let rows = FewRows::new(&self.flash, Source::Ram);
+        let outcome = run(&rows, region, item, now).ok()?;
+        rows.are_of_one_moment().then_some(outcome)
     }
 
-    /// Executes a read over one consistent view.
+    /// Executes a read over rows of one moment.
     pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
-        if reads_one_row(item) {
-            // One row is consistent by itself, and this way it comes into RAM.
-            return run(&self.flash, region, item, now);
+        if item.is_bounded_read() {
+            // This way the rows come into RAM, which a view does not look into.
+            let rows = FewRows::new(&self.flash, Source::RamOrFlash);
+            let outcome = run(&rows, region, item, now)?;
+            if rows.are_of_one_moment() {
+                return Ok(outcome);
+            }
         }
         run(&self.flash.view(), region, item, now)
     }
@@ -103,16 +107,6 @@ impl Engine {
     }
 }
 
-/// Whether the command looks at one row of one key, and so needs no view to be consistent.
-fn reads_one_row(item: &Item) -> bool {
-    match item.spec.name {
-        "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime" | "type"
-        | "hlen" => true,
-        "exists" | "touch" => item.args.len() == 2,
-        _ => false,
-    }
-}
-
 fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
     let mut txn = Txn::read_only(reader, region.id());
     let mut exec = Exec {
@@ -129,19 +123,55 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
     command::execute(item.spec, &item.args, &mut exec)
 }
 
-/// Only the rows that are in RAM; asking for any other is noted.
-struct RamOnly<'a> {
-    flash: &'a FlashKeyspace,
-    missed: Cell<bool>,
+enum Source {
+    Ram,
+    RamOrFlash,
 }
 
-impl Reader for RamOnly<'_> {
+/// The present state of a few rows, without a view.
+///
+/// Rows that are read one after the other may be of different moments. They are of one if each of them is
+/// found in RAM again, the very same value and not an equal one, after the last was read: a value stays in
+/// RAM from its first reading to its second, so all of them were there in between.
+struct FewRows<'a> {
+    flash: &'a FlashKeyspace,
+    source: Source,
+    /// Set when a row was asked for that is not there to be had, or a range.
+    missed: Cell<bool>,
+    read: RefCell<Vec<(Bytes, Option<Bytes>)>>,
+}
+
+impl<'a> FewRows<'a> {
+    fn new(flash: &'a FlashKeyspace, source: Source) -> FewRows<'a> {
+        FewRows { flash, source, missed: Cell::new(false), read: RefCell::new(Vec::new()) }
+    }
+
+    fn are_of_one_moment(&self) -> bool {
+        if self.missed.get() {
+            return false;
+        }
+        let read = self.read.borrow();
+        let same = |(row, value): &(Bytes, Option<Bytes>)| match (value, self.flash.get_if_cached(row)) {
+            (Some(first), Some(again)) => first.as_ptr() == again.as_ptr() && first.len() == again.len(),
+            _ => false,
+        };
+        // One row is of one moment by itself.
+        read.len() <= 1 || read.iter().all(same)
+    }
+}
+
+impl Reader for FewRows<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let cached = self.flash.get_if_cached(row);
-        if cached.is_none() {
+        let value = match self.source {
+            Source::Ram => self.flash.get_if_cached(row),
+            Source::RamOrFlash => self.flash.get_cached(row)?,
+        };
+        if value.is_none() && matches!(self.source, Source::Ram) {
             self.missed.set(true);
         }
-        Ok(cached)
+        let mut read = self.read.borrow_mut();
+        read.push((Bytes::copy_from_slice(row), value.clone()));
+        Ok(value)
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<(), StorageError> {

@@ -6,6 +6,10 @@ use resp::Limits;
 
 use crate::config::Config;
 
+/// What `proto-max-bulk-len` may be set to; execution, alike on every replica, takes no longer string.
+const BULK_BYTES_LEAST: u64 = 1 << 20;
+const BULK_BYTES_MOST: u64 = 512 << 20;
+
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub requirepass: Option<String>,
@@ -75,37 +79,33 @@ impl Settings {
         match name.to_ascii_lowercase().as_str() {
             "requirepass" => self.requirepass = (!value.is_empty()).then(|| value.to_owned()),
             "protected-mode" => {
-                self.protected_mode = match value {
+                self.protected_mode = match value.to_ascii_lowercase().as_str() {
                     "yes" => true,
                     "no" => false,
-                    _ => return Err(SettingError::Invalid("argument must be 'yes' or 'no'".into())),
+                    _ => return invalid("argument must be 'yes' or 'no'"),
                 }
             }
-            "maxclients" => {
-                self.maxclients = match value.parse() {
-                    Ok(0) | Err(_) => {
-                        return Err(SettingError::Invalid(
-                            "argument must be between 1 and 4294967295 inclusive".into(),
-                        ))
-                    }
-                    Ok(max) => max,
-                }
-            }
-            "loglevel" => match value {
-                "debug" | "verbose" | "notice" | "warning" => self.loglevel = value.to_owned(),
+            "maxclients" => match command::parse_integer(value.as_bytes()) {
+                None => return invalid("argument couldn't be parsed into an integer"),
+                Some(max) => match u32::try_from(max) {
+                    Ok(0) | Err(_) => return invalid("argument must be between 1 and 4294967295 inclusive"),
+                    Ok(max) => self.maxclients = max as usize,
+                },
+            },
+            "loglevel" => match value.to_ascii_lowercase().as_str() {
+                level @ ("debug" | "verbose" | "notice" | "warning") => self.loglevel = level.to_owned(),
                 _ => {
-                    return Err(SettingError::Invalid(
-                        "argument(s) must be one of the following: debug, verbose, notice, warning".into(),
-                    ))
+                    return invalid(
+                        "argument(s) must be one of the following: debug, verbose, notice, warning",
+                    )
                 }
             },
-            "proto-max-bulk-len" => match value.parse() {
-                Ok(max) if (1 << 20..=512 << 20).contains(&max) => self.limits.bulk_bytes_max = max,
-                _ => {
-                    return Err(SettingError::Invalid(
-                        "argument must be between 1048576 and 536870912 inclusive".into(),
-                    ))
+            "proto-max-bulk-len" => match memory_bytes(value) {
+                None => return invalid("argument must be a memory value"),
+                Some(max) if (BULK_BYTES_LEAST..=BULK_BYTES_MOST).contains(&max) => {
+                    self.limits.bulk_bytes_max = max as usize;
                 }
+                Some(_) => return invalid("argument must be between 1048576 and 536870912 inclusive"),
             },
             other if self.fixed.iter().any(|(name, _)| *name == other) => {
                 return Err(SettingError::Immutable)
@@ -113,5 +113,42 @@ impl Settings {
             _ => return Err(SettingError::Unknown),
         }
         Ok(())
+    }
+}
+
+fn invalid(why: &str) -> Result<(), SettingError> {
+    Err(SettingError::Invalid(why.to_owned()))
+}
+
+/// A number of bytes with one of Redis's units: `k m g` are powers of 1000, `kb mb gb` of 1024.
+fn memory_bytes(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = match &text[digits..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory_bytes;
+
+    #[test]
+    fn memory_is_read_with_its_unit() {
+        for (text, bytes) in [("0", 0), ("7", 7), ("7B", 7), ("2k", 2000), ("2Kb", 2048), ("1mb", 1 << 20)] {
+            assert_eq!(memory_bytes(text), Some(bytes), "{text}");
+        }
+        for text in ["", "mb", "-1", "1.5mb", "1 mb", "1tb", "99999999999999999999", "18446744073709551615kb"]
+        {
+            assert_eq!(memory_bytes(text), None, "{text}");
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::client::{self, Door};
 use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError};
 use crate::engine::Engine;
+use crate::region::apply::Applier;
 use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::life;
@@ -85,25 +86,25 @@ pub async fn run(
     let others = store.config.members.iter().filter(|m| m.id != store.id).map(|m| (m.id, m.peer));
     store.set_transport(Transport::start(store.id, others, layout_digest));
 
-    let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
-        std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread can be started")
+    let spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
+        let watch = store.clone();
+        // The store is nothing without any of them: a panic ends it as a whole.
+        let watched = move || {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+                watch.fatal(&format!("the {name} thread died"));
+            }
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
     let (outcome_sender, outcomes) = tokio::sync::mpsc::unbounded_channel();
-    let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, outcome_sender);
-    let log_writer = LogWriter { log: log.clone(), jobs, worker: worker_sender, store: store.clone() };
+    let (applier, apply_queue) = Applier::new(store.clone(), outcome_sender);
+    let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, apply_queue);
+    let log_writer = LogWriter::new(log.clone(), jobs, worker_sender, store.clone());
     let (flush_store, flush_log) = (store.clone(), log.clone());
-    let watch = store.clone();
     let threads = [
         spawn("log", Box::new(move || log_writer.run())),
-        spawn(
-            "regions",
-            Box::new(move || {
-                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run()));
-                if ended.is_err() {
-                    watch.fatal("the region worker died");
-                }
-            }),
-        ),
+        spawn("regions", Box::new(move || worker.run())),
+        spawn("apply", Box::new(move || applier.run())),
         spawn("flusher", Box::new(move || flusher::run(flush_store, flush_log))),
     ];
 
@@ -238,7 +239,10 @@ async fn until_healthy(store: &Store) {
 async fn watch_disk(store: Arc<Store>) {
     let mut period = tokio::time::interval(Duration::from_millis(250));
     loop {
-        period.tick().await;
+        tokio::select! {
+            _ = period.tick() => {}
+            () = store.disk.look_soon.notified() => {}
+        }
         let store = store.clone();
         let _ = tokio::task::spawn_blocking(move || store.disk.look()).await;
     }

@@ -140,14 +140,7 @@ fn kill(store: &Arc<Store>, session: &mut Session, filter: &[Bytes]) -> Reply {
 
 pub fn config(store: &Arc<Store>, args: &[Bytes]) -> Reply {
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-        (b"get", patterns @ [_, ..]) => {
-            let all = store.settings.read().all();
-            let wanted = |name: &str| {
-                patterns.iter().any(|p| command::glob_matches(&p.to_ascii_lowercase(), name.as_bytes()))
-            };
-            let rows = all.into_iter().filter(|(name, _)| wanted(name));
-            Reply::Map(rows.map(|(name, value)| (Reply::bulk(name.as_bytes()), Reply::bulk(value))).collect())
-        }
+        (b"get", patterns @ [_, ..]) => get(store, patterns),
         (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => set(store, pairs),
         (b"resetstat", []) => Reply::OK,
         (b"help", []) => command::help_of("config"),
@@ -156,13 +149,34 @@ pub fn config(store: &Arc<Store>, args: &[Bytes]) -> Reply {
     }
 }
 
+/// Every setting that is named or fits a pattern, once. A name comes back as the client wrote it.
+fn get(store: &Arc<Store>, patterns: &[Bytes]) -> Reply {
+    let is_glob = |pattern: &Bytes| pattern.iter().any(|byte| b"*?[".contains(byte));
+    let asked_for = |name: &'static str| {
+        let literal = patterns.iter().find(|p| !is_glob(p) && p.eq_ignore_ascii_case(name.as_bytes()));
+        let fits = |p: &Bytes| is_glob(p) && command::glob_matches(&p.to_ascii_lowercase(), name.as_bytes());
+        match literal {
+            Some(text) => Some(text.clone()),
+            None => patterns.iter().any(fits).then_some(Bytes::from_static(name.as_bytes())),
+        }
+    };
+    let all = store.settings.read().all();
+    let rows = all.into_iter().filter_map(|(name, value)| Some((asked_for(name)?, value)));
+    Reply::Map(rows.map(|(name, value)| (Reply::Bulk(name), Reply::bulk(value))).collect())
+}
+
 /// All of the settings, or none.
 fn set(store: &Arc<Store>, pairs: &[Bytes]) -> Reply {
     let mut settings = store.settings.write();
     let mut changed = settings.clone();
-    for pair in pairs.chunks(2) {
+    for (at, pair) in pairs.chunks(2).enumerate() {
         let (name, value) = (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1]));
-        let why = match changed.set(&name, &value) {
+        let earlier = pairs.chunks(2).take(at).any(|other| other[0].eq_ignore_ascii_case(&pair[0]));
+        let outcome = match earlier {
+            true => Err(SettingError::Invalid("duplicate parameter".to_owned())),
+            false => changed.set(&name, &value),
+        };
+        let why = match outcome {
             Ok(()) => continue,
             Err(SettingError::Unknown) => {
                 return Reply::error(format!(

@@ -1,10 +1,11 @@
 //! One pipeline batch: each command is checked, classed and sent on its way; replies keep their order.
 //!
 //! Commands of one region keep their order, too: reads are gathered until a write to the same region
-//! comes, which waits for them; once a write is gathered, later reads of the region ride behind it in the
-//! same log entry. Groups of different regions run at once.
+//! comes, which waits for them; once a write is gathered, later reads of a few rows ride behind it in the
+//! same log entry, and longer ones wait for it. Groups of different regions run at once.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use command::{CommandSpec, Handler};
@@ -13,7 +14,7 @@ use resp::Reply;
 
 use super::session::{Door, Session};
 use super::{server_commands, spanning};
-use crate::dispatch::{Answer, Item};
+use crate::dispatch::{self, Answer, Item};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 
@@ -35,7 +36,12 @@ pub async fn run(
     requests: &mut Vec<Vec<Bytes>>,
     output: &mut BytesMut,
 ) {
-    let mut batch = Batch { answers: Vec::with_capacity(requests.len()), groups: Vec::new() };
+    let mut batch = Batch {
+        answers: Vec::with_capacity(requests.len()),
+        groups: Vec::new(),
+        deadline: Instant::now() + store.config.request_timeout,
+    };
+    let mut last_command = None;
     let mut protocols = Vec::with_capacity(requests.len());
     for args in requests.drain(..) {
         if session.closing {
@@ -43,7 +49,7 @@ pub async fn run(
         }
         let position = batch.answers.len();
         batch.answers.push(None);
-        let answer = batch.admit(store, session, args, position).await;
+        let answer = batch.admit(store, session, args, position, &mut last_command).await;
         if answer.is_some() {
             batch.answers[position] = answer;
         }
@@ -51,6 +57,9 @@ pub async fn run(
         protocols.push(session.protocol);
     }
     batch.flush(store).await;
+    if let Some(name) = last_command {
+        session.entry.describe(|d| d.last_command = name);
+    }
     for (answer, protocol) in batch.answers.into_iter().zip(protocols) {
         let answer =
             answer.unwrap_or_else(|| Reply::error("ERR internal error: a command got no reply").into());
@@ -61,6 +70,9 @@ pub async fn run(
 struct Batch {
     answers: Vec<Option<Answer>>,
     groups: Vec<Group>,
+    /// Until when the batch may wait for leaders and quorums. It is set anew whenever something was
+    /// answered in time, so that a long pipeline may take long, but not by waiting for nobody.
+    deadline: Instant,
 }
 
 impl Batch {
@@ -71,6 +83,7 @@ impl Batch {
         session: &mut Session,
         args: Vec<Bytes>,
         position: usize,
+        last_command: &mut Option<&'static str>,
     ) -> Option<Answer> {
         let Some(spec) = command::lookup(&args[0]) else {
             return Some(refuse_unknown(session, &args).into());
@@ -82,13 +95,14 @@ impl Batch {
             return Some(Reply::error("NOAUTH Authentication required.").into());
         }
         let leaf = command::leaf(spec, &args);
-        session.entry.describe(|d| d.last_command = leaf.name);
+        *last_command = Some(leaf.name);
         match leaf.handler {
             Handler::Server | Handler::Container(_) => {
                 // These neither read nor write keys, but what they report should be true after what came
                 // before them.
                 if server_commands::waits_for_earlier(spec.name) {
                     self.flush(store).await;
+                    session.entry.describe(|d| d.last_command = leaf.name);
                 }
                 Some(server_commands::run(store, session, spec, &args).await.into())
             }
@@ -109,23 +123,30 @@ impl Batch {
             Ok(Some(region)) => region,
             Ok(None) => {
                 self.flush(store).await;
-                return Some(spanning::run(store, session, item).await);
+                let answer = spanning::run(store, session, item, self.deadline).await;
+                self.renew(store);
+                return Some(answer);
             }
             Err(error) => return Some(error.into()),
         };
-        if store.config.cluster_enabled && session.door == Door::Client && region.leader() != Some(store.id) {
-            if session.read_only && !item.is_write() && region.local {
+        if let Some(error) = dispatch::too_large(&item) {
+            return Some(error.into());
+        }
+        if region.leader() != Some(store.id) {
+            // What this connection wrote before must not be missing from what it reads now.
+            if session.read_only && !item.is_write() && region.local && self.group(&region).is_none() {
                 match store.read_weakly(&region, item.clone()).await {
                     Ok(Some(answer)) => return Some(answer),
                     Ok(None) => {}
                     Err(error) => return Some(error.into()),
                 }
             }
-            return Some(redirect(store, &region, &item).await.into());
-        }
-        if session.read_only && !store.config.cluster_enabled && !item.is_write() && region.local {
-            if let Ok(Some(answer)) = store.read_weakly(&region, item.clone()).await {
-                return Some(answer);
+            if store.config.cluster_enabled && session.door == Door::Client {
+                if region.leader().is_none() {
+                    self.flush(store).await;
+                }
+                let reply = redirect(store, &region, &item, self.deadline).await;
+                return Some(reply.into());
             }
         }
         if self.must_flush_before(&region, &item) {
@@ -136,8 +157,22 @@ impl Batch {
     }
 
     fn must_flush_before(&self, region: &RegionShared, item: &Item) -> bool {
-        let group = self.groups.iter().find(|group| group.region.id() == region.id());
-        group.is_some_and(|g| g.bytes + item.bytes() > GROUP_BYTES_MAX || item.is_write() && !g.writes)
+        self.group(region).is_some_and(|group| {
+            group.bytes + item.bytes() > GROUP_BYTES_MAX
+                || item.is_write() && !group.writes
+                || group.writes && !item.is_write() && !item.is_bounded_read()
+        })
+    }
+
+    fn group(&self, region: &RegionShared) -> Option<&Group> {
+        self.groups.iter().find(|group| group.region.id() == region.id())
+    }
+
+    fn renew(&mut self, store: &Store) {
+        let now = Instant::now();
+        if now < self.deadline {
+            self.deadline = now + store.config.request_timeout;
+        }
     }
 
     fn gather(&mut self, region: Arc<RegionShared>, item: Item, position: usize) {
@@ -159,19 +194,22 @@ impl Batch {
     /// Carries out every group, all of them at once.
     async fn flush(&mut self, store: &Arc<Store>) {
         let groups = std::mem::take(&mut self.groups);
+        let deadline = self.deadline;
         if let [_] = groups.as_slice() {
             for group in groups {
-                let answers = store.execute(&group.region, group.items).await;
+                let answers = store.execute(&group.region, group.items, deadline).await;
                 self.place(group.positions, answers);
             }
+            self.renew(store);
             return;
         }
-        let running = groups
-            .into_iter()
-            .map(|group| async move { (group.positions, store.execute(&group.region, group.items).await) });
+        let running = groups.into_iter().map(|group| async move {
+            (group.positions, store.execute(&group.region, group.items, deadline).await)
+        });
         for (positions, answers) in join_all(running).await {
             self.place(positions, answers);
         }
+        self.renew(store);
     }
 
     fn place(&mut self, positions: Vec<usize>, answers: Vec<Answer>) {
@@ -190,8 +228,7 @@ fn refuse_unknown(session: &Session, args: &[Bytes]) -> Reply {
 }
 
 /// `MOVED` to the leader, after a short wait for one where none is known.
-async fn redirect(store: &Arc<Store>, region: &Arc<RegionShared>, item: &Item) -> Reply {
-    let deadline = tokio::time::Instant::now() + store.config.request_timeout;
+async fn redirect(store: &Arc<Store>, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
     loop {
         let news = store.leader_news.notified();
         match region.leader() {
@@ -199,10 +236,10 @@ async fn redirect(store: &Arc<Store>, region: &Arc<RegionShared>, item: &Item) -
                 let slot = store.slot_of(item).unwrap_or(0);
                 return match store.config.members.iter().find(|m| m.id == leader) {
                     Some(member) => Reply::error(format!("MOVED {slot} {}", member.client)),
-                    None => crate::dispatch::cluster_down(),
+                    None => dispatch::cluster_down(),
                 };
             }
-            None if tokio::time::Instant::now() >= deadline => return crate::dispatch::cluster_down(),
+            None if Instant::now() >= deadline => return dispatch::cluster_down(),
             None => {
                 let _ = tokio::time::timeout(std::time::Duration::from_millis(50), news).await;
             }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use resp::{Decoder, Limits, Protocol, Reply};
@@ -21,11 +21,20 @@ const READ_BYTES: usize = 16 << 10;
 /// A buffer that grew past this is given back once it is empty.
 const IDLE_BUFFER_BYTES_MAX: usize = 256 << 10;
 
+/// A client whose machine has gone is noticed after about this long, as with Redis.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
+
+fn keep_alive(stream: &TcpStream) {
+    let probes = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 3);
+    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&probes);
+}
+
 pub async fn serve(mut stream: TcpStream, door: Door, entry: Arc<ClientEntry>, store: Arc<Store>) {
     let (limits, needs_password) = {
         let settings = store.settings.read();
         (settings.limits.clone(), settings.requirepass.is_some())
     };
+    keep_alive(&stream);
     let mut session = Session {
         id: entry.id,
         door,
@@ -60,10 +69,15 @@ pub async fn serve(mut stream: TcpStream, door: Door, entry: Arc<ClientEntry>, s
                 }
             }
         }
-        if !requests.is_empty() {
+        let decoded = !requests.is_empty();
+        if decoded {
             let (count, started) = (requests.len() as u64, Instant::now());
             let was_authenticated = session.authenticated;
-            batch::run(&store, &mut session, &mut requests, &mut output).await;
+            // A batch ends by its deadlines; whoever is ended meanwhile is not waited for.
+            tokio::select! {
+                () = batch::run(&store, &mut session, &mut requests, &mut output) => {}
+                () = entry.kill.notified() => return,
+            }
             requests.clear();
             store.metrics.record_commands(count, started.elapsed());
             entry.commands.fetch_add(count, Ordering::Relaxed);
@@ -81,7 +95,12 @@ pub async fn serve(mut stream: TcpStream, door: Door, entry: Arc<ClientEntry>, s
         }
         if !output.is_empty() {
             store.metrics.client_bytes_out.fetch_add(output.len() as u64, Ordering::Relaxed);
-            if stream.write_all(&output).await.is_err() {
+            // Someone who does not read can still be ended.
+            let written = tokio::select! {
+                written = stream.write_all(&output) => written.is_ok(),
+                () = entry.kill.notified() => false,
+            };
+            if !written {
                 return;
             }
             output.clear();
@@ -89,7 +108,7 @@ pub async fn serve(mut stream: TcpStream, door: Door, entry: Arc<ClientEntry>, s
                 output = BytesMut::new();
             }
         }
-        if session.closing || bytes > 0 && !input.is_empty() {
+        if session.closing || decoded && !input.is_empty() {
             continue;
         }
         if input.is_empty() && input.capacity() > IDLE_BUFFER_BYTES_MAX {

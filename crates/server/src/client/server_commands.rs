@@ -79,6 +79,9 @@ fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
                 rest = tail;
             }
             (b"SETNAME", [new, tail @ ..]) => {
+                if let Some(error) = admin_commands::bad_name(new) {
+                    return error;
+                }
                 name = Some(new.clone());
                 rest = tail;
             }
@@ -95,13 +98,10 @@ fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
     }
     if !session.authenticated {
         return Reply::error(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         );
     }
     if let Some(name) = name {
-        if let Some(error) = admin_commands::bad_name(&name) {
-            return error;
-        }
         session.entry.describe(|d| d.name = name);
     }
     session.protocol = protocol;

@@ -134,8 +134,10 @@ impl Clients {
         self.open.lock().remove(&id);
     }
 
+    /// Every connection that goes on: one that was killed is no more, though its end may take a moment.
     pub fn all(&self) -> Vec<Arc<ClientEntry>> {
-        self.open.lock().values().cloned().collect()
+        let open = self.open.lock();
+        open.values().filter(|entry| !entry.killed.load(Ordering::Acquire)).cloned().collect()
     }
 
     pub fn count(&self) -> usize {

@@ -4,6 +4,7 @@
 //! node speaks of its own slots; elsewhere of all regions.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -14,27 +15,27 @@ use crate::dispatch::{Answer, Item};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 
-pub async fn run(store: &Arc<Store>, session: &Session, item: Item) -> Answer {
+pub async fn run(store: &Arc<Store>, session: &Session, item: Item, deadline: Instant) -> Answer {
     let regions: Vec<Arc<RegionShared>> = match store.config.cluster_enabled && session.door == Door::Client {
         true => store.user_regions().filter(|r| r.leader() == Some(store.id)).cloned().collect(),
         false => store.user_regions().cloned().collect(),
     };
     match item.spec.name {
-        "scan" => scan(store, &regions, item).await,
-        "randomkey" => random_key(store, &regions, item).await,
+        "scan" => scan(store, &regions, item, deadline).await,
+        "randomkey" => random_key(store, &regions, item, deadline).await,
         _ => {
             if let [only] = regions.as_slice() {
-                return one(store, only, item).await;
+                return one(store, only, item, deadline).await;
             }
-            let asked = regions.iter().map(|region| one(store, region, item.clone()));
+            let asked = regions.iter().map(|region| one(store, region, item.clone(), deadline));
             let replies: Vec<Reply> = join_all(asked).await.into_iter().map(Answer::into_reply).collect();
             join(item.spec.name, replies).into()
         }
     }
 }
 
-async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item) -> Answer {
-    let mut answers = store.execute(region, vec![item]).await;
+async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item, deadline: Instant) -> Answer {
+    let mut answers = store.execute(region, vec![item], deadline).await;
     answers.pop().unwrap_or_else(|| crate::dispatch::cluster_down().into())
 }
 
@@ -59,7 +60,7 @@ fn join(name: &str, replies: Vec<Reply>) -> Reply {
 
 /// Asks the region in which the cursor stands; when that is exhausted, the cursor goes on at the next
 /// region's first slot.
-async fn scan(store: &Arc<Store>, regions: &[Arc<RegionShared>], item: Item) -> Answer {
+async fn scan(store: &Arc<Store>, regions: &[Arc<RegionShared>], item: Item, deadline: Instant) -> Answer {
     let Some(cursor) = command::parse_cursor(&item.args[1]) else {
         return Reply::error("ERR invalid cursor").into();
     };
@@ -73,7 +74,7 @@ async fn scan(store: &Arc<Store>, regions: &[Arc<RegionShared>], item: Item) -> 
     if slot < start {
         asked.args[1] = Bytes::from(command::cursor_at(start).to_string());
     }
-    let reply = one(store, &regions[at], asked).await.into_reply();
+    let reply = one(store, &regions[at], asked, deadline).await.into_reply();
     let Reply::Array(mut parts) = reply else { return reply.into() };
     let exhausted = matches!(parts.first(), Some(Reply::Bulk(cursor)) if cursor[..] == *b"0");
     if let (true, Some(next)) = (exhausted, regions.get(at + 1)) {
@@ -84,14 +85,19 @@ async fn scan(store: &Arc<Store>, regions: &[Arc<RegionShared>], item: Item) -> 
 }
 
 /// Any key of any region: regions are asked in turn, from one that changes with every call.
-async fn random_key(store: &Arc<Store>, regions: &[Arc<RegionShared>], item: Item) -> Answer {
+async fn random_key(
+    store: &Arc<Store>,
+    regions: &[Arc<RegionShared>],
+    item: Item,
+    deadline: Instant,
+) -> Answer {
     if regions.is_empty() {
         return Reply::Nil.into();
     }
     let start = crate::clock::boot_nanos() as usize % regions.len();
     for turn in 0..regions.len() {
         let region = &regions[(start + turn) % regions.len()];
-        let reply = one(store, region, item.clone()).await.into_reply();
+        let reply = one(store, region, item.clone(), deadline).await.into_reply();
         if reply != Reply::Nil {
             return reply.into();
         }

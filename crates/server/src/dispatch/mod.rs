@@ -44,6 +44,24 @@ impl Item {
         self.spec.is_write()
     }
 
+    /// Whether the command reads a few rows at most, however much there is: such a read may ride in a log
+    /// entry, which every replica applies before it goes on.
+    pub fn is_bounded_read(&self) -> bool {
+        match self.spec.name {
+            "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
+            | "type" | "hlen" | "hget" | "hexists" | "hstrlen" => true,
+            "exists" | "touch" | "mget" | "hmget" => self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX,
+            _ => false,
+        }
+    }
+
+    /// `EXISTS` of the command's keys; `None` when it has none.
+    fn keys_exist(&self) -> Option<Item> {
+        let mut args = vec![Bytes::from_static(b"EXISTS")];
+        args.extend(command::keys_of(self.spec, &self.args).map(|(key, _)| key.clone()));
+        Item::new(args, self.db, self.resp3)
+    }
+
     pub fn bytes(&self) -> usize {
         self.args.iter().map(|arg| arg.len() + 8).sum()
     }
@@ -122,13 +140,33 @@ pub fn no_space() -> Reply {
     Reply::error("MISCONF Errors writing to the log: No space left on device. Commands that may add data are refused until there is room")
 }
 
+/// Rows that a bounded read may name.
+const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
+
+/// The largest command that is replicated, with what its encoding adds.
+pub const REQUEST_BYTES_MAX: usize = 64 << 20;
+
+/// Refuses a command that is too large to replicate, before anything is proposed.
+pub fn too_large(item: &Item) -> Option<Reply> {
+    let bytes = item.bytes();
+    (bytes > REQUEST_BYTES_MAX).then(|| {
+        Reply::error(format!(
+            "ERR request of {bytes} bytes is larger than the largest that is replicated, {REQUEST_BYTES_MAX}"
+        ))
+    })
+}
+
 /// How long a request that found no leader waits before it looks again without news.
 const LEADER_POLL: Duration = Duration::from_millis(25);
 
 impl Store {
     /// Carries out `items` in order in one region and gives as many answers.
-    pub async fn execute(self: &Arc<Self>, region: &Arc<RegionShared>, items: Vec<Item>) -> Vec<Answer> {
-        let deadline = Instant::now() + self.config.request_timeout;
+    pub async fn execute(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: Vec<Item>,
+        deadline: Instant,
+    ) -> Vec<Answer> {
         let count = items.len();
         match self.execute_anywhere(region, Arc::new(items), deadline).await {
             Ok(answers) => {
@@ -296,7 +334,7 @@ impl Store {
         let (sender, outcome) = oneshot::channel();
         let submit = Submit { region: region.id(), work, deadline, reply: sender };
         if self.worker.send(ToWorker::Submit(submit)).is_err() {
-            return Err(NotDone::Error(Reply::error("ERR the store is shutting down")));
+            return Err(NotDone::NotLeader);
         }
         // The worker answers at the deadline; this is only the net below it.
         let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);

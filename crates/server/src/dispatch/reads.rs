@@ -14,9 +14,12 @@ use tokio::sync::oneshot;
 
 use super::{cluster_down, Answer, Item, NotDone};
 use crate::clock;
-use crate::region::inbox::{Refusal, ToWorker, Work};
+use crate::region::inbox::{Maintenance, Refusal, ToWorker, Work};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
+
+/// Slots whose due keys one entry deletes.
+const DUE_SLOTS_MAX: usize = 256;
 
 /// What one pass over the rows made of the commands.
 struct Pass {
@@ -83,8 +86,9 @@ impl Store {
         }
     }
 
-    /// Executes the commands over the rows as they are now. Those whose one row is in RAM are answered at
-    /// once; the rest go to the reader pool together, so that a slow device never holds up an I/O thread.
+    /// Executes the commands over the rows as they are now, in order. Those at the front whose rows are in
+    /// RAM are answered at once; from the first that misses on, the rest goes to the reader pool together,
+    /// so that a slow device never holds up an I/O thread.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -92,25 +96,29 @@ impl Store {
     ) -> Result<Pass, NotDone> {
         let now = region.read_time(clock::unix_millis());
         let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new() };
-        let mut missed = Vec::new();
+        let mut missed = items.len();
         for (position, item) in items.iter().enumerate() {
             match self.engine.read_from_ram(region, item, now) {
                 Some(outcome) => pass.take(position, outcome),
-                None => missed.push(position),
+                None => {
+                    missed = position;
+                    break;
+                }
             }
         }
-        if !missed.is_empty() {
+        if missed < items.len() {
             let (store, region, items) = (self.clone(), region.clone(), items.clone());
             let reading = tokio::task::spawn_blocking(move || {
                 let read = |position: usize| {
                     let outcome = store.engine.read(&region, &items[position], now)?;
                     Ok((position, outcome))
                 };
-                missed.into_iter().map(read).collect::<storage::Result<Vec<_>>>()
+                (missed..items.len()).map(read).collect::<storage::Result<Vec<_>>>()
             });
             let outcomes = match reading.await {
                 Ok(Ok(outcomes)) => outcomes,
                 Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+                Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
                 Err(_) => self.fatal("a reader died"),
             };
             outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
@@ -118,7 +126,7 @@ impl Store {
         Ok(pass)
     }
 
-    /// Proposes what a pass could not answer, and gives all the answers.
+    /// Answers what a pass could not, for it met keys past their time: their deletion is committed first.
     async fn settle(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -126,14 +134,60 @@ impl Store {
         mut pass: Pass,
         deadline: Instant,
     ) -> Result<Vec<Answer>, NotDone> {
-        if !pass.to_propose.is_empty() {
-            let work: Vec<Item> = pass.to_propose.iter().map(|&position| items[position].clone()).collect();
-            let answers = self.submit(region, Work::Commands(Arc::new(work)), deadline).await?;
-            for (position, answer) in pass.to_propose.drain(..).zip(answers) {
-                pass.answers[position] = Some(answer);
-            }
+        for position in std::mem::take(&mut pass.to_propose) {
+            let answer = self.read_past_expiry(region, &items[position], deadline).await?;
+            pass.answers[position] = Some(answer);
         }
         Ok(pass.answers.into_iter().map(|answer| answer.unwrap_or_else(|| cluster_down().into())).collect())
+    }
+
+    /// A read of a few rows is itself proposed: applying it deletes what is due. A longer one would hold up
+    /// every replica, so the due keys are deleted by themselves and the read is made again.
+    async fn read_past_expiry(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        item: &Item,
+        deadline: Instant,
+    ) -> Result<Answer, NotDone> {
+        let one = Arc::new(vec![item.clone()]);
+        if item.is_bounded_read() {
+            let mut answers = self.submit(region, Work::Commands(one), deadline).await?;
+            return Ok(answers.pop().unwrap_or_else(|| cluster_down().into()));
+        }
+        while Instant::now() < deadline {
+            match item.keys_exist() {
+                Some(exist) => {
+                    self.submit(region, Work::Commands(Arc::new(vec![exist])), deadline).await?;
+                }
+                None => {
+                    let due = self.due_slots(region).await?;
+                    self.submit(region, Work::Maintenance(due), deadline).await?;
+                }
+            }
+            let mut pass = self.pass(region, &one).await?;
+            if let Some(answer) = pass.answers.pop().flatten() {
+                // Leadership was proved again by what has just been committed and applied here.
+                return Ok(answer);
+            }
+        }
+        Err(NotDone::Error(cluster_down()))
+    }
+
+    async fn due_slots(self: &Arc<Self>, region: &Arc<RegionShared>) -> Result<Maintenance, NotDone> {
+        let (store, region) = (self.clone(), region.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            let now = region.read_time(clock::unix_millis());
+            let slots = region.descriptor.slots.unwrap_or(types::SlotRange::ALL);
+            command::find_due(&store.engine.flash().view(), slots, slots.first, now, usize::MAX)
+        });
+        match looking.await {
+            Ok(Ok(mut found)) => {
+                found.slots.truncate(DUE_SLOTS_MAX);
+                Ok(Maintenance { expire: found.slots, sweep: Vec::new() })
+            }
+            Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+            Err(_) => Err(NotDone::NotLeader),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use raftlog::RaftLog;
+use raftlog::{LogError, RaftLog};
 
 use super::inbox::ToWorker;
 use crate::store::Store;
@@ -23,22 +23,23 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs until the store stops.
 pub fn run(store: Arc<Store>, log: RaftLog) {
-    let mut last = Instant::now();
+    let (mut flushed, mut purged) = (Instant::now(), Instant::now());
+    let mut owes_purge = false;
     while !store.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_PERIOD);
         let bytes = store.engine.flash().unflushed_bytes();
         store.disk.set_unflushed(bytes);
-        let period = if store.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
-        if bytes >= FLUSH_BYTES || (bytes > 0 && last.elapsed() >= period) {
+        let full = store.disk.is_full();
+        let period = if full { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
+        let flushes = bytes >= FLUSH_BYTES || (bytes > 0 && flushed.elapsed() >= period);
+        if flushes {
             flush(&store);
-            last = Instant::now();
-            match log.purge() {
-                Ok(pinned) if !pinned.is_empty() => {
-                    tracing::debug!(?pinned, "regions keep old log files alive");
-                }
-                Ok(_) => {}
-                Err(error) => store.fatal(&format!("the Raft log cannot be purged: {error}")),
-            }
+            flushed = Instant::now();
+        }
+        // The log is cut some time after the flush: where room is short, files do not wait for the next one.
+        if flushes || ((full || owes_purge) && purged.elapsed() >= FLUSH_PERIOD_FULL) {
+            owes_purge = !purge(&store, &log);
+            purged = Instant::now();
         }
     }
 }
@@ -56,5 +57,23 @@ pub fn flush(store: &Store) {
             tracing::warn!(%reason, "no space to flush rows: the log is kept");
         }
         Err(error) => store.fatal(&format!("rows cannot be flushed: {error}")),
+    }
+}
+
+/// Deletes the files of the log that nobody needs. False: moving what is live in them found no room.
+fn purge(store: &Store, log: &RaftLog) -> bool {
+    match log.purge() {
+        Ok(pinned) => {
+            if !pinned.is_empty() {
+                tracing::debug!(?pinned, "regions keep old log files alive");
+            }
+            true
+        }
+        Err(LogError::NoSpace(reason)) => {
+            store.disk.set_full();
+            tracing::warn!(%reason, "no space to purge the Raft log: tried again later");
+            false
+        }
+        Err(error) => store.fatal(&format!("the Raft log cannot be purged: {error}")),
     }
 }

@@ -30,6 +30,10 @@ pub enum ToWorker {
     Persisted {
         batch: u64,
     },
+    /// Rows and states are written through these indexes.
+    Applied {
+        indexes: Vec<(RegionId, LogIndex)>,
+    },
     /// A flush made everything durable that was applied up to these indexes.
     Flushed {
         applied: Vec<(RegionId, LogIndex)>,

@@ -2,13 +2,15 @@
 //!
 //! A failed write or sync ends the process: what is durable is not known any more, and a retry could be
 //! told "yes" by a kernel that has dropped the pages. No space is different: nothing was written, the
-//! batch waits, and so does the acknowledgement.
+//! batch waits, and so does the acknowledgement. Cuts do not wait behind it, for they make room.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use raftlog::{LogError, RaftLog};
+use raftlog::{Appended, LogError, RaftLog};
 use replica::LogBatch;
 use types::{LogIndex, RegionId, Term};
 
@@ -30,56 +32,111 @@ pub enum ToLog {
     },
 }
 
-pub struct LogWriter {
-    pub log: RaftLog,
-    pub jobs: Receiver<ToLog>,
-    pub worker: Sender<ToWorker>,
-    pub store: Arc<Store>,
+/// What this thread does to a log.
+pub trait Log: Send {
+    fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended, LogError>;
+    fn sync(&self) -> Result<Appended, LogError>;
+    fn truncate(&self, region: RegionId, index: LogIndex, term: Term) -> Result<(), LogError>;
 }
 
-impl LogWriter {
-    /// Runs until the worker has gone.
-    pub fn run(self) {
-        let fsync = self.store.config.fsync;
-        let mut unsynced_since: Option<Instant> = None;
-        loop {
-            let job = match unsynced_since {
-                Some(since) if fsync == Fsync::EverySec => {
-                    self.jobs.recv_timeout(EVERY_SECOND.saturating_sub(since.elapsed()))
-                }
-                _ => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match job {
-                Ok(ToLog::Truncate { region, index, term }) => {
-                    if let Err(error) = self.log.truncate(region, index, term) {
-                        self.store.fatal(&format!("the Raft log cannot be cut: {error}"));
-                    }
-                }
-                Ok(ToLog::Append(batch)) => {
-                    let synced = fsync == Fsync::Always || batch.must_sync;
-                    self.append(&batch, synced);
-                    if synced {
-                        unsynced_since = None;
-                    } else if unsynced_since.is_none() {
-                        unsynced_since = Some(Instant::now());
-                    }
-                    if self.worker.send(ToWorker::Persisted { batch: batch.number }).is_err() {
-                        break;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if fsync == Fsync::EverySec && unsynced_since.is_some_and(|since| since.elapsed() >= EVERY_SECOND)
-            {
-                self.sync();
-                unsynced_since = None;
-            }
+impl Log for RaftLog {
+    fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended, LogError> {
+        RaftLog::append(self, batch, sync)
+    }
+
+    fn sync(&self) -> Result<Appended, LogError> {
+        RaftLog::sync(self)
+    }
+
+    fn truncate(&self, region: RegionId, index: LogIndex, term: Term) -> Result<(), LogError> {
+        RaftLog::truncate(self, region, index, term)
+    }
+}
+
+pub struct LogWriter<L> {
+    log: L,
+    jobs: Receiver<ToLog>,
+    worker: Sender<ToWorker>,
+    store: Arc<Store>,
+    /// Batches that came while another waited for room.
+    backlog: VecDeque<LogBatch>,
+    /// Cuts for which there was no room, each region's last.
+    uncut: BTreeMap<RegionId, (LogIndex, Term)>,
+    /// When what was appended without a sync is to be synced.
+    sync_at: Option<Instant>,
+}
+
+/// The store stops while something waits for room: it was never acknowledged, and is given up.
+struct GivenUp;
+
+impl<L: Log> LogWriter<L> {
+    pub fn new(log: L, jobs: Receiver<ToLog>, worker: Sender<ToWorker>, store: Arc<Store>) -> LogWriter<L> {
+        LogWriter {
+            log,
+            jobs,
+            worker,
+            store,
+            backlog: VecDeque::new(),
+            uncut: BTreeMap::new(),
+            sync_at: None,
         }
+    }
+
+    /// Runs until the worker has gone.
+    pub fn run(mut self) {
+        if let Err(GivenUp) = self.serve() {
+            // The worker may still send until it is told to stop; nothing of that is acknowledged.
+            self.jobs.iter().for_each(drop);
+        }
+        // What a full device keeps from being synced now was not promised to be durable yet.
         self.sync();
     }
 
-    fn append(&self, batch: &LogBatch, sync: bool) {
+    fn serve(&mut self) -> Result<(), GivenUp> {
+        loop {
+            if let Some(batch) = self.backlog.pop_front() {
+                self.write(&batch)?;
+                continue;
+            }
+            match self.next_job() {
+                Ok(ToLog::Truncate { region, index, term }) => self.cut(region, index, term),
+                Ok(ToLog::Append(batch)) => self.write(&batch)?,
+                Err(RecvTimeoutError::Timeout) => self.cut_again(),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if self.sync_at.is_some_and(|at| at <= Instant::now()) {
+                self.sync_at = if self.sync() { None } else { Some(Instant::now() + NO_SPACE_RETRY) };
+            }
+        }
+    }
+
+    /// Waits for a job, but not past what is due without one.
+    fn next_job(&self) -> Result<ToLog, RecvTimeoutError> {
+        let mut wait = self.sync_at.map(|at| at.saturating_duration_since(Instant::now()));
+        if !self.uncut.is_empty() {
+            wait = Some(wait.map_or(NO_SPACE_RETRY, |wait| wait.min(NO_SPACE_RETRY)));
+        }
+        match wait {
+            Some(wait) => self.jobs.recv_timeout(wait),
+            None => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
+    fn write(&mut self, batch: &LogBatch) -> Result<(), GivenUp> {
+        let fsync = self.store.config.fsync;
+        let synced = fsync == Fsync::Always || batch.must_sync;
+        self.append(batch, synced)?;
+        if synced {
+            self.sync_at = None;
+        } else if fsync == Fsync::EverySec {
+            self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
+        }
+        // The worker is gone when nobody takes this; the channel of jobs says so, too.
+        let _ = self.worker.send(ToWorker::Persisted { batch: batch.number });
+        Ok(())
+    }
+
+    fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<(), GivenUp> {
         let started = Instant::now();
         let mut told = false;
         loop {
@@ -95,7 +152,7 @@ impl LogWriter {
                     if told {
                         tracing::info!("there is room for the Raft log again");
                     }
-                    return;
+                    return Ok(());
                 }
                 Err(LogError::NoSpace(reason)) => {
                     self.store.disk.set_full();
@@ -103,19 +160,74 @@ impl LogWriter {
                         tracing::error!(%reason, "no space for the Raft log: acknowledgements wait for room");
                         told = true;
                     }
-                    std::thread::sleep(NO_SPACE_RETRY);
+                    if self.store.stopping.load(Ordering::Relaxed) {
+                        return Err(GivenUp);
+                    }
+                    self.cut_again();
+                    self.cut_for(NO_SPACE_RETRY);
                 }
                 Err(error) => self.store.fatal(&format!("the Raft log cannot be written: {error}")),
             }
         }
     }
 
-    fn sync(&self) {
-        let started = Instant::now();
-        if let Err(error) = self.log.sync() {
-            self.store.fatal(&format!("the Raft log cannot be synced: {error}"));
+    /// Takes jobs for as long as given, which is a pause for what waits for room: cuts are made at once.
+    /// They are of entries that were persisted before, so they may overtake a batch.
+    fn cut_for(&mut self, pause: Duration) {
+        let until = Instant::now() + pause;
+        loop {
+            match self.jobs.recv_deadline(until) {
+                Ok(ToLog::Truncate { region, index, term }) => self.cut(region, index, term),
+                Ok(ToLog::Append(batch)) => self.backlog.push_back(batch),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => {
+                    // It returns at once: without the pause the caller would spin.
+                    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                    return;
+                }
+            }
         }
-        self.store.metrics.log_syncs.inc();
-        self.store.metrics.log_sync.record(started.elapsed());
+    }
+
+    fn cut_again(&mut self) {
+        let uncut: Vec<_> = self.uncut.iter().map(|(&region, &(index, term))| (region, index, term)).collect();
+        uncut.into_iter().for_each(|(region, index, term)| self.cut(region, index, term));
+    }
+
+    fn cut(&mut self, region: RegionId, index: LogIndex, term: Term) {
+        match self.log.truncate(region, index, term) {
+            Ok(()) => {
+                self.uncut.remove(&region);
+            }
+            Err(LogError::NoSpace(reason)) => {
+                self.store.disk.set_full();
+                // Every cut that comes after another one is of more entries.
+                if self.uncut.insert(region, (index, term)).is_none() {
+                    tracing::warn!(region, %reason, "no space to cut the Raft log: tried again later");
+                }
+            }
+            Err(error) => self.store.fatal(&format!("the Raft log cannot be cut: {error}")),
+        }
+    }
+
+    /// False: there is no room, and it must be tried again.
+    fn sync(&self) -> bool {
+        let started = Instant::now();
+        match self.log.sync() {
+            Ok(_) => {
+                self.store.metrics.log_syncs.inc();
+                self.store.metrics.log_sync.record(started.elapsed());
+                true
+            }
+            Err(LogError::NoSpace(reason)) => {
+                self.store.disk.set_full();
+                tracing::warn!(%reason, "no space to sync the Raft log");
+                false
+            }
+            Err(error) => self.store.fatal(&format!("the Raft log cannot be synced: {error}")),
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

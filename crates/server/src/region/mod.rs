@@ -1,7 +1,7 @@
-//! Regions at work: the worker thread that steps their Raft groups and applies their entries, the log
-//! thread that makes its batches durable, and the flusher that lets the log be cut.
+//! Regions at work: the worker thread that steps their Raft groups, the log thread that makes its batches
+//! durable, the apply thread that makes rows of what is committed, and the flusher that lets the log be cut.
 
-mod apply;
+pub mod apply;
 pub mod flusher;
 pub mod inbox;
 pub mod life;

@@ -20,7 +20,13 @@ pub type Outcomes = Vec<(oneshot::Sender<SubmitOutcome>, SubmitOutcome)>;
 /// The clients of one proposed entry, in the order of their commands.
 pub struct Waiting {
     region: RegionId,
-    clients: Vec<(oneshot::Sender<SubmitOutcome>, usize)>,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    /// `None` once it was answered before its entry was.
+    reply: Option<oneshot::Sender<SubmitOutcome>>,
+    commands: usize,
     deadline: Instant,
 }
 
@@ -28,22 +34,34 @@ impl Waiting {
     /// Gives each client its share of the entry's replies.
     pub fn answer(self, replies: Vec<Reply>, outcomes: &mut Outcomes) {
         let mut replies = replies.into_iter();
-        for (client, count) in self.clients {
-            let own: Vec<Reply> = replies.by_ref().take(count).collect();
-            outcomes.push((client, SubmitOutcome::Applied(own)));
+        for client in self.clients {
+            let own: Vec<Reply> = replies.by_ref().take(client.commands).collect();
+            if let Some(reply) = client.reply {
+                outcomes.push((reply, SubmitOutcome::Applied(own)));
+            }
         }
     }
 
     pub fn refuse(self, refusal: Refusal) {
-        for (client, _) in self.clients {
-            let _ = client.send(SubmitOutcome::Refused(refusal));
+        for reply in self.clients.into_iter().filter_map(|client| client.reply) {
+            let _ = reply.send(SubmitOutcome::Refused(refusal));
         }
     }
 
     pub fn unknown(self) {
-        for (client, _) in self.clients {
-            let _ = client.send(SubmitOutcome::Unknown);
+        for reply in self.clients.into_iter().filter_map(|client| client.reply) {
+            let _ = reply.send(SubmitOutcome::Unknown);
         }
+    }
+
+    /// Answers those who have waited long enough. True when nobody waits any more.
+    fn expire(&mut self, now: Instant) -> bool {
+        for client in self.clients.iter_mut().filter(|client| client.deadline <= now) {
+            if let Some(reply) = client.reply.take() {
+                let _ = reply.send(SubmitOutcome::Unknown);
+            }
+        }
+        self.clients.iter().all(|client| client.reply.is_none())
     }
 }
 
@@ -71,24 +89,44 @@ impl Proposals {
     }
 
     /// Makes one entry of what waits for each region (more where that would be too large), stamped with
-    /// the given time and a seed derived from it.
-    pub fn build(&mut self, stamp_ms: u64, seed: u64) -> Vec<Proposal> {
+    /// the given time and a seed derived from it. `may` says whether a region can take proposals now: where
+    /// this store does not lead, the clients hear so; where it cannot for a while, they wait on.
+    pub fn build(
+        &mut self,
+        stamp_ms: u64,
+        seed: u64,
+        may: impl Fn(RegionId) -> Result<(), replica::Refusal>,
+    ) -> Vec<Proposal> {
         let mut made = Vec::new();
         for (region, mut queue) in std::mem::take(&mut self.queues) {
+            match may(region) {
+                Ok(()) => {}
+                Err(replica::Refusal::NotLeader { .. }) => {
+                    for submit in queue {
+                        let _ = submit.reply.send(SubmitOutcome::Refused(Refusal::NotLeader));
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    self.queues.insert(region, queue);
+                    continue;
+                }
+            }
             while let Some(first) = queue.pop_front() {
                 self.next_token += 1;
                 let token = self.next_token;
-                let deadline = first.deadline;
                 let entry_seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let (payload, clients) = match first.work {
                     Work::Meta(command) => {
-                        (cluster::encode_entry(stamp_ms, &command), vec![(first.reply, 1)])
+                        let client =
+                            Client { reply: Some(first.reply), commands: 1, deadline: first.deadline };
+                        (cluster::encode_entry(stamp_ms, &command), vec![client])
                     }
                     Work::Commands(_) | Work::Maintenance(_) => {
                         merge(first, &mut queue, stamp_ms, entry_seed)
                     }
                 };
-                self.proposed.insert(token, Waiting { region, clients, deadline });
+                self.proposed.insert(token, Waiting { region, clients });
                 made.push(Proposal { region, token, payload });
             }
         }
@@ -99,29 +137,35 @@ impl Proposals {
         self.proposed.remove(&token)
     }
 
-    /// Regions and tokens of entries whose clients have waited long enough, and queued submissions likewise.
+    /// Answers everyone whose time is over: queued submissions were not proposed, the outcome of proposed
+    /// ones is unknown. Gives the entries for which nobody waits any more.
     pub fn expire(&mut self, now: Instant) -> Vec<(RegionId, u64)> {
         for queue in self.queues.values_mut() {
-            while queue.front().is_some_and(|submit| submit.deadline <= now) {
-                let late = queue.pop_front().expect("there is a front");
-                let _ = late.reply.send(SubmitOutcome::Refused(Refusal::TooLate));
+            let (late, waiting): (VecDeque<_>, _) =
+                queue.drain(..).partition(|submit| submit.deadline <= now);
+            *queue = waiting;
+            for submit in late {
+                let _ = submit.reply.send(SubmitOutcome::Refused(Refusal::TooLate));
             }
         }
         self.queues.retain(|_, queue| !queue.is_empty());
-        let late = |(token, waiting): (&u64, &Waiting)| {
-            (waiting.deadline <= now).then_some((waiting.region, *token))
-        };
-        self.proposed.iter().filter_map(late).collect()
+        let mut ended = Vec::new();
+        self.proposed.retain(|token, waiting| {
+            let over = waiting.expire(now);
+            if over {
+                ended.push((waiting.region, *token));
+            }
+            !over
+        });
+        ended
     }
 }
-
-type Clients = Vec<(oneshot::Sender<SubmitOutcome>, usize)>;
 
 /// Keys or rows that one maintenance step of a slot deletes.
 const MAINTENANCE_STEP: u32 = 256;
 
 /// One entry of the first submission and of as many of those behind it as there is room for.
-fn merge(first: Submit, queue: &mut VecDeque<Submit>, stamp_ms: u64, seed: u64) -> (Bytes, Clients) {
+fn merge(first: Submit, queue: &mut VecDeque<Submit>, stamp_ms: u64, seed: u64) -> (Bytes, Vec<Client>) {
     let mut builder = Builder::new();
     let mut clients = Vec::new();
     let mut next = Some(first);
@@ -137,7 +181,8 @@ fn merge(first: Submit, queue: &mut VecDeque<Submit>, stamp_ms: u64, seed: u64) 
             }
             Work::Meta(_) => unreachable!("changes of the cluster's state are entries of their own"),
         }
-        clients.push((submit.reply, builder.len() - before));
+        let commands = builder.len() - before;
+        clients.push(Client { reply: Some(submit.reply), commands, deadline: submit.deadline });
         let room = |submit: &Submit| {
             !matches!(submit.work, Work::Meta(_)) && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
         };

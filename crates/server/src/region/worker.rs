@@ -1,8 +1,8 @@
 //! The region worker: one thread that owns the Raft groups of this store.
 //!
 //! It waits for input, steps the pure `replica::Worker`, and carries out the actions that come back. It
-//! decides nothing itself. Commands that arrive while a log batch is being synced wait and make one entry
-//! together; what is committed meanwhile is applied.
+//! decides nothing itself, and waits for no device: the log and the rows have threads of their own. Commands
+//! that arrive while a log batch is being synced wait and make one entry together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use raftlog::RaftLog;
 use replica::{Action, Input};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use types::{RegionId, StoreId};
 
-use super::apply::Applier;
+use super::apply::{ApplyQueue, ToApply};
 use super::inbox::{Refusal, ToWorker};
 use super::log_writer::ToLog;
-use super::proposals::{Outcomes, Proposals};
+use super::proposals::Proposals;
 use super::shared::Leadership;
 use crate::clock;
 use crate::store::Store;
@@ -41,8 +41,7 @@ pub struct RegionWorker {
     pub raft: replica::Worker<RaftLog>,
     pub inbox: Receiver<ToWorker>,
     pub log: Sender<ToLog>,
-    outcomes: mpsc::UnboundedSender<Outcomes>,
-    applier: Applier,
+    apply: ApplyQueue,
     proposals: Proposals,
     readers: std::collections::HashMap<u64, Reader>,
     next_reader: u64,
@@ -56,16 +55,14 @@ impl RegionWorker {
         raft: replica::Worker<RaftLog>,
         inbox: Receiver<ToWorker>,
         log: Sender<ToLog>,
-        outcomes: mpsc::UnboundedSender<Outcomes>,
+        apply: ApplyQueue,
     ) -> RegionWorker {
-        let applier = Applier::new(store.clone());
         RegionWorker {
             store,
             raft,
             inbox,
             log,
-            outcomes,
-            applier,
+            apply,
             proposals: Proposals::default(),
             readers: Default::default(),
             next_reader: 0,
@@ -101,9 +98,6 @@ impl RegionWorker {
             }
             if now >= next_expiry {
                 self.expire(now);
-                if self.applier.is_stalled() {
-                    self.apply();
-                }
                 self.publish_status();
                 next_expiry = now + EXPIRY_PERIOD;
             }
@@ -129,6 +123,11 @@ impl RegionWorker {
                 }
             }
             ToWorker::Persisted { batch } => self.raft.step(Input::Persisted { batch }, now),
+            ToWorker::Applied { indexes } => {
+                for (region, index) in indexes {
+                    self.raft.step(Input::Applied { region, index }, now);
+                }
+            }
             ToWorker::Flushed { applied } => {
                 for (region, index) in applied {
                     self.raft.step(Input::Flushed { region, index }, now);
@@ -150,9 +149,10 @@ impl RegionWorker {
     fn turn(&mut self) {
         loop {
             // While a batch is on its way to the disk, commands gather for the next entry.
-            if self.proposals.has_queued() && !self.raft.persist_in_flight() {
+            if self.proposals.has_queued() && !self.raft.persist_in_flight() && !self.apply.is_behind() {
                 let (stamp, now) = (clock::unix_millis(), clock::boot_nanos());
-                for proposal in self.proposals.build(stamp, now) {
+                let raft = &self.raft;
+                for proposal in self.proposals.build(stamp, now, |region| raft.can_propose(region)) {
                     let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);
                     self.raft.step(Input::Propose { region, token, payload }, now);
                 }
@@ -169,6 +169,7 @@ impl RegionWorker {
 
     fn carry_out(&mut self, actions: Vec<Action>) {
         let mut to_log = Vec::new();
+        let mut ended_leases = Vec::new();
         for action in actions {
             match action {
                 Action::Send { to, region, lane, message } => {
@@ -179,7 +180,14 @@ impl RegionWorker {
                     self.gather(to, lane, region, message);
                 }
                 Action::Persist(batch) => to_log.push(ToLog::Append(batch)),
-                Action::Apply { region, entries } => self.applier.queue(region, entries),
+                Action::Apply { region, entries } => {
+                    let proposals = &mut self.proposals;
+                    let entries = entries.into_iter().map(|entry| ToApply {
+                        waiting: entry.token.and_then(|token| proposals.take(token)),
+                        entry,
+                    });
+                    self.apply.send(region, entries.collect());
+                }
                 Action::Refused { token, .. } => self.refuse(token),
                 Action::Lost { token, .. } => {
                     if let Some(waiting) = self.proposals.take(token) {
@@ -194,9 +202,14 @@ impl RegionWorker {
                 Action::Leadership { region, term, leader, .. } => {
                     self.lead(region, Leadership { term, leader })
                 }
-                Action::Lease { region, until, .. } => {
+                Action::Lease { region, term, until } => {
+                    // A lease that was ended in this turn does not come back in it, whatever the order.
+                    if until.is_none() {
+                        ended_leases.push(region);
+                    }
                     if let Some(shared) = self.store.regions.get(&region) {
-                        shared.set_lease(until);
+                        let led = shared.leadership() == Leadership { term, leader: Some(self.store.id) };
+                        shared.set_lease(until.filter(|_| led && !ended_leases.contains(&region)));
                     }
                 }
                 Action::Truncate { region, index, term } => {
@@ -214,9 +227,6 @@ impl RegionWorker {
             if self.log.send(job).is_err() {
                 self.store.fatal("the log thread has gone");
             }
-        }
-        if !self.applier.is_stalled() {
-            self.apply();
         }
     }
 
@@ -237,28 +247,6 @@ impl RegionWorker {
                 self.raft.step(Input::StoreUnreachable { store: to }, clock::boot_nanos());
             }
         }
-    }
-
-    fn apply(&mut self) {
-        let started = Instant::now();
-        let applied = self.applier.run();
-        if applied.indexes.is_empty() {
-            return;
-        }
-        let now = clock::boot_nanos();
-        for (region, index) in applied.indexes {
-            self.raft.step(Input::Applied { region, index }, now);
-        }
-        let mut outcomes = Outcomes::new();
-        for (token, replies) in applied.answers {
-            if let Some(waiting) = self.proposals.take(token) {
-                waiting.answer(replies, &mut outcomes);
-            }
-        }
-        if !outcomes.is_empty() {
-            let _ = self.outcomes.send(outcomes);
-        }
-        self.store.metrics.apply.record(started.elapsed());
     }
 
     fn refuse(&mut self, token: u64) {
@@ -292,9 +280,6 @@ impl RegionWorker {
     fn expire(&mut self, now: Instant) {
         for (region, token) in self.proposals.expire(now) {
             self.raft.forget(region, token);
-            if let Some(waiting) = self.proposals.take(token) {
-                waiting.unknown();
-            }
         }
         let late = |(token, reader): (&u64, &Reader)| (reader.deadline <= now).then_some(*token);
         let late: Vec<u64> = self.readers.iter().filter_map(late).collect();
