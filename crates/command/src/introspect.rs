@@ -59,7 +59,7 @@ fn command_info(names: &[Bytes]) -> Reply {
     if names.is_empty() {
         return Reply::Array(commands().iter().map(|spec| info(spec)).collect());
     }
-    Reply::Array(names.iter().map(|name| by_name(name).map_or(Reply::NilArray, info)).collect())
+    Reply::Array(names.iter().map(|name| by_name(name).map_or(Reply::Nil, info)).collect())
 }
 
 fn info(spec: &CommandSpec) -> Reply {
@@ -183,7 +183,7 @@ mod tests {
     fn info_has_the_ten_parts_of_redis_7() {
         let Reply::Array(mut infos) = run("command info GET nothere object|encoding") else { panic!() };
         assert_eq!(infos.len(), 3);
-        assert_eq!(infos[1], Reply::NilArray);
+        assert_eq!(infos[1], Reply::Nil);
         let Reply::Array(encoding) = infos.pop().unwrap() else { panic!() };
         assert_eq!(encoding[..2], [text("object|encoding"), Reply::Int(3)]);
         let Reply::Array(get) = infos.swap_remove(0) else { panic!() };

@@ -45,10 +45,12 @@ pub enum ProtocolError {
     TooDeepReply,
 }
 
-/// The text stands in an error line: CR and LF become spaces, as Redis does it.
+/// The text stands in an error line: CR and LF become spaces, as Redis does it. What is no character of its own is
+/// shown as the replacement character.
 fn printable(byte: u8) -> char {
     match byte {
         b'\r' | b'\n' => ' ',
-        byte => char::from(byte),
+        byte if byte.is_ascii() => char::from(byte),
+        _ => char::REPLACEMENT_CHARACTER,
     }
 }

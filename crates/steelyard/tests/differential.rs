@@ -7,6 +7,7 @@
 mod chance;
 #[path = "differential/compare.rs"]
 mod compare;
+#[allow(dead_code, reason = "the protocol tests use it, too")]
 #[path = "differential/connection.rs"]
 mod connection;
 #[path = "differential/generator/mod.rs"]

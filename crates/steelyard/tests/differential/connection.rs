@@ -1,7 +1,7 @@
 //! One blocking RESP connection: whole requests, or bytes as they are.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -42,6 +42,11 @@ impl Connection {
 
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
+    }
+
+    /// Nothing more will be sent; replies may still come.
+    pub fn finish_sending(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
     }
 
     pub fn local(&self) -> SocketAddr {

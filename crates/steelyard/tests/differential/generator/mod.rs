@@ -78,7 +78,11 @@ impl Generator {
         let mut step = family.expect("below the total").1(self);
         if let Step::One(request) = &mut step {
             if self.chance.percent(MUTATED_PERCENT) {
+                let intended = request.args.clone();
                 self.mutate(&mut request.args);
+                if may_end_soon(&request.args) {
+                    request.args = intended;
+                }
             }
             if self.chance.percent(OTHER_CASE_PERCENT) {
                 self.change_case(&mut request.args[0]);
@@ -117,6 +121,16 @@ impl Generator {
             }
         }
     }
+}
+
+/// Whether a key could end during the session, at a moment that the servers see differently.
+fn may_end_soon(args: &[Vec<u8>]) -> bool {
+    const RELATIVE: [&str; 6] = ["EX", "PX", "EXPIRE", "PEXPIRE", "SETEX", "PSETEX"];
+    const FAR_MILLIS: i64 = 1_000_000_000;
+    let relative =
+        args.iter().any(|arg| RELATIVE.iter().any(|name| arg.eq_ignore_ascii_case(name.as_bytes())));
+    let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
+    relative && args.iter().filter_map(number).any(|number| (1..FAR_MILLIS).contains(&number))
 }
 
 fn exact(args: Args) -> Step {

@@ -70,7 +70,7 @@ const INTEGERS: [&str; 27] = [
     "18446744073709551616",
 ];
 const NOT_INTEGERS: [&[u8]; 14] = [
-    b"", b" 1", b"1 ", b"+1", b"01", b"-0", b"1.0", b"1e3", b"0x", b"abc", b"--1", b"9\x00", b"1,000",
+    b"", b" 1", b"1 ", b"+1", b"01", b"-0", b"1.0", b"1e3", b"0o17", b"abc", b"--1", b"9\x00", b"1,000",
     b"\xff",
 ];
 /// Sums of these are exact in binary, so Redis adds them as exactly as decimals are added.

@@ -1,0 +1,21 @@
+//! Over a real socket: frames whole and broken, limits, logging in, settings, other clients. Where Redis has
+//! an answer, the same bytes go to `redis-server` and the answers are compared.
+
+#[allow(dead_code, reason = "the differential test uses it, too")]
+#[path = "differential/chance.rs"]
+mod chance;
+#[path = "protocol/clients.rs"]
+mod clients;
+#[allow(dead_code, reason = "the differential test uses it, too")]
+#[path = "differential/connection.rs"]
+mod connection;
+#[path = "protocol/facts.rs"]
+mod facts;
+#[path = "protocol/frames.rs"]
+mod frames;
+#[path = "protocol/script.rs"]
+mod script;
+#[path = "differential/servers.rs"]
+mod servers;
+#[path = "protocol/sessions.rs"]
+mod sessions;

@@ -1,0 +1,87 @@
+//! What `COMMAND` tells of each command: clients route by it, so it must be what Redis tells.
+
+use std::collections::BTreeMap;
+
+use resp::Reply;
+
+use crate::servers::{redis, steelyard, Server};
+
+/// Per command: its name, and its facts as `COMMAND` lists them, sets sorted.
+fn facts(server: &Server) -> BTreeMap<String, Vec<String>> {
+    let mut connection = server.connect();
+    connection.call(&["HELLO", "3"]).unwrap();
+    let Reply::Array(commands) = connection.call(&["COMMAND"]).unwrap() else { panic!("no table") };
+    let mut facts = BTreeMap::new();
+    commands.iter().for_each(|command| note(command, &mut facts));
+    facts
+}
+
+fn note(command: &Reply, facts: &mut BTreeMap<String, Vec<String>>) {
+    let Reply::Array(parts) = command else { panic!("{command:?} is no command") };
+    let Reply::Bulk(name) = &parts[0] else { panic!("{command:?} has no name") };
+    let told: Vec<String> = parts[1..9].iter().map(in_order).collect();
+    facts.insert(String::from_utf8_lossy(name).into_owned(), told);
+    if let Some(Reply::Array(subcommands)) = parts.get(9) {
+        subcommands.iter().for_each(|subcommand| note(subcommand, facts));
+    }
+}
+
+/// Arrays are sets here, and notes on a key specification are prose.
+fn in_order(reply: &Reply) -> String {
+    let mut items: Vec<String> = match reply {
+        Reply::Array(items) | Reply::Set(items) => items.iter().map(in_order).collect(),
+        Reply::Map(pairs) => pairs
+            .iter()
+            .filter(|(name, _)| *name != Reply::bulk("notes"))
+            .map(|(name, value)| format!("{}: {}", in_order(name), in_order(value)))
+            .collect(),
+        other => return format!("{other:?}"),
+    };
+    items.sort();
+    format!("[{}]", items.join(", "))
+}
+
+const FACTS: [&str; 8] =
+    ["arity", "flags", "first key", "last key", "step", "categories", "tips", "key specifications"];
+
+#[test]
+fn commands_have_the_facts_that_redis_tells_of_them() {
+    let Some(theirs) = redis(&[]) else { return };
+    let (ours, theirs) = (facts(&steelyard(&[])), facts(&theirs));
+    let mut differing = Vec::new();
+    for (name, ours) in &ours {
+        let Some(theirs) = theirs.get(name) else { continue };
+        for ((fact, ours), theirs) in FACTS.iter().zip(ours).zip(theirs) {
+            if ours != theirs {
+                differing.push(format!("{name}: {fact}\n  steelyard:    {ours}\n  redis-server: {theirs}"));
+            }
+        }
+    }
+    assert!(differing.is_empty(), "\n{}", differing.join("\n"));
+}
+
+/// The commands that this project serves so far; a new one is added here when it is served.
+#[test]
+fn every_command_of_strings_and_hashes_is_there() {
+    let Some(theirs) = redis(&[]) else { return };
+    let (ours, theirs) = (facts(&steelyard(&[])), facts(&theirs));
+    const BITMAPS: [&str; 6] = ["bitcount", "bitfield", "bitfield_ro", "bitop", "bitpos", "setbit"];
+    let told = |facts: &Vec<String>, group: &str| facts[5].contains(group);
+    for (name, facts) in &theirs {
+        let wanted = told(facts, "@string") || told(facts, "@hash");
+        let later = BITMAPS.contains(&name.as_str()) || name == "getbit" || told(facts, "@bitmap");
+        assert!(!wanted || later || ours.contains_key(name), "{name} is missing");
+    }
+}
+
+#[test]
+fn the_count_is_the_length_of_the_table() {
+    let server = steelyard(&[]);
+    let mut connection = server.connect();
+    let Reply::Array(commands) = connection.call(&["COMMAND"]).unwrap() else { panic!("no table") };
+    assert_eq!(connection.call(&["COMMAND", "COUNT"]).unwrap(), Reply::Int(commands.len() as i64));
+    let Reply::Array(names) = connection.call(&["COMMAND", "LIST"]).unwrap() else { panic!("no list") };
+    assert_eq!(names.len(), commands.len());
+    let Reply::Array(docs) = connection.call(&["COMMAND", "DOCS"]).unwrap() else { panic!("no docs") };
+    assert_eq!(docs.len(), 2 * commands.len());
+}
