@@ -1,0 +1,120 @@
+//! Commands and their answers, as scripts beside the code.
+//!
+//! `golden/scripts` hold for Redis, too: a test of the program plays them to `redis-server`. `golden/time`
+//! is about what the clock changes, and about this implementation. `UPDATE_GOLDENFILES=1` writes the
+//! answers anew; the difference is then reviewed.
+
+#[path = "golden/render.rs"]
+mod render;
+
+use std::error::Error;
+use std::path::Path;
+
+use bytes::Bytes;
+use render::{arguments, render};
+use resp::Reply;
+use steelyard_command::entry::{apply, Builder};
+use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
+use storage::{MemoryKeyspace, Txn};
+use types::SlotRange;
+
+const REGION: u64 = 1;
+/// September 2001: before every instant that the scripts name as ahead, behind those that are past.
+const START_MS: u64 = 1_000_000_000_000;
+
+/// One region's keyspace, a clock that stands until `advance MS`, and a client's database and protocol.
+///
+/// Every command goes through a log entry. One that only reads is asked over a snapshot first, and both
+/// must answer alike, unless the read meets a key past its time.
+struct Keyspace {
+    engine: MemoryKeyspace,
+    now_ms: u64,
+    seed: u64,
+    db: u16,
+}
+
+impl Keyspace {
+    fn new() -> Keyspace {
+        Keyspace { engine: MemoryKeyspace::default(), now_ms: START_MS, seed: 0, db: 0 }
+    }
+
+    /// The answer over a snapshot; `None` for what only an entry can do.
+    fn read(&self, args: &[Bytes], resp3: bool) -> Option<Outcome> {
+        let spec = resolve(args).ok().filter(|spec| spec.is_readonly())?;
+        let mut txn = Txn::read_only(&self.engine, REGION);
+        let mut exec = Exec {
+            txn: &mut txn,
+            now_ms: self.now_ms,
+            seed: self.seed,
+            db: self.db,
+            mode: Mode::Read,
+            slots: SlotRange::ALL,
+            limits: Limits::default(),
+            resp3,
+        };
+        Some(execute(spec, args, &mut exec).expect("memory does not fail"))
+    }
+
+    fn apply(&mut self, args: &[Bytes], resp3: bool) -> Reply {
+        if let Err(refusal) = resolve(args) {
+            return refusal;
+        }
+        let mut builder = Builder::new();
+        builder.push(self.db, resp3, args);
+        let mut txn = Txn::begin(&self.engine, REGION).expect("memory does not fail");
+        let payload = builder.finish(self.now_ms, self.seed);
+        let mut replies = apply(&payload, &mut txn, SlotRange::ALL).expect("the entry is whole");
+        let writes = txn.finish().0;
+        self.engine.write(writes);
+        replies.pop().expect("one command, one reply")
+    }
+}
+
+impl goldenscript::Runner for Keyspace {
+    fn run(&mut self, command: &goldenscript::Command) -> Result<String, Box<dyn Error>> {
+        let words = arguments(command);
+        match words[0].as_str() {
+            "advance" => {
+                self.now_ms += words[1].parse::<u64>()?;
+                return Ok(String::new());
+            }
+            "SELECT" => {
+                self.db = words[1].parse()?;
+                return Ok("OK".to_owned());
+            }
+            _ => {}
+        }
+        self.seed += 1;
+        let args: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
+        let resp3 = command.tags.contains("resp3");
+        let chance = [&b"RANDOMKEY"[..], b"HRANDFIELD"].contains(&&args[0][..]);
+        let read = self.read(&args, resp3);
+        let reply = self.apply(&args, resp3);
+        let mut shown = render(&reply, command.tags.contains("sorted"));
+        match read {
+            Some(Outcome::Reply(read)) if !chance => {
+                assert_eq!(read, reply, "read and entry differ: {args:?}")
+            }
+            // Such a read is answered through an entry, so that the deletion is committed first.
+            Some(Outcome::NeedsApply) => shown.push_str("   (by an entry)"),
+            _ => {}
+        }
+        Ok(shown)
+    }
+}
+
+#[test]
+fn the_scripts_give_the_answers_that_they_hold() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut played = 0;
+    for part in ["scripts", "time"] {
+        let entries = std::fs::read_dir(folder.join(part)).expect("the scripts are there");
+        for entry in entries {
+            let path = entry.expect("the scripts are there").path();
+            goldenscript::run(&mut Keyspace::new(), &path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            played += 1;
+        }
+    }
+    assert!(played > 8, "only {played} scripts");
+}
