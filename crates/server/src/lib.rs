@@ -22,6 +22,8 @@ mod disk;
 mod dispatch;
 mod engine;
 mod expiry;
+#[cfg(test)]
+mod fixture;
 mod heartbeat;
 mod inbound;
 mod metrics;

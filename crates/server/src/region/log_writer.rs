@@ -190,7 +190,8 @@ impl<L: Log> LogWriter<L> {
     }
 
     fn cut_again(&mut self) {
-        let uncut: Vec<_> = self.uncut.iter().map(|(&region, &(index, term))| (region, index, term)).collect();
+        let uncut: Vec<_> =
+            self.uncut.iter().map(|(&region, &(index, term))| (region, index, term)).collect();
         uncut.into_iter().for_each(|(region, index, term)| self.cut(region, index, term));
     }
 
