@@ -3,9 +3,14 @@
 //!
 //! The file system is asked a few times a second, and out of turn when much was proposed since. Rows in
 //! memtables have yet to come to the device: they count as if they were there.
+//!
+//! Who proposes never waits for the file system: it counts against what was free at the last look, which may
+//! tell it that the device is full, and rings for the next one.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
 
 use crate::datadir;
 
@@ -14,13 +19,17 @@ pub struct Disk {
     reserve: u64,
     full: AtomicBool,
     total: AtomicU64,
+    /// Free bytes at the last look.
+    free: AtomicU64,
     /// Bytes in memtables when the flusher last looked.
     unflushed: AtomicU64,
     /// Bytes proposed since then.
     proposed: AtomicU64,
+    /// Rung when the next look should not wait for its turn.
+    pub look_soon: Notify,
 }
 
-/// Proposing this much more asks the file system at once, if the reserve is not smaller still.
+/// Proposing this much more asks the file system out of turn, if the reserve is not smaller still.
 const LOOK_BYTES: u64 = 8 << 20;
 
 /// A device that has refused a write has room again from here on, however small the reserve.
@@ -33,8 +42,10 @@ impl Disk {
             reserve,
             full: AtomicBool::new(false),
             total: AtomicU64::new(0),
+            free: AtomicU64::new(u64::MAX),
             unflushed: AtomicU64::new(0),
             proposed: AtomicU64::new(0),
+            look_soon: Notify::new(),
         };
         disk.look();
         disk
@@ -62,28 +73,42 @@ impl Disk {
     pub fn will_grow(&self, bytes: u64) {
         let look_bytes = LOOK_BYTES.min(self.reserve / 8).max(1 << 20);
         let before = self.proposed.fetch_add(bytes, Ordering::Relaxed);
-        if before / look_bytes != (before + bytes) / look_bytes {
-            self.look();
+        if before / look_bytes != before.saturating_add(bytes) / look_bytes {
+            self.look_soon.notify_one();
+        }
+        let free = self.less_what_is_to_come(self.free.load(Ordering::Relaxed));
+        if free < self.reserve && !self.is_full() {
+            self.refuse(free);
         }
     }
 
-    /// Asks the file system.
+    /// Asks the file system, which may take its time.
     pub fn look(&self) {
         match datadir::space(&self.dir) {
             Ok(space) => {
                 self.total.store(space.total, Ordering::Relaxed);
-                let to_come = self.unflushed.load(Ordering::Relaxed) + self.proposed.load(Ordering::Relaxed);
-                self.judge(space.free.saturating_sub(to_come));
+                self.free.store(space.free, Ordering::Relaxed);
+                self.judge(self.less_what_is_to_come(space.free));
             }
             Err(error) => tracing::warn!(%error, "cannot ask for the free space"),
         }
     }
 
+    fn less_what_is_to_come(&self, free: u64) -> u64 {
+        let (unflushed, proposed) =
+            (self.unflushed.load(Ordering::Relaxed), self.proposed.load(Ordering::Relaxed));
+        free.saturating_sub(unflushed).saturating_sub(proposed)
+    }
+
+    fn refuse(&self, free: u64) {
+        if !self.full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(free, reserve = self.reserve, "the data device is full: writes are refused");
+        }
+    }
+
     fn judge(&self, free: u64) {
         if free < self.reserve {
-            if !self.full.swap(true, Ordering::Relaxed) {
-                tracing::warn!(free, reserve = self.reserve, "the data device is full: writes are refused");
-            }
+            self.refuse(free);
         } else if free >= (self.reserve + self.reserve / 4).max(ROOM_BYTES_MIN)
             && self.full.swap(false, Ordering::Relaxed)
         {
@@ -94,6 +119,8 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[test]
@@ -130,12 +157,26 @@ mod tests {
         let disk = Disk::new(dir.path().to_path_buf(), free / 2);
         assert!(!disk.is_full());
         disk.will_grow(free / 4 * 3);
-        assert!(disk.is_full(), "what was proposed is asked for at once");
+        assert!(disk.is_full(), "what was proposed counts at once");
         disk.set_unflushed(0);
         disk.look();
         assert!(!disk.is_full());
         disk.set_unflushed(free / 4 * 3);
         disk.look();
         assert!(disk.is_full());
+    }
+    #[test]
+    fn who_proposes_much_rings_for_a_look_and_does_not_make_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::new(dir.path().to_path_buf(), 8 << 20);
+        let rung = || disk.look_soon.notified().now_or_never().is_some();
+        disk.total.store(0, Ordering::Relaxed);
+        disk.will_grow((1 << 20) - 1);
+        assert!(!rung());
+        disk.will_grow(1);
+        assert!(rung());
+        assert!(!rung(), "once for each stretch");
+        disk.will_grow(1 << 40);
+        assert_eq!(disk.total(), 0, "nobody has looked");
     }
 }
