@@ -64,13 +64,13 @@ pub async fn run(
     config.validate().map_err(StartError::Config)?;
     let layout = layout_of(&config);
     let layout_digest = types::key_hash(layout.as_bytes());
-    let dir = DataDir::open(&config.dir, config.store, &layout)?;
+    let mut dir = DataDir::open(&config.dir, config.store, &layout)?;
     // Ports are taken before anything else is touched: "address in use" should cost nothing.
     let listeners = Listeners::bind(&config).await?;
     let (log, engine) = open_engines(&config, &dir)?;
 
     let descriptors = cluster::bootstrap_plan(&layout_input(&config));
-    let seeds = recover(&config, &log, &engine, &descriptors)?;
+    let seeds = recover(&config, &mut dir, &log, &engine, &descriptors)?;
     let meta = cluster::MetaState::load(engine.flash()).map_err(|e| StartError::Recovery(e.to_string()))?;
 
     let (worker_sender, worker_inbox) = crossbeam_channel::unbounded();
@@ -190,6 +190,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
 /// anything of it.
 fn recover(
     config: &Config,
+    dir: &mut DataDir,
     log: &RaftLog,
     engine: &Engine,
     descriptors: &[RegionDescriptor],
@@ -198,6 +199,7 @@ fn recover(
     let local: Vec<&RegionDescriptor> = descriptors.iter().filter(|d| d.has_peer_on(config.store)).collect();
     let known = log.peers().map_err(|e| failed(&e))?;
     if known.is_empty() {
+        dir.allow_empty_log()?;
         let lives: Vec<_> = local
             .iter()
             .map(|d| (d.id, PeerLife::Exists { descriptor: life::encode(d), first_index: 1 }))
@@ -208,6 +210,7 @@ fn recover(
             "the peers in the log are not those of the configured layout".into(),
         ));
     }
+    dir.initialised()?;
     local
         .into_iter()
         .map(|descriptor| {
