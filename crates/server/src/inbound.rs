@@ -6,7 +6,7 @@ use bytes::Bytes;
 use raft::eraftpb;
 use types::{RegionId, StoreId};
 
-use crate::dispatch::{REQUEST_ADMIN, REQUEST_COMMANDS, STATUS_ERROR};
+use crate::dispatch::{passing, REQUEST_ADMIN, REQUEST_COMMANDS, STATUS_ERROR};
 use crate::region::inbox::ToWorker;
 use crate::store::Store;
 use crate::transport::{Inbound, InboundAnswer};
@@ -37,5 +37,9 @@ impl Inbound for FromStores {
             REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, body)),
             _ => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")) }),
         }
+    }
+
+    fn too_long(&self, bytes: usize) -> (u8, Bytes) {
+        (STATUS_ERROR, passing::answer_too_long(bytes))
     }
 }

@@ -5,16 +5,35 @@
 //!           argument count u32, (length u32, bytes)*
 //! answer    per command: length u32, the encoded reply in the protocol that the flags asked for
 //! ```
+//!
+//! A request is bounded by what is replicated at most. An answer is not, but the frame that carries it is:
+//! a reply for which there is no room is replaced by an error.
 
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use resp::{Protocol, Reply};
 use types::RegionId;
 
-use super::Item;
-use crate::transport::frame::{take_bytes, take_u32, take_u64, take_u8, FrameError};
+use super::{Item, REQUEST_BYTES_MAX};
+use crate::transport::frame::{
+    take_bytes, take_u32, take_u64, take_u8, FrameError, FRAME_BYTES_MAX, RAFT_MESSAGE_BYTES_MAX,
+    RESPONSE_OVERHEAD,
+};
 
 const FLAG_RESP3: u8 = 1;
+
+/// What gathering adds at most to the largest command: others in its group or entry, and their encoding.
+const GATHERED_BYTES_MAX: usize = 4 << 20;
+
+// Whatever is admitted can be passed on, and replicated, in one frame.
+const _: () = assert!(REQUEST_BYTES_MAX + GATHERED_BYTES_MAX <= FRAME_BYTES_MAX);
+const _: () = assert!(REQUEST_BYTES_MAX + GATHERED_BYTES_MAX <= RAFT_MESSAGE_BYTES_MAX);
+
+/// Encoded replies of one answer, their lengths included.
+const ANSWER_BYTES_MAX: usize = FRAME_BYTES_MAX - RESPONSE_OVERHEAD;
+/// The longest that `answer_too_long` gives.
+const REFUSAL_BYTES_MAX: usize = 160;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PassingError {
@@ -63,11 +82,45 @@ pub fn decode_request(mut body: Bytes) -> Result<(RegionId, Duration, Vec<Item>)
 }
 
 pub fn encode_answer(replies: &[Bytes]) -> Bytes {
-    let mut out = BytesMut::with_capacity(replies.iter().map(|r| r.len() + 4).sum());
-    for reply in replies {
-        out.put_u32_le(u32::try_from(reply.len()).expect("a reply is below the frame limit"));
-        out.put_slice(reply);
+    encode_answer_within(ANSWER_BYTES_MAX, replies)
+}
+
+fn encode_answer_within(bytes_max: usize, replies: &[Bytes]) -> Bytes {
+    // An error fits for every command. What is left over is for the replies that are longer, the first
+    // ones first.
+    let mut room = bytes_max.saturating_sub(replies.len().saturating_mul(4 + REFUSAL_BYTES_MAX));
+    let fits = |reply: &Bytes| {
+        let more = reply.len().saturating_sub(REFUSAL_BYTES_MAX);
+        let fits = more <= room;
+        room -= if fits { more } else { 0 };
+        fits
+    };
+    let fitting: Vec<bool> = replies.iter().map(fits).collect();
+    let length = |(reply, fits): (&Bytes, &bool)| 4 + if *fits { reply.len() } else { REFUSAL_BYTES_MAX };
+    let mut out = BytesMut::with_capacity(replies.iter().zip(&fitting).map(length).sum());
+    for (reply, fits) in replies.iter().zip(&fitting) {
+        let refusal;
+        let bytes = match fits {
+            true => reply,
+            false => {
+                refusal = answer_too_long(reply.len());
+                &refusal
+            }
+        };
+        out.put_u32_le(u32::try_from(bytes.len()).expect("what fits is below the frame limit"));
+        out.put_slice(bytes);
     }
+    out.freeze()
+}
+
+/// The reply, in either protocol, in place of replies of `bytes` bytes that cannot be passed on. What was
+/// asked for has been done.
+pub fn answer_too_long(bytes: usize) -> Bytes {
+    let text = format!(
+        "ERR the command was carried out, but its reply of {bytes} bytes is larger than a store passes on, {ANSWER_BYTES_MAX}"
+    );
+    let mut out = BytesMut::new();
+    resp::encode(&Reply::error(text), Protocol::Resp2, &mut out);
     out.freeze()
 }
 
@@ -78,4 +131,61 @@ pub fn decode_answer(mut body: Bytes) -> Result<Vec<Bytes>, FrameError> {
         replies.push(take_bytes(&mut body, length, "a reply")?);
     }
     Ok(replies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(args: &[&str], db: u16, resp3: bool) -> Item {
+        Item::new(args.iter().map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect(), db, resp3).unwrap()
+    }
+
+    #[test]
+    fn requests_survive_the_way() {
+        let items = [item(&["SET", "k", "v"], 3, false), item(&["hgetall", ""], 700, true)];
+        let body = encode_request(9, Duration::from_millis(1500), &items);
+        let (region, patience, decoded) = decode_request(body.clone()).unwrap();
+        assert_eq!((region, patience), (9, Duration::from_millis(1500)));
+        let plain = |item: &Item| (item.spec.name, item.args.clone(), item.db, item.resp3);
+        assert_eq!(
+            decoded.iter().map(plain).collect::<Vec<_>>(),
+            items.iter().map(plain).collect::<Vec<_>>()
+        );
+        // The first command ends where the second begins; no other cut is a request.
+        let one = encode_request(9, Duration::from_millis(1500), &items[..1]).len();
+        for end in (0..body.len()).filter(|end| ![12, one].contains(end)) {
+            assert!(decode_request(body.slice(..end)).is_err(), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn answers_survive_the_way() {
+        let replies: Vec<Bytes> = ["+OK\r\n", "", "$1\r\nx\r\n"].map(Bytes::from).to_vec();
+        assert_eq!(decode_answer(encode_answer(&replies)).unwrap(), replies);
+    }
+
+    #[test]
+    fn replies_without_room_become_errors_and_the_others_arrive() {
+        let refused =
+            |bytes: &Bytes| bytes.starts_with(b"-ERR the command was carried out, but its reply of ");
+        let big = |n: usize| Bytes::from(vec![b'x'; n]);
+        let (bytes_max, short) = (10_000, Bytes::from("+OK\r\n"));
+        let replies = [short.clone(), big(8000), big(8000), short.clone(), big(700)];
+        let answer = encode_answer_within(bytes_max, &replies);
+        assert!(answer.len() <= bytes_max);
+        let decoded = decode_answer(answer).unwrap();
+        assert_eq!(
+            decoded.iter().map(|b| refused(b)).collect::<Vec<_>>(),
+            [false, false, true, false, false]
+        );
+        for (reply, original) in decoded.iter().zip(&replies).filter(|(reply, _)| !refused(reply)) {
+            assert_eq!(reply, original);
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_as_short_as_it_is_counted() {
+        assert!(answer_too_long(usize::MAX).len() <= REFUSAL_BYTES_MAX);
+    }
 }

@@ -13,16 +13,29 @@
 //! Decoding checks every length against what is there, and allocates nothing from a declared one.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use protobuf::Message as _;
+use raft::eraftpb;
 use types::{RegionId, StoreId};
+
+use super::append;
 
 pub const WIRE_VERSION: u16 = 1;
 const MAGIC: &[u8; 4] = b"SYLD";
 
-/// Longest frame that is read. A Raft batch is cut well below it (see `RAFT_BATCH_BYTES_MAX`).
+/// Longest frame that is written or read: room for the largest value, and for what stands around it.
 pub const FRAME_BYTES_MAX: usize = 600 << 20;
 
-/// A batch of Raft messages is closed when it has grown past this.
+/// A batch of Raft messages is closed when it has grown past this, so that a frame holds no more than
+/// this and one message.
 pub const RAFT_BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// A longer Raft message is not sent. The largest that is made holds one log entry (see `append`).
+pub const RAFT_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - RAFT_BATCH_BYTES_MAX - 64;
+
+/// What a response's frame needs beside the body.
+pub const RESPONSE_OVERHEAD: usize = 1 + 8 + 1;
+
+const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
 
 /// Stores talk over separate connections, so that entries never delay a heartbeat or a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,8 +150,18 @@ fn decode_hello(bytes: &mut Bytes) -> Result<Hello, FrameError> {
 }
 
 /// Appends the frame, length first.
-pub fn encode(frame: &Frame, out: &mut BytesMut) {
-    let start = begin(out);
+///
+/// # Errors
+/// [`FrameError::TooLong`]: then nothing was appended.
+pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
+    // Looked at before anything is copied: what does not fit may be gigabytes.
+    let length = content_length(frame);
+    if length > FRAME_BYTES_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    out.reserve(4 + length);
+    out.put_u32_le(length as u32);
+    let start = out.len();
     match frame {
         Frame::Hello(hello) => {
             out.put_u8(0);
@@ -153,7 +176,7 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) {
             out.put_u8(1);
             for (region, message) in messages {
                 out.put_u64_le(*region);
-                out.put_u32_le(u32::try_from(message.len()).expect("a message is below the frame limit"));
+                out.put_u32_le(message.len() as u32);
                 out.put_slice(message);
             }
         }
@@ -169,7 +192,21 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) {
             out.put_u64_le(*to);
         }
     }
-    finish(out, start);
+    debug_assert_eq!(out.len() - start, length);
+    Ok(())
+}
+
+fn content_length(frame: &Frame) -> usize {
+    1 + match frame {
+        Frame::Hello(_) => MAGIC.len() + 2 + 8 + 8 + 1 + 8,
+        Frame::Raft(messages) => {
+            let lengths = messages.iter().map(|(_, message)| 8 + 4 + message.len());
+            lengths.fold(0, usize::saturating_add)
+        }
+        Frame::Heartbeat(report) => report.len(),
+        Frame::Request { body, .. } | Frame::Response { body, .. } => 8 + 1 + body.len(),
+        Frame::Order { .. } => 8 + 8,
+    }
 }
 
 fn put_numbered(out: &mut BytesMut, kind: u8, id: u64, code: u8, body: &[u8]) {
@@ -177,18 +214,6 @@ fn put_numbered(out: &mut BytesMut, kind: u8, id: u64, code: u8, body: &[u8]) {
     out.put_u64_le(id);
     out.put_u8(code);
     out.put_slice(body);
-}
-
-fn begin(out: &mut BytesMut) -> usize {
-    let start = out.len();
-    out.put_u32_le(0);
-    start
-}
-
-fn finish(out: &mut BytesMut, start: usize) {
-    let length = out.len() - start - 4;
-    assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes was built");
-    out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
 }
 
 /// Writes Raft messages into frames as they come, without an intermediate copy.
@@ -201,26 +226,41 @@ impl RaftFrameWriter {
         RaftFrameWriter { start: None }
     }
 
-    pub fn push(&mut self, out: &mut BytesMut, region: RegionId, message: &impl protobuf::Message) {
+    /// # Errors
+    /// [`FrameError::TooLong`] for a message that no frame holds beside a batch: nothing was appended.
+    pub fn push(
+        &mut self,
+        out: &mut BytesMut,
+        region: RegionId,
+        message: &eraftpb::Message,
+    ) -> Result<(), FrameError> {
+        // The library adds sizes up in 32 bits, so a message this large is not even asked for its size.
+        let estimate = append::bytes_of(message);
+        if estimate > RAFT_MESSAGE_BYTES_MAX {
+            return Err(FrameError::TooLong(estimate));
+        }
+        let length = message.compute_size();
         let start = *self.start.get_or_insert_with(|| {
-            let start = begin(out);
+            let start = out.len();
+            out.put_u32_le(0);
             out.put_u8(1);
             start
         });
+        out.reserve(8 + 4 + length as usize);
         out.put_u64_le(region);
-        let at = out.len();
-        out.put_u32_le(0);
+        out.put_u32_le(length);
         message.write_to_writer(&mut out.writer()).expect("a buffer in memory takes every message");
-        let length = u32::try_from(out.len() - at - 4).expect("a message is below the frame limit");
-        out[at..at + 4].copy_from_slice(&length.to_le_bytes());
         if out.len() - start > RAFT_BATCH_BYTES_MAX {
             self.finish(out);
         }
+        Ok(())
     }
 
     pub fn finish(&mut self, out: &mut BytesMut) {
         if let Some(start) = self.start.take() {
-            finish(out, start);
+            let length = out.len() - start - 4;
+            assert!(length <= FRAME_BYTES_MAX, "every message was measured before it was pushed");
+            out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
         }
     }
 }
@@ -260,7 +300,7 @@ pub fn fuzz(bytes: &[u8]) {
     let mut buffer = BytesMut::from(bytes);
     while let Ok(Some(frame)) = take(&mut buffer) {
         let mut wire = BytesMut::new();
-        encode(&frame, &mut wire);
+        encode(&frame, &mut wire).expect("what was read from a frame fits into one");
         assert_eq!(take(&mut wire), Ok(Some(frame)));
         assert!(wire.is_empty());
     }
@@ -284,7 +324,7 @@ mod tests {
     #[test]
     fn frames_survive_the_wire_in_any_pieces() {
         let mut wire = BytesMut::new();
-        samples().iter().for_each(|frame| encode(frame, &mut wire));
+        samples().iter().for_each(|frame| encode(frame, &mut wire).unwrap());
         for piece in [1, 2, 3, 7, wire.len()] {
             let (mut buffer, mut seen) = (BytesMut::new(), Vec::new());
             for chunk in wire.chunks(piece) {
@@ -301,7 +341,7 @@ mod tests {
     fn every_cut_and_every_extra_byte_is_an_error() {
         for frame in samples() {
             let mut wire = BytesMut::new();
-            encode(&frame, &mut wire);
+            encode(&frame, &mut wire).unwrap();
             let content = wire.split_off(4).freeze();
             assert_eq!(decode(content.clone()).unwrap(), frame);
             if let Frame::Hello(_) | Frame::Order { .. } = frame {
@@ -324,9 +364,49 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_that_is_too_long_is_refused_and_leaves_the_buffer_as_it_was() {
+        let mut wire = BytesMut::new();
+        encode(&samples()[2], &mut wire).unwrap();
+        let before = wire.clone();
+        let body = Bytes::from(vec![0u8; FRAME_BYTES_MAX - RESPONSE_OVERHEAD + 1]);
+        let long = Frame::Response { id: 1, status: 0, body };
+        assert_eq!(encode(&long, &mut wire), Err(FrameError::TooLong(FRAME_BYTES_MAX + 1)));
+        assert_eq!(wire, before);
+    }
+
+    #[test]
+    fn raft_messages_are_cut_into_frames_and_one_that_no_frame_holds_is_refused() {
+        let entry = |bytes: usize| {
+            let entry =
+                eraftpb::Entry { index: 5, term: 2, data: vec![7u8; bytes].into(), ..Default::default() };
+            eraftpb::Message { term: 2, index: 4, entries: vec![entry].into(), ..Default::default() }
+        };
+        let (mut writer, mut wire) = (RaftFrameWriter::new(), BytesMut::new());
+        let messages = [entry(10), entry(RAFT_BATCH_BYTES_MAX), entry(20)];
+        for (region, message) in messages.iter().enumerate() {
+            writer.push(&mut wire, region as RegionId, message).unwrap();
+        }
+        let before = wire.len();
+        let long = entry(RAFT_MESSAGE_BYTES_MAX);
+        assert!(matches!(writer.push(&mut wire, 9, &long), Err(FrameError::TooLong(_))));
+        assert_eq!(wire.len(), before);
+        writer.finish(&mut wire);
+        let mut seen = Vec::new();
+        while let Some(frame) = take(&mut wire).unwrap() {
+            let Frame::Raft(batch) = frame else { panic!("another kind of frame") };
+            seen.push(batch);
+        }
+        assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
+        for (region, bytes) in seen.into_iter().flatten() {
+            let message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).unwrap();
+            assert_eq!(message, messages[region as usize]);
+        }
+    }
+
+    #[test]
     fn another_version_and_a_stranger_are_named() {
         let mut wire = BytesMut::new();
-        encode(&samples()[0], &mut wire);
+        encode(&samples()[0], &mut wire).unwrap();
         let mut stranger = wire.split_off(4);
         stranger[1] = b'X';
         assert_eq!(decode(stranger.clone().freeze()), Err(FrameError::BadMagic));
@@ -345,7 +425,7 @@ mod tests {
             seed
         };
         let mut corpus = BytesMut::new();
-        samples().iter().for_each(|frame| encode(frame, &mut corpus));
+        samples().iter().for_each(|frame| encode(frame, &mut corpus).unwrap());
         for _ in 0..100_000 {
             let mut bytes = corpus[..(next() as usize % corpus.len()) + 1].to_vec();
             for _ in 0..next() % 6 {

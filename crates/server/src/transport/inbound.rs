@@ -8,12 +8,14 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use protobuf::Message as _;
 use raft::eraftpb;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, Semaphore};
+use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use types::{RegionId, StoreId};
 
 use super::frame::{self, Frame, Hello};
+use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 
@@ -24,10 +26,16 @@ pub trait Inbound: Send + Sync + 'static {
     fn order(&self, from: StoreId, region: RegionId, to: StoreId);
     /// Answers with a status byte and a body.
     fn request(self: Arc<Self>, from: StoreId, kind: u8, body: Bytes) -> InboundAnswer;
+    /// What is answered in place of an answer of `bytes` bytes, which no frame holds.
+    fn too_long(&self, bytes: usize) -> (u8, Bytes);
 }
 
-/// Requests of one connection that are worked on at once; more wait in the socket.
-const REQUESTS_AT_ONCE_MAX: usize = 4096;
+/// Requests of one connection that are worked on at once, in bytes; more wait in the socket. A request
+/// weighs what it holds, a small one what working on it takes, and the largest no more than all there is.
+const REQUEST_BYTES_AT_ONCE: usize = 64 << 20;
+const REQUEST_WEIGHT_MIN: usize = 16 << 10;
+/// How much is encoded before it is handed to the socket.
+const WRITE_BYTES: usize = 1 << 20;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Accepts other stores until the task is dropped.
@@ -56,7 +64,7 @@ async fn serve(
     layout_digest: u64,
     inbound: Arc<impl Inbound>,
 ) -> Result<(), String> {
-    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    socket::prepare(&stream).map_err(|e| e.to_string())?;
     let mut bytes = BytesMut::with_capacity(64 << 10);
     let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut bytes))
         .await
@@ -67,25 +75,63 @@ async fn serve(
     if hello.layout_digest != layout_digest {
         return Err(format!("store {} is configured for another cluster layout", hello.from));
     }
-    let (mut reader, mut writer) = stream.into_split();
-    let (answers, mut answer_queue) = mpsc::unbounded_channel::<Frame>();
-    let writing = tokio::spawn(async move {
-        let mut bytes = BytesMut::new();
-        while let Some(first) = answer_queue.recv().await {
-            frame::encode(&first, &mut bytes);
-            while bytes.len() < 1 << 20 {
-                let Ok(next) = answer_queue.try_recv() else { break };
-                frame::encode(&next, &mut bytes);
-            }
-            if writer.write_all(&bytes).await.is_err() {
-                return;
-            }
-            bytes.clear();
+    let (mut reader, writer) = stream.into_split();
+    let (answers, answer_queue) = mpsc::unbounded_channel();
+    // Answers are encoded beside the reading; the set takes its task with it however this one ends.
+    let mut writing = JoinSet::new();
+    writing.spawn(write_answers(writer, answer_queue, inbound.clone()));
+    // Whoever cannot be answered is not listened to: the other side shall notice and connect anew.
+    tokio::select! {
+        result = read_frames(&mut reader, bytes, hello.from, inbound, answers) => result,
+        ended = writing.join_next() => match ended {
+            Some(Err(error)) if error.is_panic() => Err("answering panicked".into()),
+            _ => Err("answers cannot be written".into()),
+        },
+    }
+}
+
+/// An answer on its way out. Its request counts as being worked on until it is written, so that a store
+/// which asks and does not read cannot make answers pile up.
+struct Response {
+    id: u64,
+    status: u8,
+    body: Bytes,
+    permit: OwnedSemaphorePermit,
+}
+
+async fn write_answers(
+    mut writer: impl AsyncWrite + Unpin,
+    mut queue: mpsc::UnboundedReceiver<Response>,
+    inbound: Arc<impl Inbound>,
+) {
+    let mut bytes = BytesMut::new();
+    let mut permits = Vec::new();
+    while let Some(first) = queue.recv().await {
+        let mut next = Some(first);
+        while let Some(Response { id, status, body, permit }) = next {
+            put_answer(id, status, body, &mut bytes, &*inbound);
+            permits.push(permit);
+            next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
-    });
-    let result = read_frames(&mut reader, bytes, hello.from, inbound, answers).await;
-    writing.abort();
-    result
+        if writer.write_all(&bytes).await.is_err() {
+            return;
+        }
+        bytes.clear();
+        permits.clear();
+        if bytes.capacity() > 4 * WRITE_BYTES {
+            bytes = BytesMut::new();
+        }
+    }
+}
+
+fn put_answer(id: u64, status: u8, body: Bytes, bytes: &mut BytesMut, inbound: &impl Inbound) {
+    let length = body.len();
+    if frame::encode(&Frame::Response { id, status, body }, bytes).is_err() {
+        let (status, body) = inbound.too_long(length);
+        if let Err(error) = frame::encode(&Frame::Response { id, status, body }, bytes) {
+            tracing::error!(%error, "an answer cannot be sent");
+        }
+    }
 }
 
 async fn read_hello(stream: &mut TcpStream, bytes: &mut BytesMut) -> Result<Hello, String> {
@@ -109,9 +155,9 @@ async fn read_frames(
     mut bytes: BytesMut,
     from: StoreId,
     inbound: Arc<impl Inbound>,
-    answers: mpsc::UnboundedSender<Frame>,
+    answers: mpsc::UnboundedSender<Response>,
 ) -> Result<(), String> {
-    let at_once = Arc::new(Semaphore::new(REQUESTS_AT_ONCE_MAX));
+    let at_once = Arc::new(Semaphore::new(REQUEST_BYTES_AT_ONCE));
     loop {
         while let Some(frame) = frame::take(&mut bytes).map_err(|e| e.to_string())? {
             match frame {
@@ -119,13 +165,13 @@ async fn read_frames(
                 Frame::Heartbeat(report) => inbound.heartbeat(from, report),
                 Frame::Order { region, to } => inbound.order(from, region, to),
                 Frame::Request { id, kind, body } => {
-                    let permit = at_once.clone().acquire_owned().await.map_err(|e| e.to_string())?;
+                    let permit = at_once.clone().acquire_many_owned(weight(body.len())).await;
+                    let permit = permit.map_err(|e| e.to_string())?;
                     let answer = inbound.clone().request(from, kind, body);
                     let answers = answers.clone();
                     tokio::spawn(async move {
                         let (status, body) = answer.await;
-                        let _ = answers.send(Frame::Response { id, status, body });
-                        drop(permit);
+                        let _ = answers.send(Response { id, status, body, permit });
                     });
                 }
                 Frame::Hello(_) | Frame::Response { .. } => return Err("a frame out of place".into()),
@@ -138,10 +184,101 @@ async fn read_frames(
     }
 }
 
+fn weight(bytes: usize) -> u32 {
+    const _: () = assert!(REQUEST_BYTES_AT_ONCE <= u32::MAX as usize && REQUEST_WEIGHT_MIN > 0);
+    bytes.clamp(REQUEST_WEIGHT_MIN, REQUEST_BYTES_AT_ONCE) as u32
+}
+
 fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, eraftpb::Message)>, String> {
     let decode = |(region, bytes): (RegionId, Bytes)| {
         let message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
         Ok((region, message))
     };
     messages.into_iter().map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Works on every request until it is told to finish one.
+    #[derive(Default)]
+    struct Working {
+        begun: AtomicUsize,
+        finish: Notify,
+    }
+
+    impl Inbound for Working {
+        fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
+        fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
+        fn order(&self, _from: StoreId, _region: RegionId, _to: StoreId) {}
+
+        fn request(self: Arc<Self>, _from: StoreId, _kind: u8, _body: Bytes) -> InboundAnswer {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                self.finish.notified().await;
+                (0, Bytes::new())
+            })
+        }
+
+        fn too_long(&self, _bytes: usize) -> (u8, Bytes) {
+            unreachable!("every answer is short")
+        }
+    }
+
+    /// Lets every task run until all of them wait.
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn begun_at_once(sizes: &[usize]) -> (Arc<Working>, usize, JoinSet<()>) {
+        let mut wire = BytesMut::new();
+        for (id, &size) in sizes.iter().enumerate() {
+            let request = Frame::Request { id: id as u64, kind: 1, body: vec![0u8; size].into() };
+            frame::encode(&request, &mut wire).unwrap();
+        }
+        let working = Arc::new(Working::default());
+        let (answers, mut written) = mpsc::unbounded_channel();
+        let (inbound, mut tasks) = (working.clone(), JoinSet::new());
+        tasks.spawn(async move {
+            let mut nothing_more = tokio::io::empty();
+            read_frames(&mut nothing_more, wire, 0, inbound, answers).await.unwrap();
+        });
+        tasks.spawn(async move { while written.recv().await.is_some() {} });
+        settle().await;
+        let begun = working.begun.load(Ordering::Relaxed);
+        (working, begun, tasks)
+    }
+
+    #[tokio::test]
+    async fn requests_are_worked_on_at_once_up_to_their_bytes() {
+        let half = REQUEST_BYTES_AT_ONCE / 2;
+        let (working, begun, _tasks) = begun_at_once(&[half, half, 1]).await;
+        assert_eq!(begun, 2);
+        working.finish.notify_one();
+        settle().await;
+        assert_eq!(working.begun.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_request_larger_than_all_that_is_allowed_goes_alone() {
+        let (working, begun, _tasks) = begun_at_once(&[REQUEST_BYTES_AT_ONCE + 1, 1]).await;
+        assert_eq!(begun, 1);
+        working.finish.notify_one();
+        settle().await;
+        assert_eq!(working.begun.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn small_requests_are_bounded_in_number() {
+        let count = REQUEST_BYTES_AT_ONCE / REQUEST_WEIGHT_MIN;
+        let (_, begun, _tasks) = begun_at_once(&vec![1; count + 10]).await;
+        assert_eq!(begun, count);
+    }
 }

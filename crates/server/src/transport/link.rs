@@ -1,20 +1,26 @@
 //! One outgoing connection for one lane: a queue, a task that writes it, and reconnection.
+//!
+//! Invariant: `connected` is true only while the task holds a connection, and every byte counted in
+//! `queued_bytes` belongs to a message in the queue.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use protobuf::Message as _;
+use futures::FutureExt;
 use raft::eraftpb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use types::RegionId;
 
 use super::frame::{self, Frame, Hello, RaftFrameWriter};
-use super::LANE_BYTES_MAX;
+use super::socket::{self, Standing};
+use super::{append, LANE_BYTES_MAX};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
@@ -49,12 +55,13 @@ impl Link {
         if !self.state.connected.load(Ordering::Relaxed) {
             return false;
         }
-        let size = messages.iter().map(|(_, m)| m.compute_size() as usize + 16).sum();
-        if self.state.queued_bytes.fetch_add(size, Ordering::Relaxed) > LANE_BYTES_MAX {
+        let size = messages.iter().map(|(_, message)| append::bytes_of(message)).sum();
+        let is_full = self.state.queued_bytes.fetch_add(size, Ordering::Relaxed) > LANE_BYTES_MAX;
+        if is_full || self.queue.send(Outgoing::Raft(messages, size)).is_err() {
             self.state.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             return false;
         }
-        self.queue.send(Outgoing::Raft(messages, size)).is_ok()
+        true
     }
 
     pub fn send(&self, frame: Frame) -> bool {
@@ -66,9 +73,9 @@ impl Link {
 pub async fn connect(address: SocketAddr, hello: &Hello) -> std::io::Result<TcpStream> {
     let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
     let mut stream = connecting.await.map_err(|_| std::io::ErrorKind::TimedOut)??;
-    stream.set_nodelay(true)?;
+    socket::prepare(&stream)?;
     let mut bytes = BytesMut::new();
-    frame::encode(&Frame::Hello(hello.clone()), &mut bytes);
+    frame::encode(&Frame::Hello(hello.clone()), &mut bytes).map_err(std::io::Error::other)?;
     stream.write_all(&bytes).await?;
     Ok(stream)
 }
@@ -97,9 +104,14 @@ async fn run(
     loop {
         if let Ok(stream) = connect(address, &hello).await {
             backoff = Backoff::new();
-            state.connected.store(true, Ordering::Relaxed);
-            let ended = write_queue(stream, &mut queue, &state).await;
-            state.connected.store(false, Ordering::Relaxed);
+            let standing = Standing::new(&state.connected);
+            // A message that cannot be written must not end the lane for good.
+            let writing = AssertUnwindSafe(write_queue(stream, &mut queue, &state)).catch_unwind();
+            let ended = writing.await.unwrap_or_else(|_| {
+                tracing::error!(%address, lane = ?hello.lane, "writing to a store panicked; reconnecting");
+                false
+            });
+            drop(standing);
             if ended {
                 return;
             }
@@ -145,22 +157,86 @@ async fn write_queue(
             forget(state, &outgoing);
             match outgoing {
                 Outgoing::Raft(messages, _) => {
-                    messages.iter().for_each(|(region, message)| raft.push(&mut bytes, *region, message));
+                    for (region, message) in messages {
+                        for piece in append::pieces(message) {
+                            if let Err(error) = raft.push(&mut bytes, region, &piece) {
+                                tracing::error!(region, %error, "a raft message cannot be sent");
+                            }
+                            if bytes.len() >= WRITE_BYTES {
+                                raft.finish(&mut bytes);
+                                if !flush(&mut writer, &mut bytes).await {
+                                    return false;
+                                }
+                            }
+                        }
+                    }
                 }
                 Outgoing::Frame(frame) => {
                     raft.finish(&mut bytes);
-                    frame::encode(&frame, &mut bytes);
+                    if let Err(error) = frame::encode(&frame, &mut bytes) {
+                        tracing::error!(%error, "a frame cannot be sent");
+                    }
                 }
             }
             next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
         raft.finish(&mut bytes);
-        if writer.write_all(&bytes).await.is_err() {
+        if !flush(&mut writer, &mut bytes).await {
             return false;
         }
-        bytes.clear();
-        if bytes.capacity() > 4 * WRITE_BYTES {
-            bytes = BytesMut::with_capacity(64 << 10);
-        }
+    }
+}
+
+/// Writes all that was encoded; false when the connection broke.
+async fn flush(writer: &mut OwnedWriteHalf, bytes: &mut BytesMut) -> bool {
+    let is_written = writer.write_all(bytes).await.is_ok();
+    bytes.clear();
+    if bytes.capacity() > 4 * WRITE_BYTES {
+        *bytes = BytesMut::with_capacity(64 << 10);
+    }
+    is_written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unwritten() -> (Link, mpsc::UnboundedReceiver<Outgoing>) {
+        let (queue, receiver) = mpsc::unbounded_channel();
+        let state = Arc::new(State { connected: AtomicBool::new(true), queued_bytes: AtomicUsize::new(0) });
+        (Link { queue, state }, receiver)
+    }
+
+    fn messages(bytes: usize) -> Vec<(RegionId, eraftpb::Message)> {
+        vec![(1, eraftpb::Message { context: vec![0; bytes].into(), ..Default::default() })]
+    }
+
+    fn queued(link: &Link) -> usize {
+        link.state.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn messages_that_are_not_queued_are_not_counted() {
+        let (link, receiver) = unwritten();
+        assert!(link.send_raft(messages(LANE_BYTES_MAX)));
+        let full = queued(&link);
+        assert!(full > LANE_BYTES_MAX);
+        assert!(!link.send_raft(messages(1)));
+        assert_eq!(queued(&link), full);
+        drop(receiver);
+        link.state.queued_bytes.store(0, Ordering::Relaxed);
+        assert!(!link.send_raft(messages(1)));
+        assert_eq!(queued(&link), 0);
+    }
+
+    #[tokio::test]
+    async fn a_lane_stands_only_while_its_task_does() {
+        let state = State { connected: AtomicBool::new(false), queued_bytes: AtomicUsize::new(0) };
+        let dying = AssertUnwindSafe(async {
+            let _standing = Standing::new(&state.connected);
+            assert!(!state.connected.load(Ordering::Relaxed), "it stands, so this panics");
+        });
+        assert!(dying.catch_unwind().await.is_err());
+        assert!(!state.connected.load(Ordering::Relaxed));
     }
 }

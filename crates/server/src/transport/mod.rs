@@ -3,10 +3,14 @@
 //! Raft tolerates loss, so a lane that is down or too full drops messages and says so; requests (clients'
 //! commands passed on) are never dropped silently: their caller learns whether they may have arrived.
 
+mod append;
 pub mod frame;
 mod inbound;
 mod link;
 mod requests;
+mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,19 +1,30 @@
 //! Requests to another store and their answers, many at once over one connection.
+//!
+//! A request whose caller has gone is not sent any more: what is carried out late is carried out for
+//! nobody. So a caller that gives up before its request was written knows that it never left.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::frame::{self, Frame, Hello};
 use super::link::{connect, Backoff};
+use super::socket::Standing;
+use super::LANE_BYTES_MAX;
+
+/// How much is encoded before it is handed to the socket.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +37,56 @@ pub enum CallError {
 
 type Answer = Result<(u8, Bytes), CallError>;
 
+struct Waiter {
+    answer: oneshot::Sender<Answer>,
+    /// Whether the request may have left this store.
+    sent: bool,
+}
+
 struct Shared {
     connected: AtomicBool,
     next_id: AtomicU64,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    waiting: Mutex<HashMap<u64, Waiter>>,
+    /// Bytes of requests in the queue.
+    queued_bytes: AtomicUsize,
+}
+
+impl Shared {
+    /// Takes the request off the account of those that are queued.
+    fn taken(&self, request: &Request) {
+        self.queued_bytes.fetch_sub(request.body.len(), Ordering::Relaxed);
+    }
+
+    /// Forgets the caller; why it has no answer then.
+    fn give_up(&self, id: u64) -> CallError {
+        match self.waiting.lock().remove(&id) {
+            Some(Waiter { sent: false, .. }) => CallError::NotSent,
+            _ => CallError::Unknown,
+        }
+    }
+}
+
+struct Request {
+    id: u64,
+    kind: u8,
+    body: Bytes,
 }
 
 pub struct Requests {
-    queue: mpsc::UnboundedSender<Frame>,
+    queue: mpsc::UnboundedSender<Request>,
     shared: Arc<Shared>,
+}
+
+/// One caller; when it goes away, nobody waits for its answer.
+struct Call<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.shared.waiting.lock().remove(&self.id);
+    }
 }
 
 impl Requests {
@@ -44,29 +96,31 @@ impl Requests {
             connected: AtomicBool::new(false),
             next_id: AtomicU64::new(1),
             waiting: Mutex::new(HashMap::new()),
+            queued_bytes: AtomicUsize::new(0),
         });
         tokio::spawn(run(address, hello, receiver, shared.clone()));
         Requests { queue, shared }
     }
 
     pub async fn call(&self, kind: u8, body: Bytes, timeout: Duration) -> Answer {
-        if !self.shared.connected.load(Ordering::Acquire) {
+        let shared = &*self.shared;
+        if !shared.connected.load(Ordering::Acquire) {
             return Err(CallError::NotSent);
         }
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        self.shared.waiting.lock().insert(id, sender);
-        if self.queue.send(Frame::Request { id, kind, body }).is_err() {
-            self.shared.waiting.lock().remove(&id);
+        shared.waiting.lock().insert(id, Waiter { answer: sender, sent: false });
+        let call = Call { shared, id };
+        let size = body.len();
+        let is_full = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) > LANE_BYTES_MAX;
+        if is_full || self.queue.send(Request { id, kind, body }).is_err() {
+            shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             return Err(CallError::NotSent);
         }
         match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(CallError::Unknown),
-            Err(_) => {
-                self.shared.waiting.lock().remove(&id);
-                Err(CallError::Unknown)
-            }
+            Err(_) => Err(shared.give_up(call.id)),
         }
     }
 }
@@ -74,34 +128,36 @@ impl Requests {
 async fn run(
     address: SocketAddr,
     hello: Hello,
-    mut queue: mpsc::UnboundedReceiver<Frame>,
+    mut queue: mpsc::UnboundedReceiver<Request>,
     shared: Arc<Shared>,
 ) {
     let mut backoff = Backoff::new();
     loop {
         if let Ok(stream) = connect(address, &hello).await {
             backoff = Backoff::new();
-            shared.connected.store(true, Ordering::Release);
-            let (reader, writer) = stream.into_split();
-            let ended = tokio::select! {
-                ended = write_requests(writer, &mut queue) => ended,
-                () = read_answers(reader, &shared) => false,
-            };
-            shared.connected.store(false, Ordering::Release);
+            let standing = Standing::new(&shared.connected);
+            // A request that cannot be written must not end the lane for good.
+            let talking = AssertUnwindSafe(talk(stream, &mut queue, &shared)).catch_unwind();
+            let ended = talking.await.unwrap_or_else(|_| {
+                tracing::error!(%address, "passing requests to a store panicked; reconnecting");
+                false
+            });
+            drop(standing);
             if ended {
                 return;
             }
         }
-        // Those still queued never left, but a caller that raced the loss of the connection cannot be
-        // told apart from one whose request did leave: both hear "unknown" unless queued here.
-        while let Ok(Frame::Request { id, .. }) = queue.try_recv() {
-            if let Some(waiter) = shared.waiting.lock().remove(&id) {
-                let _ = waiter.send(Err(CallError::NotSent));
-            }
+        let lost: Vec<Waiter> = shared.waiting.lock().drain().map(|(_, waiter)| waiter).collect();
+        for Waiter { answer, sent } in lost {
+            let _ = answer.send(Err(if sent { CallError::Unknown } else { CallError::NotSent }));
         }
-        let sent: Vec<_> = shared.waiting.lock().drain().collect();
-        for (_, waiter) in sent {
-            let _ = waiter.send(Err(CallError::Unknown));
+        // A caller may just be coming in: its request is dropped here with the news, or stays in the queue
+        // and goes over the next connection if the caller is still there.
+        while let Ok(request) = queue.try_recv() {
+            shared.taken(&request);
+            if let Some(waiter) = shared.waiting.lock().remove(&request.id) {
+                let _ = waiter.answer.send(Err(CallError::NotSent));
+            }
         }
         if queue.is_closed() {
             return;
@@ -110,20 +166,52 @@ async fn run(
     }
 }
 
-async fn write_requests(mut writer: OwnedWriteHalf, queue: &mut mpsc::UnboundedReceiver<Frame>) -> bool {
+/// Writes requests and reads answers until the connection breaks (false) or the store ends (true).
+async fn talk(stream: TcpStream, queue: &mut mpsc::UnboundedReceiver<Request>, shared: &Shared) -> bool {
+    let (reader, writer) = stream.into_split();
+    tokio::select! {
+        ended = write_requests(writer, queue, shared) => ended,
+        () = read_answers(reader, shared) => false,
+    }
+}
+
+async fn write_requests(
+    mut writer: impl AsyncWrite + Unpin,
+    queue: &mut mpsc::UnboundedReceiver<Request>,
+    shared: &Shared,
+) -> bool {
     let mut bytes = BytesMut::new();
     while let Some(first) = queue.recv().await {
-        frame::encode(&first, &mut bytes);
-        while bytes.len() < 1 << 20 {
-            let Ok(next) = queue.try_recv() else { break };
-            frame::encode(&next, &mut bytes);
+        let mut next = Some(first);
+        while let Some(request) = next {
+            put(request, &mut bytes, shared);
+            next = if bytes.len() < WRITE_BYTES { queue.try_recv().ok() } else { None };
         }
         if writer.write_all(&bytes).await.is_err() {
             return false;
         }
         bytes.clear();
+        if bytes.capacity() > 4 * WRITE_BYTES {
+            bytes = BytesMut::new();
+        }
     }
     true
+}
+
+/// Encodes a request, if its caller is still there.
+fn put(request: Request, bytes: &mut BytesMut, shared: &Shared) {
+    shared.taken(&request);
+    let Request { id, kind, body } = request;
+    match shared.waiting.lock().get_mut(&id) {
+        Some(waiter) => waiter.sent = true,
+        None => return,
+    }
+    if let Err(error) = frame::encode(&Frame::Request { id, kind, body }, bytes) {
+        tracing::error!(%error, "a request cannot be sent");
+        if let Some(waiter) = shared.waiting.lock().remove(&id) {
+            let _ = waiter.answer.send(Err(CallError::NotSent));
+        }
+    }
 }
 
 async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared) {
@@ -137,7 +225,7 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared) {
             match frame::take(&mut bytes) {
                 Ok(Some(Frame::Response { id, status, body })) => {
                     if let Some(waiter) = shared.waiting.lock().remove(&id) {
-                        let _ = waiter.send(Ok((status, body)));
+                        let _ = waiter.answer.send(Ok((status, body)));
                     }
                 }
                 Ok(Some(_)) => return,
@@ -148,5 +236,101 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A lane that seems connected, with nobody who writes.
+    fn unwritten() -> (Requests, mpsc::UnboundedReceiver<Request>) {
+        let (queue, receiver) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            connected: AtomicBool::new(true),
+            next_id: AtomicU64::new(1),
+            waiting: Mutex::new(HashMap::new()),
+            queued_bytes: AtomicUsize::new(0),
+        });
+        (Requests { queue, shared }, receiver)
+    }
+
+    fn queued(requests: &Requests) -> usize {
+        requests.shared.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Writes all that is queued and gives the bodies that were written.
+    async fn written(requests: Requests, mut receiver: mpsc::UnboundedReceiver<Request>) -> Vec<Bytes> {
+        let shared = requests.shared.clone();
+        drop(requests);
+        let mut wire = Vec::new();
+        assert!(write_requests(&mut wire, &mut receiver, &shared).await);
+        assert_eq!(shared.queued_bytes.load(Ordering::Relaxed), 0);
+        let (mut wire, mut bodies) = (BytesMut::from(&wire[..]), Vec::new());
+        while let Some(frame) = frame::take(&mut wire).unwrap() {
+            let Frame::Request { body, .. } = frame else { panic!("another kind of frame") };
+            bodies.push(body);
+        }
+        bodies
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_caller_has_gone_is_never_sent() {
+        let (requests, receiver) = unwritten();
+        let timed_out = requests.call(1, "late".into(), Duration::ZERO).await;
+        assert_eq!(timed_out, Err(CallError::NotSent));
+        let dropped = tokio::select! {
+            biased;
+            answer = requests.call(1, "dropped".into(), PATIENCE) => Some(answer),
+            () = async {} => None,
+        };
+        assert_eq!(dropped, None);
+        assert!(requests.shared.waiting.lock().is_empty());
+        // One whose caller waits is sent.
+        let (answer, _still_waits) = oneshot::channel();
+        requests.shared.waiting.lock().insert(77, Waiter { answer, sent: false });
+        requests.shared.queued_bytes.fetch_add(5, Ordering::Relaxed);
+        requests.queue.send(Request { id: 77, kind: 1, body: "alive".into() }).ok().unwrap();
+        assert_eq!(written(requests, receiver).await, ["alive"]);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_gives_up_after_its_request_was_written_does_not_know_the_outcome() {
+        let (requests, mut receiver) = unwritten();
+        let shared = requests.shared.clone();
+        let (answer, ()) = tokio::join!(biased; requests.call(1, "sent".into(), Duration::from_millis(20)), async {
+            put(receiver.recv().await.unwrap(), &mut BytesMut::new(), &shared);
+        });
+        assert_eq!(answer, Err(CallError::Unknown));
+        assert_eq!(queued(&requests), 0);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_takes_no_more_until_it_is_written() {
+        let (requests, mut receiver) = unwritten();
+        let large = Bytes::from(vec![0u8; LANE_BYTES_MAX + 1]);
+        let size = large.len();
+        let shared = requests.shared.clone();
+        let filling = requests.call(1, large, PATIENCE);
+        let probing = async {
+            assert_eq!(queued(&requests), size);
+            assert_eq!(requests.call(1, "more".into(), PATIENCE).await, Err(CallError::NotSent));
+            assert_eq!(queued(&requests), size);
+            put(receiver.recv().await.unwrap(), &mut BytesMut::new(), &shared);
+            assert_eq!(queued(&requests), 0);
+            assert!(receiver.try_recv().is_err());
+        };
+        tokio::select! { biased; _ = filling => panic!("nobody answers"), () = probing => {} }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_cannot_be_queued_leaves_nothing_behind() {
+        let (requests, receiver) = unwritten();
+        drop(receiver);
+        assert_eq!(requests.call(1, "lost".into(), PATIENCE).await, Err(CallError::NotSent));
+        assert_eq!(queued(&requests), 0);
+        assert!(requests.shared.waiting.lock().is_empty());
     }
 }
