@@ -12,8 +12,12 @@ mod compare;
 mod connection;
 #[path = "differential/generator/mod.rs"]
 mod generator;
+#[path = "differential/golden.rs"]
+mod golden;
 #[path = "differential/known.rs"]
 mod known;
+#[path = "../../command/tests/golden/render.rs"]
+mod render;
 #[path = "differential/servers.rs"]
 mod servers;
 #[path = "differential/session.rs"]

@@ -77,6 +77,7 @@ impl Generator {
                     .pick(&["9223372036854775807", "-9223372036854775808", "4611686018427387904", "x"])
                     .into(),
                 1 => self.number_of(2000),
+                2 if self.chance.percent(4) => b"-1048577".to_vec(),
                 _ => (self.chance.below(31) as i64 - 15).to_string().into_bytes(),
             });
             if self.chance.percent(50) {

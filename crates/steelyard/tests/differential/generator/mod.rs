@@ -80,7 +80,7 @@ impl Generator {
             if self.chance.percent(MUTATED_PERCENT) {
                 let intended = request.args.clone();
                 self.mutate(&mut request.args);
-                if may_end_soon(&request.args) {
+                if may_end_soon(&request.args) || is_endless(&request.args) {
                     request.args = intended;
                 }
             }
@@ -131,6 +131,14 @@ fn may_end_soon(args: &[Vec<u8>]) -> bool {
         args.iter().any(|arg| RELATIVE.iter().any(|name| arg.eq_ignore_ascii_case(name.as_bytes())));
     let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
     relative && args.iter().filter_map(number).any(|number| (1..FAR_MILLIS).contains(&number))
+}
+
+/// Redis would repeat fields until its memory ends.
+fn is_endless(args: &[Vec<u8>]) -> bool {
+    const REPEATED_MAX: i64 = -2000;
+    let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
+    args[0].eq_ignore_ascii_case(b"HRANDFIELD")
+        && args.iter().filter_map(number).any(|count| count < REPEATED_MAX && count != i64::MIN)
 }
 
 fn exact(args: Args) -> Step {
