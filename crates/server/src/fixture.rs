@@ -15,7 +15,7 @@ use crate::store::Store;
 pub struct Fixture {
     pub store: Arc<Store>,
     /// Where the store's parts believe their worker to be.
-    _worker: Receiver<ToWorker>,
+    inbox: Receiver<ToWorker>,
     _dir: TempDir,
 }
 
@@ -44,6 +44,11 @@ impl Fixture {
         let (worker, inbox) = crossbeam_channel::unbounded();
         let meta = cluster::MetaState::default();
         let store = Arc::new(Store::new(config, 0, regions, Arc::new(Engine::new(flash)), meta, worker));
-        Fixture { store, _worker: inbox, _dir: dir }
+        Fixture { store, inbox, _dir: dir }
+    }
+
+    /// What the worker has been told since the last time. It answers nothing: dropped, a request is refused.
+    pub fn told(&self) -> impl Iterator<Item = ToWorker> + '_ {
+        self.inbox.try_iter()
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{LeadReport, PeerProgress, Route, StoreHeartbeat};
+use parking_lot::Mutex;
 use placement::Operator;
+use tokio::task::JoinSet;
 use types::{RegionId, StoreId, META_REGION};
 
 use crate::clock;
@@ -24,20 +26,17 @@ const SIZES_PERIOD: Duration = Duration::from_secs(3);
 /// Rates are decaying averages over about this long.
 const RATE_WINDOW_S: f64 = 5.0;
 
-/// Runs until the task is dropped.
+/// Runs until the task is dropped. Nothing that may take long is awaited here: a heartbeat that is late is a
+/// store that is down.
 pub async fn run(store: Arc<Store>) {
-    let mut reporter = Reporter {
-        incarnation: clock::unix_millis(),
-        seq: 0,
-        used_bytes: 0,
-        sizes: HashMap::new(),
-        sized_at: None,
-        rates: HashMap::new(),
-        rated_at: Instant::now(),
-    };
+    let sizes = Arc::new(Mutex::new(Sizes::default()));
+    let mut reporter = Reporter::new(sizes.clone());
+    // Dropping these ends their tasks.
+    let mut measuring = JoinSet::new();
+    measuring.spawn(measure(store.clone(), sizes));
+    let mut bootstrap = JoinSet::new();
     let mut planned = false;
     loop {
-        reporter.measure(&store).await;
         let heartbeat = reporter.report(&store);
         if store.config.members.len() > 1 {
             store.transport().send_heartbeat(&heartbeat.encode());
@@ -46,7 +45,7 @@ pub async fn run(store: Arc<Store>) {
         forget_the_dead(&store);
         let plans = store.regions[&META_REGION].leader() == Some(store.id);
         if plans {
-            plan(&store).await;
+            plan(&store, &mut bootstrap);
         } else if planned {
             store.cluster.stop_planning();
         }
@@ -92,19 +91,27 @@ fn forget_the_dead(store: &Store) {
 }
 
 /// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.
-async fn plan(store: &Arc<Store>) {
-    if !store.cluster.is_bootstrapped() {
-        let regions = store.regions.values().map(|region| region.descriptor.clone()).collect();
-        // Any number will do that no other cluster has: the first leader's clock and the layout.
-        let cluster_id = store.layout_digest ^ clock::unix_micros();
-        let command = bootstrap_command(&store.config, cluster_id, regions);
-        let deadline = Instant::now() + store.config.request_timeout;
-        let _ = store.submit(&store.regions[&META_REGION], Work::Meta(command.encode()), deadline).await;
+fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
+    if store.cluster.is_bootstrapped() {
+        for operator in store.cluster.plan() {
+            send_out(store, &operator);
+        }
         return;
     }
-    for operator in store.cluster.plan() {
-        send_out(store, &operator);
+    // One attempt at a time; what came of it, the cluster's state says.
+    while bootstrap.try_join_next().is_some() {}
+    if bootstrap.is_empty() {
+        bootstrap.spawn(propose_bootstrap(store.clone()));
     }
+}
+
+async fn propose_bootstrap(store: Arc<Store>) {
+    let regions = store.regions.values().map(|region| region.descriptor.clone()).collect();
+    // Any number will do that no other cluster has: the first leader's clock and the layout.
+    let cluster_id = store.layout_digest ^ clock::unix_micros();
+    let command = bootstrap_command(&store.config, cluster_id, regions);
+    let deadline = Instant::now() + store.config.request_timeout;
+    let _ = store.submit(&store.regions[&META_REGION], Work::Meta(command.encode()), deadline).await;
 }
 
 /// Gives an operator to the store that carries it out: the region's present leader.
@@ -118,12 +125,41 @@ pub fn send_out(store: &Store, operator: &Operator) {
     }
 }
 
+/// What the engines said when they were last asked.
+#[derive(Default)]
+struct Sizes {
+    used_bytes: u64,
+    regions: HashMap<RegionId, u64>,
+}
+
+/// Keeps `sizes` up to date until the task is dropped.
+async fn measure(store: Arc<Store>, sizes: Arc<Mutex<Sizes>>) {
+    loop {
+        let measured = store.clone();
+        let measuring = tokio::task::spawn_blocking(move || {
+            let local: Vec<_> = measured
+                .user_regions()
+                .filter(|region| region.local)
+                .filter_map(|region| Some((region.id(), region.descriptor.slots?)))
+                .collect();
+            let ranges: Vec<_> = local.iter().map(|(_, slots)| *slots).collect();
+            let bytes = measured.engine.bytes_of(&ranges);
+            Sizes {
+                used_bytes: measured.engine.used_bytes(),
+                regions: local.into_iter().map(|(id, _)| id).zip(bytes).collect(),
+            }
+        });
+        if let Ok(now) = measuring.await {
+            *sizes.lock() = now;
+        }
+        tokio::time::sleep(SIZES_PERIOD).await;
+    }
+}
+
 struct Reporter {
     incarnation: u64,
     seq: u64,
-    used_bytes: u64,
-    sizes: HashMap<RegionId, u64>,
-    sized_at: Option<Instant>,
+    sizes: Arc<Mutex<Sizes>>,
     rates: HashMap<RegionId, Rates>,
     rated_at: Instant,
 }
@@ -137,24 +173,13 @@ struct Rates {
 }
 
 impl Reporter {
-    async fn measure(&mut self, store: &Arc<Store>) {
-        if self.sized_at.is_some_and(|at| at.elapsed() < SIZES_PERIOD) {
-            return;
-        }
-        self.sized_at = Some(Instant::now());
-        let measured = store.clone();
-        let sizes = tokio::task::spawn_blocking(move || {
-            let local: Vec<_> = measured
-                .user_regions()
-                .filter(|r| r.local)
-                .filter_map(|r| Some((r.id(), r.descriptor.slots?)))
-                .collect();
-            let ranges: Vec<_> = local.iter().map(|(_, slots)| *slots).collect();
-            let bytes = measured.engine.bytes_of(&ranges);
-            (local.into_iter().map(|(id, _)| id).zip(bytes).collect(), measured.engine.used_bytes())
-        });
-        if let Ok((sizes, used)) = sizes.await {
-            (self.sizes, self.used_bytes) = (sizes, used);
+    fn new(sizes: Arc<Mutex<Sizes>>) -> Reporter {
+        Reporter {
+            incarnation: clock::unix_millis(),
+            seq: 0,
+            sizes,
+            rates: HashMap::new(),
+            rated_at: Instant::now(),
         }
     }
 
@@ -180,7 +205,7 @@ impl Reporter {
             seq: self.seq,
             capability: capability_of(store.config.this()),
             capacity_bytes: store.disk.total(),
-            used_bytes: self.used_bytes,
+            used_bytes: self.sizes.lock().used_bytes,
             load_ops_per_s,
             p99_us,
             leads,
@@ -199,7 +224,7 @@ impl Reporter {
             term: status.term,
             commit: status.commit,
             applied: status.applied,
-            bytes: self.sizes.get(&region.id()).copied().unwrap_or(0),
+            bytes: self.sizes.lock().regions.get(&region.id()).copied().unwrap_or(0),
             keys: store.engine.keys_in_region(region.id()),
             write_rate: rates.writes_per_s,
             read_rate: rates.reads_per_s,
@@ -223,6 +248,8 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::Fixture;
+    use crate::region::shared::Leadership;
 
     #[test]
     fn a_steady_rate_is_reached_and_decays_after_the_load_ends() {
@@ -240,5 +267,33 @@ mod tests {
             rates.advance(&region, 0.2);
         }
         assert!(rates.writes_per_s < 150.0, "{}", rates.writes_per_s);
+    }
+    /// A store whose worker never answers and whose blocking threads are all taken: a device that hangs.
+    #[test]
+    fn heartbeats_do_not_wait_for_engines_or_proposals() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let fixture = Fixture::new();
+        let store = fixture.store.clone();
+        let led = Leadership { term: 1, leader: Some(store.id) };
+        assert!(store.regions[&META_REGION].set_leadership(led));
+        let (release, hang) = std::sync::mpsc::channel::<()>();
+        let hanging = runtime.spawn_blocking(move || hang.recv());
+        let heartbeats = runtime.spawn(run(store.clone()));
+        let begun = Instant::now();
+        let heard = || store.cluster.heard(store.id).map_or(0, |(_, heartbeat)| heartbeat.seq);
+        while heard() < 5 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} heartbeats", heard());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let bootstraps = fixture.told().filter(|told| matches!(told, ToWorker::Submit(_))).count();
+        assert_eq!(bootstraps, 1, "while one is under way there is no other");
+        heartbeats.abort();
+        drop(release);
+        assert!(runtime.block_on(hanging).expect("it ends").is_err());
     }
 }
