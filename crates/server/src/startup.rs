@@ -210,7 +210,10 @@ fn recover(
             "the peers in the log are not those of the configured layout".into(),
         ));
     }
-    dir.initialised()?;
+    // A store without peers has an empty log for good.
+    if !local.is_empty() {
+        dir.initialised()?;
+    }
     local
         .into_iter()
         .map(|descriptor| {
