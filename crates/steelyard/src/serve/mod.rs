@@ -31,6 +31,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     let config = configure(options).map_err(|error| anyhow!(error))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.io_threads)
+        .max_blocking_threads(blocking_threads())
         .thread_name("io")
         .enable_all()
         .build()
@@ -50,6 +51,13 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+/// Threads that wait for the device: reads of rows that are not in RAM, and all upkeep. As many as a device takes
+/// requests at once; tokio's 512 would only queue in the kernel, where nothing that is urgent can overtake.
+fn blocking_threads() -> usize {
+    const MIN: usize = 32;
+    std::thread::available_parallelism().map_or(MIN, |cpus| (4 * cpus.get()).max(MIN))
 }
 
 /// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`.
