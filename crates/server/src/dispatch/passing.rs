@@ -175,10 +175,7 @@ mod tests {
         let answer = encode_answer_within(bytes_max, &replies);
         assert!(answer.len() <= bytes_max);
         let decoded = decode_answer(answer).unwrap();
-        assert_eq!(
-            decoded.iter().map(|b| refused(b)).collect::<Vec<_>>(),
-            [false, false, true, false, false]
-        );
+        assert_eq!(decoded.iter().map(refused).collect::<Vec<_>>(), [false, false, true, false, false]);
         for (reply, original) in decoded.iter().zip(&replies).filter(|(reply, _)| !refused(reply)) {
             assert_eq!(reply, original);
         }

@@ -217,15 +217,12 @@ fn put_numbered(out: &mut BytesMut, kind: u8, id: u64, code: u8, body: &[u8]) {
 }
 
 /// Writes Raft messages into frames as they come, without an intermediate copy.
+#[derive(Default)]
 pub struct RaftFrameWriter {
     start: Option<usize>,
 }
 
 impl RaftFrameWriter {
-    pub fn new() -> RaftFrameWriter {
-        RaftFrameWriter { start: None }
-    }
-
     /// # Errors
     /// [`FrameError::TooLong`] for a message that no frame holds beside a batch: nothing was appended.
     pub fn push(
@@ -381,7 +378,7 @@ mod tests {
                 eraftpb::Entry { index: 5, term: 2, data: vec![7u8; bytes].into(), ..Default::default() };
             eraftpb::Message { term: 2, index: 4, entries: vec![entry].into(), ..Default::default() }
         };
-        let (mut writer, mut wire) = (RaftFrameWriter::new(), BytesMut::new());
+        let (mut writer, mut wire) = (RaftFrameWriter::default(), BytesMut::new());
         let messages = [entry(10), entry(RAFT_BATCH_BYTES_MAX), entry(20)];
         for (region, message) in messages.iter().enumerate() {
             writer.push(&mut wire, region as RegionId, message).unwrap();

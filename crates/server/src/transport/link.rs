@@ -151,7 +151,7 @@ async fn write_queue(
             // The remote store never writes on this lane: a read that returns means that it has gone.
             _ = reader.read(&mut nothing) => return false,
         };
-        let mut raft = RaftFrameWriter::new();
+        let mut raft = RaftFrameWriter::default();
         let mut next = Some(first);
         while let Some(outgoing) = next {
             forget(state, &outgoing);
