@@ -234,6 +234,22 @@ fn when_the_busiest_store_dies_its_regions_get_new_leaders_and_lose_nothing() {
 }
 
 #[test]
+fn six_stores_killed_at_once_come_back_with_every_acknowledged_write() {
+    let _alone = alone();
+    let mut stores =
+        Stores::start(&Plan { stores: 6, regions: 12, cluster_enabled: true, ..Plan::default() });
+    let mut load = Load::start(&stores.clients(), "six", Shape::MIXED);
+    load.await_more(1000);
+    stores.kill_all();
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    let time = load.time_to_serve(stores::PATIENCE);
+    say(&format!("six stores killed and started: service after {:.2} s", time.as_secs_f64()));
+    stores.await_ready();
+    load.await_more(200);
+    load.finish().check("kill -9 of all six");
+}
+
+#[test]
 fn redis_cli_understands_a_cluster_whose_stores_both_lead_and_follow() {
     let _alone = alone();
     let run = |words: &[&str]| {

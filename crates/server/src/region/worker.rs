@@ -30,6 +30,9 @@ const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
 /// Readers' tokens have this bit, so that they never meet those of proposals.
 const READER_TOKEN: u64 = 1 << 63;
 
+/// Messages for one lane of one store.
+type Messages = Vec<(RegionId, raft::eraftpb::Message)>;
+
 struct Reader {
     region: RegionId,
     reply: oneshot::Sender<Result<(), Refusal>>,
@@ -45,7 +48,7 @@ pub struct RegionWorker {
     proposals: Proposals,
     readers: std::collections::HashMap<u64, Reader>,
     next_reader: u64,
-    outgoing: Vec<(StoreId, Lane, Vec<(RegionId, raft::eraftpb::Message)>)>,
+    outgoing: Vec<(StoreId, Lane, Messages)>,
     stopping: bool,
 }
 

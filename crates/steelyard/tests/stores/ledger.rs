@@ -335,3 +335,48 @@ fn out_of_order(operations: &[Operation]) -> Option<(Operation, Operation)> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations as (began, ended, number, increment) in milliseconds.
+    fn history(operations: &[(u64, u64, i64, bool)]) -> Vec<Operation> {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let operation = |&(began, ended, number, increment): &(u64, u64, i64, bool)| Operation {
+            began: at(began),
+            ended: at(ended),
+            number,
+            increment,
+        };
+        operations.iter().map(operation).collect()
+    }
+
+    #[test]
+    fn histories_that_respect_real_time_pass() {
+        let overlapping =
+            history(&[(0, 10, 2, true), (5, 12, 1, true), (6, 9, 0, false), (13, 14, 2, false)]);
+        assert!(out_of_order(&overlapping).is_none());
+        assert_eq!(check_counter("c", &overlapping, 1, 3), 2);
+    }
+
+    #[test]
+    fn a_stale_read_and_a_lost_increment_are_found() {
+        assert!(out_of_order(&history(&[(0, 10, 5, true), (11, 12, 4, false)])).is_some());
+        assert!(out_of_order(&history(&[(0, 10, 5, false), (11, 12, 5, true)])).is_some());
+        assert!(out_of_order(&history(&[(0, 10, 5, false), (11, 12, 5, false)])).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "came twice")]
+    fn a_number_given_twice_is_found() {
+        check_counter("c", &history(&[(0, 10, 1, true), (0, 10, 1, true)]), 0, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 acknowledged and 1 unknown increments made 4")]
+    fn an_increment_executed_twice_is_found() {
+        check_counter("c", &history(&[(0, 10, 1, true), (11, 12, 2, true)]), 1, 4);
+    }
+}
