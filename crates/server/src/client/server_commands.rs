@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// Whether the command should run after the commands before it in its pipeline have been answered.
 pub fn waits_for_earlier(name: &str) -> bool {
-    matches!(name, "info" | "cluster" | "quit" | "reset" | "shutdown" | "wait")
+    matches!(name, "client" | "info" | "cluster" | "quit" | "reset" | "shutdown" | "wait")
 }
 
 pub async fn run(
