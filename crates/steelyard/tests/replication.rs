@@ -1,6 +1,6 @@
 //! Three stores with one region: stores are killed and stopped under load, one, two or all at once.
 //!
-//! `STEELYARD_KILLS=20` makes the long run of the first test.
+//! `STEELYARD_KILLS=20` makes the long run of the first test, `STEELYARD_PAUSES=20` that of the last.
 
 mod stores;
 
@@ -126,13 +126,15 @@ fn a_leader_that_was_stopped_answers_no_read_from_its_past() {
 fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
     let _alone = alone();
     let stores = three();
+    let pauses: u64 =
+        std::env::var("STEELYARD_PAUSES").map_or(2, |text| text.parse().expect("a number of pauses"));
     let load = Load::start(&stores.clients(), "pauses", Shape::MIXED);
-    for _ in 0..2 {
+    for pause in 0..pauses {
         load.await_more(300);
         let leader = stores.leader(REGION);
         stores.all[leader].signal("-STOP");
-        // Longer than the lease and an election, shorter than clients wait.
-        std::thread::sleep(Duration::from_millis(2000));
+        // Around the lease and an election, and shorter than clients wait.
+        std::thread::sleep(Duration::from_millis(2000 - pause % 5 * 350));
         stores.all[leader].signal("-CONT");
         load.await_more(300);
         let leader = stores.leader(REGION);
