@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use resp::Reply;
@@ -10,7 +11,6 @@ use crate::compare::{picked_rightly, Compare};
 use crate::connection::Connection;
 use crate::generator::{Args, Generator, Request, Step, Times};
 use crate::known::KNOWN;
-use crate::servers::Server;
 
 /// Steps between two comparisons of everything.
 const STEPS_BETWEEN_AUDITS: usize = 1000;
@@ -27,8 +27,9 @@ struct Both {
 }
 
 impl Both {
-    fn connect(ours: &Server, theirs: &Server) -> Both {
-        Both { ours: ours.connect(), theirs: theirs.connect() }
+    fn connect(ours: SocketAddr, theirs: SocketAddr) -> Both {
+        let open = |address| Connection::open(address).expect("the server accepts connections");
+        Both { ours: open(ours), theirs: open(theirs) }
     }
 
     fn call(&mut self, args: &[Vec<u8>]) -> (Reply, Reply) {
@@ -54,7 +55,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(seed: u64, ours: &Server, theirs: &Server) -> Session {
+    pub fn new(seed: u64, ours: SocketAddr, theirs: SocketAddr) -> Session {
         let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
         let mut auditors = Both::connect(ours, theirs);
         auditors.call(&[b"FLUSHALL".to_vec()]);
