@@ -55,6 +55,16 @@ pub struct Capability {
     pub ops_per_s: f64,
 }
 
+/// Carries out `CONFIG SET loglevel`; whoever set up logging provides it.
+#[derive(Clone)]
+pub struct SetLogLevel(pub std::sync::Arc<dyn Fn(&str) + Send + Sync>);
+
+impl std::fmt::Debug for SetLogLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SetLogLevel")
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Config {
     pub store: StoreId,
@@ -88,6 +98,9 @@ pub struct Config {
     pub device_control: Option<PathBuf>,
     /// Threads that serve clients.
     pub io_threads: usize,
+    /// debug, verbose, notice or warning.
+    pub loglevel: String,
+    pub set_loglevel: Option<SetLogLevel>,
 }
 
 impl Config {
@@ -129,6 +142,8 @@ impl Config {
             maxmemory: 256 << 20,
             device_control: None,
             io_threads: 2,
+            loglevel: "notice".into(),
+            set_loglevel: None,
         }
     }
 

@@ -94,6 +94,11 @@ impl Disk {
         }
     }
 
+    /// Whether the device takes this much now. What cannot be asked is let through.
+    pub fn takes(&self, bytes: u64) -> bool {
+        datadir::space(&self.dir).map_or(true, |space| space.free >= bytes.saturating_add(ROOM_BYTES_MIN))
+    }
+
     fn less_what_is_to_come(&self, free: u64) -> u64 {
         let (unflushed, proposed) =
             (self.unflushed.load(Ordering::Relaxed), self.proposed.load(Ordering::Relaxed));
@@ -122,6 +127,14 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn a_device_takes_no_more_than_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::new(dir.path().to_path_buf(), 0);
+        assert!(disk.takes(1));
+        assert!(!disk.takes(u64::MAX));
+    }
 
     #[test]
     fn writes_are_refused_below_the_reserve_and_taken_again_above_the_band() {

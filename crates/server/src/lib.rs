@@ -33,7 +33,7 @@ mod startup;
 mod store;
 mod transport;
 
-pub use config::{side_port, Capability, Config, Fsync, Member};
+pub use config::{side_port, Capability, Config, Fsync, Member, SetLogLevel};
 pub use startup::{run, StartError};
 pub use transport::frame;
 

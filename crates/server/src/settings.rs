@@ -58,7 +58,7 @@ impl Settings {
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
             limits: Limits::default(),
-            loglevel: "notice".to_owned(),
+            loglevel: config.loglevel.clone(),
             fixed,
         }
     }

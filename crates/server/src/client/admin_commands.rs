@@ -190,6 +190,9 @@ fn set(store: &Arc<Store>, pairs: &[Bytes]) -> Reply {
             "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
         ));
     }
+    if let (true, Some(set)) = (settings.loglevel != changed.loglevel, &store.config.set_loglevel) {
+        (set.0)(&changed.loglevel);
+    }
     *settings = changed;
     Reply::OK
 }

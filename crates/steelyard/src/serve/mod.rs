@@ -6,10 +6,11 @@ mod size;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, Context};
-use server::{Config, Member};
+use anyhow::{anyhow, Context};
+use server::{Config, Member, SetLogLevel};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -27,8 +28,11 @@ pub struct Serve {
 pub fn run(serve: Serve) -> anyhow::Result<()> {
     let file = serve.config.as_deref().map(Options::read).transpose().map_err(|error| anyhow!(error))?;
     let options = serve.options.over(file.unwrap_or_default());
-    start_logging(options.loglevel.as_deref().unwrap_or("notice"))?;
-    let config = configure(options).map_err(|error| anyhow!(error))?;
+    let loglevel = options.loglevel.clone().unwrap_or_else(|| "notice".into());
+    let set_loglevel = start_logging(&loglevel)?;
+    let mut config = configure(options).map_err(|error| anyhow!(error))?;
+    config.loglevel = loglevel;
+    config.set_loglevel = Some(set_loglevel);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.io_threads)
         .max_blocking_threads(blocking_threads())
@@ -60,21 +64,38 @@ fn blocking_threads() -> usize {
     std::thread::available_parallelism().map_or(MIN, |cpus| (4 * cpus.get()).max(MIN))
 }
 
-/// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`.
-fn start_logging(level: &str) -> anyhow::Result<()> {
-    let level = match level {
-        "debug" | "verbose" => "debug",
-        "notice" => "info",
-        "warning" => "warn",
-        other => bail!("loglevel is debug, verbose, notice or warning, not '{other}'"),
-    };
+/// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`. What comes back
+/// changes the level later.
+fn start_logging(level: &str) -> anyhow::Result<SetLogLevel> {
+    let level = directive(level)
+        .ok_or_else(|| anyhow!("loglevel is debug, verbose, notice or warning, not '{level}'"))?;
     let filter = match std::env::var("STEELYARD_LOG") {
         Ok(filter) => EnvFilter::try_new(&filter).with_context(|| format!("STEELYARD_LOG='{filter}'"))?,
         Err(_) => EnvFilter::new(level),
     };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
-    Ok(())
+    let logging = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .with_env_filter(filter)
+        .with_filter_reloading();
+    let handle = logging.reload_handle();
+    logging.init();
+    Ok(SetLogLevel(Arc::new(move |level| {
+        if let Some(level) = directive(level) {
+            let _ = handle.reload(EnvFilter::new(level));
+        }
+    })))
+}
+
+/// Redis's level in the words of the log filter.
+fn directive(level: &str) -> Option<&'static str> {
+    match level {
+        "debug" | "verbose" => Some("debug"),
+        "notice" => Some("info"),
+        "warning" => Some("warn"),
+        _ => None,
+    }
 }
 
 /// The store's configuration, or the first thing wrong in one line.
