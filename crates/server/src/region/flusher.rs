@@ -52,6 +52,11 @@ pub fn flush(store: &Store) {
     if !store.disk.takes(store.engine.flash().unflushed_bytes()) {
         store.disk.set_full();
         tracing::warn!("no space to flush rows: the log is kept");
+        if store.stopping.load(Ordering::Relaxed) {
+            // Closing the engine would flush all the same. It ends with the process instead, unclosed as
+            // after a kill, and the log tells the rest.
+            std::mem::forget(store.engine.clone());
+        }
         return;
     }
     let applied: Vec<_> =
