@@ -183,7 +183,7 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             row.state.clone(),
             row.client.clone(),
             dash(&row.device),
-            format!("{}/s", bytes(row.capability_bytes_per_s)),
+            capability(row.capability_bytes_per_s),
             row.leaders.to_string(),
             row.regions.to_string(),
             bytes(row.used_bytes as f64),
@@ -306,6 +306,14 @@ fn dash(text: &str) -> String {
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Stores of which nothing is known count as equals, with 1 byte/s.
+fn capability(bytes_per_s: f64) -> String {
+    match bytes_per_s {
+        unknown if unknown <= 1.0 => "-".into(),
+        known => format!("{}/s", bytes(known)),
+    }
 }
 
 #[cfg(test)]
