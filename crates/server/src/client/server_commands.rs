@@ -86,6 +86,8 @@ fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
                 rest = tail;
             }
             _ => {
+                // Shown as Redis shows it, up to the first NUL.
+                let option = option.split(|byte| *byte == 0).next().unwrap_or_default();
                 let option = String::from_utf8_lossy(option);
                 return Reply::error(format!("ERR Syntax error in HELLO option '{option}'"));
             }

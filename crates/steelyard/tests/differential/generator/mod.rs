@@ -82,8 +82,10 @@ impl Generator {
             if self.chance.percent(MUTATED_PERCENT) {
                 let intended = request.args.clone();
                 self.mutate(&mut request.args);
-                let untellable = [may_end_soon, is_endless, names_before_failing];
-                if untellable.iter().any(|is| is(&request.args)) {
+                // With instants only, no span from now may slip in; else none that ends soon.
+                let spans_from = if self.times == Times::Instants { i64::MAX } else { FAR_MILLIS };
+                let args = &request.args;
+                if has_span_below(args, spans_from) || is_endless(args) || names_before_failing(args) {
                     request.args = intended;
                 }
             }
@@ -126,14 +128,16 @@ impl Generator {
     }
 }
 
-/// Whether a key could end during the session, at a moment that the servers see differently.
-fn may_end_soon(args: &[Vec<u8>]) -> bool {
+/// A span that no session outlives.
+const FAR_MILLIS: i64 = 1_000_000_000;
+
+/// Whether a key could end so many milliseconds from now: at a moment that the servers see differently.
+fn has_span_below(args: &[Vec<u8>], far: i64) -> bool {
     const RELATIVE: [&str; 6] = ["EX", "PX", "EXPIRE", "PEXPIRE", "SETEX", "PSETEX"];
-    const FAR_MILLIS: i64 = 1_000_000_000;
     let relative =
         args.iter().any(|arg| RELATIVE.iter().any(|name| arg.eq_ignore_ascii_case(name.as_bytes())));
     let number = |arg: &Vec<u8>| std::str::from_utf8(arg).ok()?.parse::<i64>().ok();
-    relative && args.iter().filter_map(number).any(|number| (1..FAR_MILLIS).contains(&number))
+    relative && args.iter().filter_map(number).any(|number| (1..far).contains(&number))
 }
 
 /// Redis would repeat fields until its memory ends.

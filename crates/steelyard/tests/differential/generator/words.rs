@@ -263,7 +263,7 @@ impl Generator {
     /// An option with its instant: far ahead, or long past.
     pub fn instant(&mut self, seconds: bool) -> Vec<u8> {
         let millis = match self.chance.below(24) {
-            0 => return self.integer_that_is_no_time(),
+            0 => return self.integer_that_is_no_time(seconds),
             1..=2 => 1 + self.chance.next() % 1_000_000_000_000,
             // A few instants meet each other, for GT and LT.
             3..=10 => MILLIS_AHEAD + 1_000_000 * (self.chance.next() % 4),
@@ -278,7 +278,7 @@ impl Generator {
         let roll = self.chance.below(12);
         if self.times == Times::Instants || roll == 0 {
             return match self.chance.below(3) {
-                0 => self.integer_that_is_no_time(),
+                0 => self.integer_that_is_no_time(seconds),
                 1 => (-(self.chance.below(1_000_000) as i64)).to_string().into_bytes(),
                 _ => b"0".to_vec(),
             };
@@ -288,21 +288,21 @@ impl Generator {
     }
 
     /// Zero, below zero, too large for any clock, or no number.
-    fn integer_that_is_no_time(&mut self) -> Vec<u8> {
-        const WRONG: [&str; 10] = [
+    fn integer_that_is_no_time(&mut self, seconds: bool) -> Vec<u8> {
+        const WRONG: [&str; 7] = [
             "0",
             "-1",
             "-1000",
             "9223372036854775807",
             "9223372036854775808",
             "-9223372036854775808",
-            "9223372036854775",
-            "-9223372036854775",
-            "9223372036854776",
             "18446744073709551615",
         ];
+        /// About as many seconds as fit 64 bits of milliseconds.
+        const EDGE_SECONDS: [&str; 3] = ["9223372036854775", "-9223372036854775", "9223372036854776"];
         match self.chance.below(4) {
             0 => self.chance.pick(&NOT_INTEGERS).to_vec(),
+            1 if seconds => self.chance.pick(&EDGE_SECONDS).as_bytes().to_vec(),
             _ => self.chance.pick(&WRONG).as_bytes().to_vec(),
         }
     }
