@@ -19,6 +19,9 @@ use types::StoreId;
 /// or refused by name.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// Opening the engines writes a few small files. RocksDB 7.8 built with assertions aborts where it cannot.
+const START_BYTES_MIN: u64 = 2 << 20;
+
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("data directory {0} is in use by another process")]
@@ -38,6 +41,10 @@ pub enum DataDirError {
          back as if it were new"
     )]
     Lost { dir: PathBuf, lost: &'static str },
+    #[error(
+        "data directory {dir} has {free} bytes of room, and the engines need {START_BYTES_MIN} to start"
+    )]
+    NoRoom { dir: PathBuf, free: u64 },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
     #[error("{path} cannot be read: {message}")]
@@ -94,6 +101,10 @@ impl DataDir {
         // What is found from here on is not the unfinished work of another first start.
         if is_foreign(path).map_err(at(path))? {
             return Err(DataDirError::Foreign { dir: path.to_path_buf() });
+        }
+        let free = space(path).map_err(at(path))?.free;
+        if free < START_BYTES_MIN {
+            return Err(DataDirError::NoRoom { dir: path.to_path_buf(), free });
         }
         let identity_path = path.join(IDENTITY);
         let identity = if identity_path.exists() {
