@@ -20,6 +20,7 @@ need g++ "RocksDB is C++" command -v g++
 need cmake "protoc of the Raft crate is compiled with it" command -v cmake
 need redis-server "the oracle of the differential test" command -v redis-server
 need redis-tools "redis-cli and redis-benchmark" command -v redis-cli
+need strace "the tests that make a sync of the log fail" command -v strace
 
 root=
 [ "$(id -u)" = 0 ] || root=sudo
