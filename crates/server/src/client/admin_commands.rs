@@ -27,7 +27,6 @@ pub fn client(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Repl
         (b"info", []) => Reply::bulk(format!("{}\n", session.entry.line())),
         (b"list", options) => list(store, options),
         (b"kill", filter) => kill(store, session, filter),
-        (b"no-evict" | b"no-touch", [_]) => Reply::OK,
         (b"help", []) => command::help_of("client"),
         _ => Reply::error("ERR syntax error"),
     }
@@ -144,7 +143,6 @@ pub fn config(store: &Arc<Store>, args: &[Bytes]) -> Reply {
         (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => set(store, pairs),
         (b"resetstat", []) => Reply::OK,
         (b"help", []) => command::help_of("config"),
-        (b"rewrite", []) => Reply::error("ERR The server is running without a config file"),
         _ => Reply::error("ERR syntax error"),
     }
 }

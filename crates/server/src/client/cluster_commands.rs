@@ -44,20 +44,6 @@ pub async fn run(store: &Arc<Store>, args: &[Bytes]) -> Reply {
                 _ => Reply::error("ERR Invalid slot or number of keys"),
             }
         }
-        (b"replicas" | b"slaves", [id]) => {
-            match store.config.members.iter().any(|m| node_id(store, m.id).as_bytes() == &id[..]) {
-                true => Reply::Array(Vec::new()),
-                false => Reply::error(format!("ERR Unknown node {}", String::from_utf8_lossy(id))),
-            }
-        }
-        (b"count-failure-reports", [_]) => Reply::Int(0),
-        (b"links", []) => Reply::Array(Vec::new()),
-        (
-            b"meet" | b"forget" | b"addslots" | b"addslotsrange" | b"delslots" | b"delslotsrange"
-            | b"setslot" | b"reset" | b"failover" | b"replicate" | b"flushslots" | b"bumpepoch"
-            | b"set-config-epoch" | b"saveconfig",
-            _,
-        ) => Reply::error("ERR Slots and members are managed by the cluster itself; see steelyard ctl"),
         _ => Reply::error("ERR syntax error"),
     }
 }

@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// Whether the command should run after the commands before it in its pipeline have been answered.
 pub fn waits_for_earlier(name: &str) -> bool {
-    matches!(name, "client" | "info" | "cluster" | "quit" | "reset" | "shutdown" | "wait")
+    matches!(name, "client" | "info" | "cluster" | "quit" | "reset")
 }
 
 pub async fn run(
@@ -49,8 +49,6 @@ pub async fn run(
             session.read_only = spec.name == "readonly";
             Reply::OK
         }
-        "wait" => wait(store, args),
-        "lolwut" => Reply::bulk(format!("Steelyard ver. {}\n", env!("CARGO_PKG_VERSION"))),
         name => Reply::error(format!("ERR {} is not supported", name.to_ascii_uppercase())),
     }
 }
@@ -179,19 +177,6 @@ fn time() -> Reply {
         Reply::bulk((micros / 1_000_000).to_string()),
         Reply::bulk((micros % 1_000_000).to_string()),
     ])
-}
-
-/// Every acknowledged write is already on a quorum: the answer is how many other stores a quorum has.
-fn wait(store: &Arc<Store>, args: &[Bytes]) -> Reply {
-    for arg in &args[1..] {
-        match command::parse_integer(arg) {
-            None => return Reply::error("ERR value is not an integer or out of range"),
-            Some(number) if number < 0 && arg == &args[2] => return Reply::error("ERR timeout is negative"),
-            Some(_) => {}
-        }
-    }
-    let copies = store.config.replicas.min(store.config.members.len());
-    Reply::Int((copies / 2) as i64)
 }
 
 #[cfg(test)]

@@ -25,8 +25,18 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 pub fn run(store: Arc<Store>, log: RaftLog) {
     let (mut flushed, mut purged) = (Instant::now(), Instant::now());
     let mut owes_purge = false;
+    let (mut appended, mut marked) = (0, 0);
     while !store.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_PERIOD);
+        // The watermark of a busy log is synced with its files; that of one that has fallen idle, here.
+        let sequence = log.sequence();
+        if sequence == appended && sequence != marked {
+            if let Err(error) = log.sync_watermark() {
+                store.fatal(&format!("the Raft log's watermark cannot be synced: {error}"));
+            }
+            marked = sequence;
+        }
+        appended = sequence;
         let bytes = store.engine.flash().unflushed_bytes();
         store.disk.set_unflushed(bytes);
         let full = store.disk.is_full();
