@@ -58,7 +58,9 @@ impl Random {
 }
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let dir = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo tells where the package is"))
+        .join("../../fuzz/seeds")
+        .join(target);
     let mut paths: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "no seeds in {}", dir.display());
