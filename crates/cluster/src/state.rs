@@ -179,38 +179,74 @@ pub(crate) mod descriptors {
         slots: Option<(u16, u16)>,
         conf_version: u64,
         version: u64,
-        voters: Vec<u64>,
-        learners: Vec<u64>,
+        peers: Vec<PeerJson>,
+        next_peer: u64,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct PeerJson {
+        store: u64,
+        id: u64,
+        role: RoleJson,
+    }
+
+    #[derive(Clone, Copy, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum RoleJson {
+        Voter,
+        Learner,
+        Incoming,
+        Outgoing,
+    }
+
+    impl From<&Peer> for PeerJson {
+        fn from(peer: &Peer) -> PeerJson {
+            let role = match peer.role {
+                PeerRole::Voter => RoleJson::Voter,
+                PeerRole::Learner => RoleJson::Learner,
+                PeerRole::Incoming => RoleJson::Incoming,
+                PeerRole::Outgoing => RoleJson::Outgoing,
+            };
+            PeerJson { store: peer.store, id: peer.id, role }
+        }
+    }
+
+    impl From<PeerJson> for Peer {
+        fn from(json: PeerJson) -> Peer {
+            let role = match json.role {
+                RoleJson::Voter => PeerRole::Voter,
+                RoleJson::Learner => PeerRole::Learner,
+                RoleJson::Incoming => PeerRole::Incoming,
+                RoleJson::Outgoing => PeerRole::Outgoing,
+            };
+            Peer { store: json.store, id: json.id, role }
+        }
     }
 
     impl From<&RegionDescriptor> for Json {
         fn from(region: &RegionDescriptor) -> Json {
-            let with_role = |role| {
-                let peers = region.peers.iter().filter(move |peer| peer.role == role);
-                peers.map(|peer| peer.store).collect()
-            };
             Json {
                 id: region.id,
                 slots: region.slots.map(|range| (range.first, range.last)),
                 conf_version: region.epoch.conf_version,
                 version: region.epoch.version,
-                voters: with_role(PeerRole::Voter),
-                learners: with_role(PeerRole::Learner),
+                peers: region.peers.iter().map(PeerJson::from).collect(),
+                next_peer: region.next_peer,
             }
         }
     }
 
     impl From<Json> for RegionDescriptor {
         fn from(json: Json) -> RegionDescriptor {
-            let voters = json.voters.into_iter().map(|store| Peer { store, role: PeerRole::Voter });
-            let learners = json.learners.into_iter().map(|store| Peer { store, role: PeerRole::Learner });
-            let mut peers: Vec<Peer> = voters.chain(learners).collect();
+            let mut peers: Vec<Peer> = json.peers.into_iter().map(Peer::from).collect();
             peers.sort_unstable();
             RegionDescriptor {
                 id: json.id,
                 slots: json.slots.map(|(first, last)| SlotRange { first, last }),
                 epoch: RegionEpoch { conf_version: json.conf_version, version: json.version },
                 peers,
+                next_peer: json.next_peer,
             }
         }
     }

@@ -286,6 +286,8 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
             role: match peer.role {
                 types::PeerRole::Voter => "voter",
                 types::PeerRole::Learner => "learner",
+                types::PeerRole::Incoming => "incoming",
+                types::PeerRole::Outgoing => "outgoing",
             }
             .to_owned(),
             lag: lead.and_then(|lead| lead.lag_of(peer.store)),

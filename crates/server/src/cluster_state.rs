@@ -46,7 +46,9 @@ impl ClusterState {
     pub fn new(meta: MetaState) -> ClusterState {
         let ledger = Ledger::new(clock::boot_nanos(), DOWN_AFTER_NANOS);
         let parts = Parts { meta, ledger, driver: Driver::new(DriverConfig::default()) };
-        ClusterState { parts: Mutex::new(parts), limits: PlanLimits::default(), report_soon: Notify::new() }
+        // Only leaders move.
+        let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
+        ClusterState { parts: Mutex::new(parts), limits, report_soon: Notify::new() }
     }
 
     /// Applies an entry of the meta region; the reply is the proposer's.

@@ -117,7 +117,7 @@ async fn propose_bootstrap(store: Arc<Store>) {
 /// Gives an operator to the store that carries it out: the region's present leader.
 pub fn send_out(store: &Store, operator: &Operator) {
     tracing::info!(%operator, "operator");
-    let Operator::TransferLeader { region, from, to, .. } = operator;
+    let Operator::TransferLeader { region, from, to, .. } = operator else { return };
     if *from == store.id {
         let _ = store.worker.send(ToWorker::TransferLeader { region: *region, to: *to });
     } else {
@@ -253,8 +253,7 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_reached_and_decays_after_the_load_ends() {
-        let descriptor =
-            types::RegionDescriptor { id: 1, slots: None, epoch: Default::default(), peers: Vec::new() };
+        let descriptor = types::RegionDescriptor::founded(1, None, &[]);
         let region = RegionShared::new(descriptor, 0);
         let mut rates = Rates::default();
         for _ in 0..150 {

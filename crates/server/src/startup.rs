@@ -22,7 +22,6 @@ use crate::engine::Engine;
 use crate::region::apply::Applier;
 use crate::region::flusher;
 use crate::region::inbox::ToWorker;
-use crate::region::life;
 use crate::region::log_writer::LogWriter;
 use crate::region::proposals;
 use crate::region::shared::RegionShared;
@@ -206,7 +205,7 @@ fn recover(
         dir.allow_empty_log()?;
         let lives: Vec<_> = local
             .iter()
-            .map(|d| (d.id, PeerLife::Exists { descriptor: life::encode(d), first_index: 1 }))
+            .map(|d| (d.id, PeerLife::Exists { descriptor: d.encode(), first_index: 1 }))
             .collect();
         log.set_peers(&lives).map_err(|e| failed(&e))?;
     } else if !same_peers(&known, &local) {
@@ -232,8 +231,8 @@ fn recover(
 
 fn same_peers(known: &[(RegionId, PeerLife)], local: &[&RegionDescriptor]) -> bool {
     let same = |(region, life): &(RegionId, PeerLife)| match life {
-        PeerLife::Exists { descriptor, .. } => life::decode(descriptor.clone())
-            .is_some_and(|known| known.id == *region && local.iter().any(|wanted| **wanted == known)),
+        PeerLife::Exists { descriptor, .. } => RegionDescriptor::decode(descriptor)
+            .is_ok_and(|known| known.id == *region && local.iter().any(|wanted| **wanted == known)),
         PeerLife::Tombstone { .. } => false,
     };
     known.len() == local.len() && known.iter().all(same)

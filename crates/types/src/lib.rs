@@ -7,11 +7,13 @@
 mod region;
 mod slot;
 
-pub use region::{Peer, PeerRole, RegionDescriptor, RegionEpoch};
+pub use region::{
+    ChangeError, Changed, DescriptorError, Peer, PeerChange, PeerId, PeerRole, RegionChange,
+    RegionDescriptor, RegionEpoch,
+};
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
 
-/// One server process and its device, numbered from 0. (Raft ids are the store's number plus one,
-/// for Raft keeps 0 for "nobody"; only `replica` knows.)
+/// One server process and its device, numbered from 0.
 pub type StoreId = u64;
 
 /// One Raft group. Region 0 is the meta region; user regions are numbered from 1.

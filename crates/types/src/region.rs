@@ -1,6 +1,16 @@
 //! What a region is: a slot range, its peers, and the epoch that orders its descriptors.
 
-use crate::{RegionId, SlotRange, StoreId};
+use crate::{RegionId, Slot, SlotRange, StoreId};
+
+mod change;
+mod codec;
+
+pub use change::{ChangeError, Changed, PeerChange, RegionChange};
+pub use codec::DescriptorError;
+
+/// Names one peer of a region, and is its id within Raft. From 1; a region never uses a number twice, so
+/// a store that lost its peer and got another one later is not taken for the former.
+pub type PeerId = u64;
 
 /// Orders the descriptors of one region. A request made for another epoch is stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,17 +21,32 @@ pub struct RegionEpoch {
     pub version: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PeerRole {
-    Voter,
-    Learner,
+impl RegionEpoch {
+    /// Whether a descriptor of this epoch tells something that one of `other` does not. Of two descriptors
+    /// of one region at most one is newer: membership and range change in the order of one log.
+    pub fn is_newer_than(self, other: RegionEpoch) -> bool {
+        self.conf_version > other.conf_version || self.version > other.version
+    }
 }
 
-/// A region's replica on a store. A store holds at most one peer of a region, so the store's
-/// number names the peer too.
+/// Joint consensus has two configurations at a time; outside of it every peer is a voter or a learner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerRole {
+    /// Votes, in both configurations of a joint one.
+    Voter,
+    /// Holds the log and the rows, and has no vote.
+    Learner,
+    /// Votes in the new configuration only; a voter once the joint one is left.
+    Incoming,
+    /// Votes in the old configuration only; a learner once the joint one is left.
+    Outgoing,
+}
+
+/// A region's replica on a store. A store holds at most one peer of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     pub store: StoreId,
+    pub id: PeerId,
     pub role: PeerRole,
 }
 
@@ -33,14 +58,44 @@ pub struct RegionDescriptor {
     pub epoch: RegionEpoch,
     /// Sorted by store, no store twice.
     pub peers: Vec<Peer>,
+    /// The number that the next peer gets: larger than that of any peer there ever was.
+    pub next_peer: PeerId,
 }
 
 impl RegionDescriptor {
+    /// As a cluster begins: a voter on each of `stores`, which ascend.
+    pub fn founded(id: RegionId, slots: Option<SlotRange>, stores: &[StoreId]) -> RegionDescriptor {
+        assert!(stores.windows(2).all(|pair| pair[0] < pair[1]), "stores ascend");
+        let numbered = stores.iter().zip(1..);
+        let peers = numbered.map(|(&store, id)| Peer { store, id, role: PeerRole::Voter }).collect();
+        let epoch = RegionEpoch { conf_version: 1, version: 1 };
+        RegionDescriptor { id, slots, epoch, peers, next_peer: stores.len() as PeerId + 1 }
+    }
+
+    /// Stores whose peers vote, and will go on voting.
     pub fn voters(&self) -> impl Iterator<Item = StoreId> + '_ {
-        self.peers.iter().filter(|p| p.role == PeerRole::Voter).map(|p| p.store)
+        let votes = |peer: &&Peer| matches!(peer.role, PeerRole::Voter | PeerRole::Incoming);
+        self.peers.iter().filter(votes).map(|peer| peer.store)
+    }
+
+    pub fn peer_on(&self, store: StoreId) -> Option<&Peer> {
+        self.peers.binary_search_by_key(&store, |peer| peer.store).ok().map(|at| &self.peers[at])
+    }
+
+    pub fn peer(&self, id: PeerId) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.id == id)
     }
 
     pub fn has_peer_on(&self, store: StoreId) -> bool {
-        self.peers.iter().any(|p| p.store == store)
+        self.peer_on(store).is_some()
+    }
+
+    /// Whether it is between two configurations.
+    pub fn is_joint(&self) -> bool {
+        self.peers.iter().any(|peer| matches!(peer.role, PeerRole::Incoming | PeerRole::Outgoing))
+    }
+
+    pub fn contains(&self, slot: Slot) -> bool {
+        self.slots.is_some_and(|range| range.contains(slot))
     }
 }

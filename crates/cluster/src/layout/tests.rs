@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use types::SLOT_COUNT;
+use types::{RegionEpoch, SLOT_COUNT};
 
 use super::*;
 

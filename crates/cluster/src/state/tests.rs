@@ -108,7 +108,7 @@ fn a_bootstrap_that_makes_no_cluster_is_refused() {
         |_, regions| regions[1].slots = regions[2].slots,
         |_, regions| regions[1].peers[0].store = 77,
         |_, regions| regions[1].peers.clear(),
-        |_, regions| regions[1].peers.push(Peer { store: 0, role: PeerRole::Voter }),
+        |_, regions| regions[1].peers.push(Peer { store: 0, id: 9, role: PeerRole::Voter }),
     ];
     for (at, damage) in damages.into_iter().enumerate() {
         let MetaCommand::Bootstrap { cluster_id, mut stores, mut regions, policy, config, semantics } =

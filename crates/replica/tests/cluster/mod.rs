@@ -120,8 +120,7 @@ pub struct Cluster {
 }
 
 pub fn descriptor(id: RegionId, stores: u64) -> RegionDescriptor {
-    let peers = (0..stores).map(|store| Peer { store, role: PeerRole::Voter }).collect();
-    RegionDescriptor { id, slots: None, epoch: Default::default(), peers }
+    RegionDescriptor::founded(id, None, &(0..stores).collect::<Vec<_>>())
 }
 
 pub fn config(store: StoreId, seed: u64) -> Config {

@@ -58,7 +58,7 @@ pub struct OperatorRow {
     pub region: u64,
     pub kind: String,
     pub from: Option<u64>,
-    pub to: u64,
+    pub to: Option<u64>,
     pub reason: String,
     pub state: String,
     pub started_unix_ms: u64,

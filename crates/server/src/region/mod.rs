@@ -4,7 +4,6 @@
 pub mod apply;
 pub mod flusher;
 pub mod inbox;
-pub mod life;
 pub mod log_writer;
 pub mod proposals;
 pub mod shared;

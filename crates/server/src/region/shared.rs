@@ -144,8 +144,7 @@ mod tests {
     use super::*;
 
     fn region() -> RegionShared {
-        let descriptor =
-            RegionDescriptor { id: 1, slots: None, epoch: Default::default(), peers: Vec::new() };
+        let descriptor = RegionDescriptor::founded(1, None, &[]);
         RegionShared::new(descriptor, 0)
     }
 

@@ -1,0 +1,248 @@
+//! What may change about a region, and what it is afterwards. Every replica computes the same.
+
+use super::{Peer, PeerRole, RegionDescriptor};
+use crate::{RegionId, Slot, SlotRange, StoreId, META_REGION};
+
+/// One change of a region, made by an entry of its log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RegionChange {
+    /// One change is made at once. Several, of which one at least gives or takes a vote, go through a joint
+    /// configuration, in which both the old and the new majority are needed.
+    Peers(Vec<PeerChange>),
+    /// From the joint configuration to the new one.
+    LeaveJoint,
+    /// The slots from `at` on become a region of their own, with peers on the same stores.
+    Split { at: Slot, new_region: RegionId },
+    /// The region takes no more commands: its rows go over to its neighbour `into`.
+    PrepareMerge { into: RegionId },
+    /// Takes a prepared merge back.
+    RollbackMerge,
+    /// Takes over the slots of `source`, whose log is complete at `source_index` on every one of its peers.
+    CommitMerge { source: Box<RegionDescriptor>, source_index: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerChange {
+    AddLearner(StoreId),
+    /// A learner gets a vote.
+    Promote(StoreId),
+    /// A voter becomes a learner.
+    Demote(StoreId),
+    /// A learner goes.
+    Remove(StoreId),
+}
+
+impl PeerChange {
+    pub fn store(self) -> StoreId {
+        match self {
+            PeerChange::AddLearner(store)
+            | PeerChange::Promote(store)
+            | PeerChange::Demote(store)
+            | PeerChange::Remove(store) => store,
+        }
+    }
+}
+
+/// The descriptors after a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub region: RegionDescriptor,
+    /// The region that a split made.
+    pub split_off: Option<RegionDescriptor>,
+}
+
+/// The change does not fit the region as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    #[error("the region is between two configurations")]
+    Joint,
+    #[error("the region is not between two configurations")]
+    NotJoint,
+    #[error("no change, one that needs no joint configuration, or a store named twice")]
+    NoChange,
+    #[error("store {0} has a peer already")]
+    HasPeer(StoreId),
+    #[error("store {0} has no learner")]
+    NoLearner(StoreId),
+    #[error("store {0} has no voter")]
+    NoVoter(StoreId),
+    #[error("no voter would be left")]
+    NoVoters,
+    #[error("slot {0} does not cut the region in two")]
+    BadSlot(Slot),
+    #[error("the regions are not neighbours with peers on the same stores")]
+    NotMergeable,
+}
+
+impl RegionDescriptor {
+    /// Nothing here asks whether the region is merging: whoever proposes does.
+    pub fn after(&self, change: &RegionChange) -> Result<Changed, ChangeError> {
+        let mut region = self.clone();
+        let mut split_off = None;
+        match change {
+            RegionChange::Peers(changes) => {
+                region.change_peers(changes)?;
+                region.epoch.conf_version += changes.len() as u64;
+            }
+            RegionChange::LeaveJoint => {
+                if !self.is_joint() {
+                    return Err(ChangeError::NotJoint);
+                }
+                for peer in &mut region.peers {
+                    peer.role = match peer.role {
+                        PeerRole::Incoming => PeerRole::Voter,
+                        PeerRole::Outgoing => PeerRole::Learner,
+                        role => role,
+                    };
+                }
+                region.epoch.conf_version += 1;
+            }
+            RegionChange::Split { at, new_region } => {
+                let range = self.slots.filter(|range| range.first < *at && *at <= range.last);
+                let range = range.ok_or(ChangeError::BadSlot(*at))?;
+                if self.is_joint() || *new_region == META_REGION || *new_region == self.id {
+                    return Err(ChangeError::Joint);
+                }
+                region.epoch.version += 1;
+                region.slots = Some(SlotRange { first: range.first, last: at - 1 });
+                let slots = Some(SlotRange { first: *at, last: range.last });
+                split_off = Some(RegionDescriptor { id: *new_region, slots, ..region.clone() });
+            }
+            RegionChange::PrepareMerge { .. } => {
+                if self.is_joint() {
+                    return Err(ChangeError::Joint);
+                }
+                // No other membership or range change until it is over: both parts rise.
+                region.epoch.version += 1;
+                region.epoch.conf_version += 1;
+            }
+            RegionChange::RollbackMerge => region.epoch.version += 1,
+            RegionChange::CommitMerge { source, .. } => {
+                region.slots = Some(self.joined(source).ok_or(ChangeError::NotMergeable)?);
+                region.epoch.version = self.epoch.version.max(source.epoch.version) + 1;
+            }
+        }
+        Ok(Changed { region, split_off })
+    }
+
+    /// The slots of both regions together, if they are neighbours with the same peers' stores and roles.
+    pub fn joined(&self, other: &RegionDescriptor) -> Option<SlotRange> {
+        let kin = |peers: &[Peer]| peers.iter().map(|peer| (peer.store, peer.role)).collect::<Vec<_>>();
+        let (mine, others) = (self.slots?, other.slots?);
+        let fits = !self.is_joint() && !other.is_joint() && kin(&self.peers) == kin(&other.peers);
+        match fits {
+            true if mine.last + 1 == others.first => Some(SlotRange { first: mine.first, last: others.last }),
+            true if others.last + 1 == mine.first => Some(SlotRange { first: others.first, last: mine.last }),
+            _ => None,
+        }
+    }
+
+    fn change_peers(&mut self, changes: &[PeerChange]) -> Result<(), ChangeError> {
+        if self.is_joint() {
+            return Err(ChangeError::Joint);
+        }
+        let named = |at: usize| changes[..at].iter().any(|earlier| earlier.store() == changes[at].store());
+        if changes.is_empty() || (0..changes.len()).any(named) {
+            return Err(ChangeError::NoChange);
+        }
+        let is_joint = changes.len() > 1;
+        let votes = |change: &PeerChange| matches!(change, PeerChange::Promote(_) | PeerChange::Demote(_));
+        if is_joint && !changes.iter().any(votes) {
+            // Nothing would say that the configuration is joint.
+            return Err(ChangeError::NoChange);
+        }
+        for &change in changes {
+            let store = change.store();
+            let at = self.peers.binary_search_by_key(&store, |peer| peer.store);
+            let role = at.ok().map(|at| self.peers[at].role);
+            match (change, at) {
+                (PeerChange::AddLearner(_), Err(at)) => {
+                    let id = self.next_peer;
+                    self.next_peer += 1;
+                    self.peers.insert(at, Peer { store, id, role: PeerRole::Learner });
+                }
+                (PeerChange::AddLearner(_), Ok(_)) => return Err(ChangeError::HasPeer(store)),
+                (PeerChange::Promote(_), Ok(at)) if role == Some(PeerRole::Learner) => {
+                    self.peers[at].role = if is_joint { PeerRole::Incoming } else { PeerRole::Voter };
+                }
+                (PeerChange::Demote(_), Ok(at)) if role == Some(PeerRole::Voter) => {
+                    self.peers[at].role = if is_joint { PeerRole::Outgoing } else { PeerRole::Learner };
+                }
+                (PeerChange::Remove(_), Ok(at)) if role == Some(PeerRole::Learner) => {
+                    self.peers.remove(at);
+                }
+                (PeerChange::Demote(_), _) => return Err(ChangeError::NoVoter(store)),
+                (PeerChange::Promote(_) | PeerChange::Remove(_), _) => {
+                    return Err(ChangeError::NoLearner(store))
+                }
+            }
+        }
+        if self.voters().next().is_none() {
+            return Err(ChangeError::NoVoters);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RegionEpoch;
+
+    fn region() -> RegionDescriptor {
+        RegionDescriptor::founded(1, Some(SlotRange { first: 0, last: 99 }), &[0, 1, 2])
+    }
+
+    fn after(region: &RegionDescriptor, change: RegionChange) -> RegionDescriptor {
+        region.after(&change).unwrap().region
+    }
+
+    #[test]
+    fn a_peer_is_replaced_through_a_learner_and_a_joint_configuration() {
+        let added = after(&region(), RegionChange::Peers(vec![PeerChange::AddLearner(7)]));
+        assert_eq!(added.peer_on(7), Some(&Peer { store: 7, id: 4, role: PeerRole::Learner }));
+        let swap = vec![PeerChange::Promote(7), PeerChange::Demote(1)];
+        let joint = after(&added, RegionChange::Peers(swap.clone()));
+        assert!(joint.is_joint());
+        assert_eq!(joint.voters().collect::<Vec<_>>(), [0, 2, 7]);
+        assert_eq!(joint.after(&RegionChange::Peers(swap)), Err(ChangeError::Joint));
+        let left = after(&joint, RegionChange::LeaveJoint);
+        assert_eq!(left.peer_on(1).map(|peer| peer.role), Some(PeerRole::Learner));
+        let removed = after(&left, RegionChange::Peers(vec![PeerChange::Remove(1)]));
+        assert!(!removed.has_peer_on(1));
+        let back = after(&removed, RegionChange::Peers(vec![PeerChange::AddLearner(1)]));
+        assert_eq!(back.peer_on(1).map(|peer| peer.id), Some(5));
+        assert_eq!(back.epoch, RegionEpoch { conf_version: 7, version: 1 });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let refused = |changes: &[PeerChange]| region().after(&RegionChange::Peers(changes.to_vec()));
+        assert_eq!(refused(&[]), Err(ChangeError::NoChange));
+        assert_eq!(refused(&[PeerChange::AddLearner(1)]), Err(ChangeError::HasPeer(1)));
+        assert_eq!(refused(&[PeerChange::Remove(1)]), Err(ChangeError::NoLearner(1)));
+        assert_eq!(refused(&[PeerChange::Promote(1)]), Err(ChangeError::NoLearner(1)));
+        assert_eq!(refused(&[PeerChange::Demote(9)]), Err(ChangeError::NoVoter(9)));
+        let all = [0, 1, 2].map(PeerChange::Demote);
+        assert_eq!(refused(&all), Err(ChangeError::NoVoters));
+        assert_eq!(region().after(&RegionChange::LeaveJoint), Err(ChangeError::NotJoint));
+    }
+
+    #[test]
+    fn a_split_cuts_the_slots_in_two_and_a_merge_joins_them() {
+        for at in [0, 100] {
+            let cut = region().after(&RegionChange::Split { at, new_region: 8 });
+            assert_eq!(cut, Err(ChangeError::BadSlot(at)));
+        }
+        let Changed { region: left, split_off } =
+            region().after(&RegionChange::Split { at: 40, new_region: 8 }).unwrap();
+        let right = split_off.unwrap();
+        assert_eq!(left.slots, Some(SlotRange { first: 0, last: 39 }));
+        assert_eq!((right.id, right.slots), (8, Some(SlotRange { first: 40, last: 99 })));
+        assert!(left.epoch == right.epoch && left.epoch.is_newer_than(region().epoch));
+        let merge = RegionChange::CommitMerge { source: Box::new(right), source_index: 9 };
+        let whole = after(&left, merge.clone());
+        assert_eq!(whole.slots, region().slots);
+        assert_eq!(whole.after(&merge), Err(ChangeError::NotMergeable));
+    }
+}
