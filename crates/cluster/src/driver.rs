@@ -207,7 +207,7 @@ impl Driver {
     fn outcome_of(&self, region: RegionId, flight: &InFlight, ledger: &Ledger, now: Now) -> Option<Outcome> {
         if let Some(route) = ledger.routes().get(region).filter(|route| route.term > flight.term) {
             return Some(match route.leader {
-                leader if leader == flight.operator.to() => Outcome::Succeeded,
+                leader if Some(leader) == flight.operator.to() => Outcome::Succeeded,
                 leader => Outcome::LedElsewhere { leader },
             });
         }

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use placement::{ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreState, StoreView};
-use types::{Peer, PeerRole, RegionDescriptor, RegionEpoch, RegionId, SlotRange, StoreId, META_REGION};
+use placement::{ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreView};
+use types::{PeerRole, RegionDescriptor, RegionId, SlotRange, StoreId, META_REGION};
 
 /// Peers of the meta region: it outlives the loss of one store, and more would slow its commits.
 const META_REPLICAS: usize = 3;
@@ -42,8 +42,7 @@ pub fn bootstrap_plan(layout: &Layout) -> Vec<RegionDescriptor> {
 
 fn descriptor(id: RegionId, slots: Option<SlotRange>, mut stores: Vec<StoreId>) -> RegionDescriptor {
     stores.sort_unstable();
-    let peers = stores.into_iter().map(|store| Peer { store, role: PeerRole::Voter }).collect();
-    RegionDescriptor { id, slots, epoch: RegionEpoch { conf_version: 1, version: 1 }, peers }
+    RegionDescriptor::founded(id, slots, &stores)
 }
 
 /// A region is compared with so many that follow it when partnerships are evened out.
@@ -157,16 +156,23 @@ pub fn first_leaders(plan: &[RegionDescriptor]) -> BTreeMap<RegionId, StoreId> {
     let mut view = ClusterView {
         stores: stores.into_iter().map(blank_store).collect(),
         regions: plan.iter().filter(|region| region.id != META_REGION).map(blank_region).collect(),
-        in_flight: Vec::new(),
+        ..ClusterView::default()
     };
-    let limits =
-        PlanLimits { in_flight_max: usize::MAX, per_target_max: usize::MAX, ..PlanLimits::default() };
+    let limits = PlanLimits {
+        in_flight_max: usize::MAX,
+        per_target_max: usize::MAX,
+        data_moves_max: 0,
+        ..PlanLimits::default()
+    };
     loop {
         let moves = placement::plan(&view, Policy::Even, &limits);
         if moves.is_empty() {
             return view.regions.iter().filter_map(|region| Some((region.id, region.leader?))).collect();
         }
-        for Operator::TransferLeader { region, to, .. } in moves {
+        for operator in moves {
+            let Operator::TransferLeader { region, to, .. } = operator else {
+                unreachable!("peers stay where they are: {operator}");
+            };
             let at = view.regions.binary_search_by_key(&region, |region| region.id);
             view.regions[at.expect("moves are of the view's regions")].leader = Some(to);
         }
@@ -174,29 +180,19 @@ pub fn first_leaders(plan: &[RegionDescriptor]) -> BTreeMap<RegionId, StoreId> {
 }
 
 fn blank_store(id: StoreId) -> StoreView {
-    StoreView {
-        id,
-        capability: placement::Capability::UNKNOWN,
-        capacity_bytes: 0,
-        used_bytes: 0,
-        labels: BTreeMap::new(),
-        state: StoreState::Up,
-    }
+    StoreView { id, ..StoreView::default() }
 }
 
 fn blank_region(region: &RegionDescriptor) -> RegionView {
     RegionView {
         id: region.id,
-        bytes: 0,
-        write_rate: 0.0,
-        read_rate: 0.0,
         leader: region.voters().next(),
         peers: region
             .peers
             .iter()
             .map(|peer| PeerView { store: peer.store, voter: peer.role == PeerRole::Voter, lag: Some(0) })
             .collect(),
-        cooldown: false,
+        ..RegionView::default()
     }
 }
 

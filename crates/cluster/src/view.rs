@@ -18,6 +18,8 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
             capability: heard.map_or(record.capability, |heartbeat| heartbeat.capability),
             capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
             used_bytes: heard.map_or(0, |heartbeat| heartbeat.used_bytes),
+            data_weight: None,
+            leader_weight: None,
             labels: record.labels.clone(),
             state: if ledger.is_up(record.id, now) { StoreState::Up } else { StoreState::Down },
         }
@@ -27,8 +29,13 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
         RegionView {
             id: region.id,
             bytes: lead.map_or(0, |lead| lead.bytes),
+            first_slot: region.slots.map_or(0, |slots| slots.first),
+            last_slot: region.slots.map_or(0, |slots| slots.last),
+            slots: region.slots.map_or(0, |slots| slots.len() as u32),
             write_rate: lead.map_or(0.0, |lead| lead.write_rate),
             read_rate: lead.map_or(0.0, |lead| lead.read_rate),
+            write_bytes_rate: 0.0,
+            heat: lead.map_or(0.0, |lead| lead.write_rate + lead.read_rate),
             leader: ledger.routes().get(region.id).map(|route| route.leader),
             peers: region
                 .peers
@@ -39,6 +46,7 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
                     lag: lead.and_then(|lead| lead.lag_of(peer.store)),
                 })
                 .collect(),
+            joint: region.peers.iter().any(|peer| !matches!(peer.role, PeerRole::Voter | PeerRole::Learner)),
             cooldown: driver.is_cooling(region.id, now),
         }
     });
@@ -46,5 +54,6 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
         stores: stores.collect(),
         regions: regions.collect(),
         in_flight: driver.in_flight().map(|flight| flight.operator.clone()).collect(),
+        ..ClusterView::default()
     }
 }

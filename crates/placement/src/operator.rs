@@ -11,39 +11,109 @@ use crate::units::BytesPerSecond;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Operator {
-    TransferLeader { region: RegionId, from: StoreId, to: StoreId, reason: Reason },
+    TransferLeader {
+        region: RegionId,
+        from: StoreId,
+        to: StoreId,
+        reason: Reason,
+    },
+    /// A learner is added, filled and promoted.
+    AddPeer {
+        region: RegionId,
+        to: StoreId,
+        reason: Reason,
+    },
+    /// The peer on `from` goes, voter or learner. When it leads, leadership is handed on first.
+    RemovePeer {
+        region: RegionId,
+        from: StoreId,
+        reason: Reason,
+    },
+    /// A learner is added on `to` and filled, the two change places in one joint step, the peer on `from`
+    /// goes. When `from` leads, leadership is handed on first.
+    MovePeer {
+        region: RegionId,
+        from: StoreId,
+        to: StoreId,
+        reason: Reason,
+    },
+    /// The region's leader chooses the slot.
+    Split {
+        region: RegionId,
+        reason: Reason,
+    },
+    /// `region` ends and its slots become `into`'s, whose peers are on the same stores.
+    Merge {
+        region: RegionId,
+        into: RegionId,
+        reason: Reason,
+    },
 }
 
 impl Operator {
     pub fn region(&self) -> RegionId {
         match self {
-            Operator::TransferLeader { region, .. } => *region,
+            Operator::TransferLeader { region, .. }
+            | Operator::AddPeer { region, .. }
+            | Operator::RemovePeer { region, .. }
+            | Operator::MovePeer { region, .. }
+            | Operator::Split { region, .. }
+            | Operator::Merge { region, .. } => *region,
+        }
+    }
+
+    /// The other region that takes part, and that nothing else may happen to meanwhile.
+    pub fn into_region(&self) -> Option<RegionId> {
+        match self {
+            Operator::Merge { into, .. } => Some(*into),
+            _ => None,
         }
     }
 
     pub fn kind(&self) -> &'static str {
         match self {
             Operator::TransferLeader { .. } => "transfer-leader",
+            Operator::AddPeer { .. } => "add-peer",
+            Operator::RemovePeer { .. } => "remove-peer",
+            Operator::MovePeer { .. } => "move-peer",
+            Operator::Split { .. } => "split",
+            Operator::Merge { .. } => "merge",
         }
     }
 
     /// The store that does less afterwards, where there is one.
     pub fn from(&self) -> Option<StoreId> {
         match self {
-            Operator::TransferLeader { from, .. } => Some(*from),
+            Operator::TransferLeader { from, .. }
+            | Operator::RemovePeer { from, .. }
+            | Operator::MovePeer { from, .. } => Some(*from),
+            Operator::AddPeer { .. } | Operator::Split { .. } | Operator::Merge { .. } => None,
         }
     }
 
-    /// The store that does more afterwards.
-    pub fn to(&self) -> StoreId {
+    /// The store that does more afterwards, where there is one.
+    pub fn to(&self) -> Option<StoreId> {
         match self {
-            Operator::TransferLeader { to, .. } => *to,
+            Operator::TransferLeader { to, .. }
+            | Operator::AddPeer { to, .. }
+            | Operator::MovePeer { to, .. } => Some(*to),
+            Operator::RemovePeer { .. } | Operator::Split { .. } | Operator::Merge { .. } => None,
         }
+    }
+
+    /// Whether a store is filled with a copy of the region.
+    pub fn moves_data(&self) -> bool {
+        matches!(self, Operator::AddPeer { .. } | Operator::MovePeer { .. })
     }
 
     pub fn reason(&self) -> &Reason {
         match self {
-            Operator::TransferLeader { reason, .. } => reason,
+            Operator::TransferLeader { reason, .. }
+            | Operator::AddPeer { reason, .. }
+            | Operator::RemovePeer { reason, .. }
+            | Operator::MovePeer { reason, .. }
+            | Operator::Split { reason, .. }
+            | Operator::Merge { reason, .. } => reason,
         }
     }
 }
@@ -51,10 +121,20 @@ impl Operator {
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operator::TransferLeader { region, from, to, reason } => {
-                write!(f, "move the leader of region {region} from store {from} to store {to}: {reason}")
+            Operator::TransferLeader { region, from, to, .. } => {
+                write!(f, "move the leader of region {region} from store {from} to store {to}")?;
             }
+            Operator::AddPeer { region, to, .. } => write!(f, "add a peer of region {region} on store {to}")?,
+            Operator::RemovePeer { region, from, .. } => {
+                write!(f, "remove the peer of region {region} on store {from}")?;
+            }
+            Operator::MovePeer { region, from, to, .. } => {
+                write!(f, "move the peer of region {region} on store {from} to store {to}")?;
+            }
+            Operator::Split { region, .. } => write!(f, "split region {region}")?,
+            Operator::Merge { region, into, .. } => write!(f, "merge region {region} into region {into}")?,
         }
+        write!(f, ": {}", self.reason())
     }
 }
 

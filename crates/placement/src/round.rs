@@ -48,13 +48,13 @@ impl<'a> Round<'a> {
             limits,
             table: Table::new(view),
             up: view.stores.iter().map(|store| store.state == StoreState::Up).collect(),
-            busy: view.in_flight.iter().map(Operator::region).collect(),
+            busy: view.in_flight.iter().flat_map(|o| [Some(o.region()), o.into_region()]).flatten().collect(),
             in_flight: view.in_flight.len(),
             to: vec![0; view.stores.len()],
         };
         round.busy.sort_unstable();
         for operator in &view.in_flight {
-            if let Some(at) = round.at(operator.to()) {
+            if let Some(at) = operator.to().and_then(|to| round.at(to)) {
                 round.to[at as usize] += 1;
             }
         }
@@ -147,7 +147,10 @@ impl<'a> Round<'a> {
         if !self.is_busy(region.id) {
             return None;
         }
-        self.view.in_flight.iter().find(|operator| operator.region() == region.id).map(Operator::to)
+        self.view.in_flight.iter().find_map(|operator| match operator {
+            Operator::TransferLeader { region: moved, to, .. } if *moved == region.id => Some(*to),
+            _ => None,
+        })
     }
 }
 

@@ -40,20 +40,31 @@ impl Default for Capability {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreState {
+    #[default]
     Up,
-    /// Not heard of for longer than the liveness limit: neither source nor target of anything.
+    /// Silent for seconds: neither source nor target of anything, its peers are expected back.
     Down,
+    /// Live and asked to go: its leaders and peers move away, nothing moves to it.
+    Draining,
+    /// Silent for so long that its peers are made anew elsewhere.
+    Lost,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreView {
     pub id: StoreId,
     pub capability: Capability,
+    /// Live user bytes that the store may hold; 0: not known.
     pub capacity_bytes: u64,
+    /// Live user bytes that the store holds.
     pub used_bytes: u64,
+    /// Stands in for the measured write speed when data is shared out.
+    pub data_weight: Option<f64>,
+    /// Stands in for the measured write speed when leaders are placed.
+    pub leader_weight: Option<f64>,
     /// Failure domains and the like: `zone` -> `a`.
     pub labels: BTreeMap<String, String>,
     pub state: StoreState,
@@ -67,16 +78,28 @@ pub struct PeerView {
     pub lag: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RegionView {
     pub id: RegionId,
+    /// Live user bytes of one copy.
     pub bytes: u64,
-    /// Operations per second.
+    /// Both ends included; region 0 has no slots.
+    pub first_slot: u16,
+    pub last_slot: u16,
+    /// A region of one slot cannot be split.
+    pub slots: u32,
+    /// Operations per second, lately.
     pub write_rate: f64,
     pub read_rate: f64,
+    /// Bytes of keys and values written per second, lately.
+    pub write_bytes_rate: f64,
+    /// Operations per second with a long memory: what tells cold data from data that rests for a moment.
+    pub heat: f64,
     /// `None` while no leader is known.
     pub leader: Option<StoreId>,
     pub peers: Vec<PeerView>,
+    /// A change of its membership is under way: it is left alone.
+    pub joint: bool,
     /// A move of this region failed a short while ago: it is left alone.
     pub cooldown: bool,
 }
@@ -88,7 +111,7 @@ impl RegionView {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClusterView {
     /// Sorted by id, none twice.
     pub stores: Vec<StoreView>,
@@ -96,6 +119,25 @@ pub struct ClusterView {
     pub regions: Vec<RegionView>,
     /// Begun and not yet known to have ended. They count as done.
     pub in_flight: Vec<Operator>,
+    /// Voters that a user region should have.
+    pub replicas: usize,
+    /// Voters that the meta region should have where there are stores for them; it takes an odd number.
+    pub meta_replicas: usize,
+    /// Stores with equal values of this label fail together.
+    pub domain_label: Option<String>,
+}
+
+impl Default for ClusterView {
+    fn default() -> ClusterView {
+        ClusterView {
+            stores: Vec::new(),
+            regions: Vec::new(),
+            in_flight: Vec::new(),
+            replicas: 3,
+            meta_replicas: 5,
+            domain_label: None,
+        }
+    }
 }
 
 impl ClusterView {

@@ -14,7 +14,7 @@ fn limits() -> PlanLimits {
 }
 
 fn moves(operators: &[Operator]) -> Vec<(u64, u64, u64)> {
-    operators.iter().map(|o| (o.region(), o.from().unwrap(), o.to())).collect()
+    operators.iter().map(|o| (o.region(), o.from().unwrap(), o.to().unwrap())).collect()
 }
 
 /// Six stores as in the paper's cluster, regions over all triples.

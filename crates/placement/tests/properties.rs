@@ -95,7 +95,7 @@ proptest! {
         let busy: BTreeSet<u64> = view.in_flight.iter().map(Operator::region).collect();
         let mut seen = BTreeSet::new();
         for operator in &operators {
-            let Operator::TransferLeader { region, from, to, .. } = *operator;
+            let Operator::TransferLeader { region, from, to, .. } = *operator else { panic!("{operator}") };
             let region = view.region(region).unwrap();
             prop_assert!(seen.insert(region.id), "one operator per region");
             prop_assert!(!busy.contains(&region.id) && !region.cooldown);
@@ -110,8 +110,8 @@ proptest! {
         }
         prop_assert!(operators.is_empty() || operators.len() + view.in_flight.len() <= limits.in_flight_max);
         for store in &view.stores {
-            let new = operators.iter().filter(|operator| operator.to() == store.id).count();
-            let all = new + view.in_flight.iter().filter(|operator| operator.to() == store.id).count();
+            let new = operators.iter().filter(|operator| operator.to() == Some(store.id)).count();
+            let all = new + view.in_flight.iter().filter(|operator| operator.to() == Some(store.id)).count();
             prop_assert!(new == 0 || all <= limits.per_target_max);
         }
     }

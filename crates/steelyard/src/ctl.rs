@@ -252,7 +252,7 @@ fn operators_table(rows: &[OperatorRow], now_ms: u64) -> Table {
             row.region.to_string(),
             row.kind.clone(),
             row.from.map_or("-".into(), |from| from.to_string()),
-            row.to.to_string(),
+            row.to.map_or("-".into(), |to| to.to_string()),
             row.state.clone(),
             format!("{} ago", duration(since(row.started_unix_ms, now_ms))),
             row.finished_unix_ms

@@ -13,9 +13,7 @@ pub fn store(id: StoreId, speed: u64) -> StoreView {
         id,
         capability: Capability { kv_bytes_per_s: speed as f64, ops_per_s: speed as f64 },
         capacity_bytes: 1 << 30,
-        used_bytes: 0,
-        labels: BTreeMap::new(),
-        state: StoreState::Up,
+        ..StoreView::default()
     }
 }
 
@@ -23,22 +21,19 @@ pub fn store(id: StoreId, speed: u64) -> StoreView {
 pub fn region(id: u64, leader: StoreId, peers: &[StoreId]) -> RegionView {
     RegionView {
         id,
-        bytes: 0,
-        write_rate: 0.0,
-        read_rate: 0.0,
         leader: Some(leader),
         peers: peers.iter().map(|&store| PeerView { store, voter: true, lag: Some(0) }).collect(),
-        cooldown: false,
+        ..RegionView::default()
     }
 }
 
 pub fn cluster(speeds: &[u64], regions: Vec<RegionView>) -> ClusterView {
     let stores = speeds.iter().zip(0..).map(|(&speed, id)| store(id, speed)).collect();
-    ClusterView { stores, regions, in_flight: Vec::new() }
+    ClusterView { stores, regions, ..ClusterView::default() }
 }
 
 pub fn execute(view: &mut ClusterView, operator: &Operator) {
-    let Operator::TransferLeader { region, from, to, .. } = *operator;
+    let Operator::TransferLeader { region, from, to, .. } = *operator else { panic!("{operator}") };
     let at = view.regions.binary_search_by_key(&region, |region| region.id).unwrap();
     assert_eq!(view.regions[at].leader, Some(from));
     view.regions[at].leader = Some(to);
