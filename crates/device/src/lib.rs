@@ -4,6 +4,7 @@
 //! - [`Control`]: the shared-memory block through which one emulated device is seen and changed by every
 //!   process that uses it. The timing model itself ([`ControlBlock`]) is arithmetic over atomics with the
 //!   time as an argument, so it is tested without waiting.
+//! - [`Image`]: what of a directory would survive the loss of power, and the loss itself.
 //! - [`probe`](probe::probe): measures a directory through ordinary file calls, emulated or not.
 //! - [`shim_path`]: where the preload library is that puts a process onto an emulated device.
 //!
@@ -12,6 +13,7 @@
 mod block;
 mod capability;
 mod control;
+pub mod image;
 mod model;
 pub mod probe;
 mod profile;
@@ -20,7 +22,8 @@ mod shim;
 pub use block::{ControlBlock, BLOCK_BYTES, MAGIC, VERSION};
 pub use capability::KvCapability;
 pub use control::{Control, ControlError, Stats};
+pub use image::{Image, ImageError, Survival};
 pub use model::{Fault, EVERY};
 pub use probe::{probe, Measured, ProbeError};
 pub use profile::{Profile, ProfileError};
-pub use shim::{preload_env, shim_path, ShimError, DEVICE_ENV, ROOT_ENV, SHIM_ENV};
+pub use shim::{preload_env, shim_path, ShimError, DEVICE_ENV, IMAGE_ENV, ROOT_ENV, SHIM_ENV};

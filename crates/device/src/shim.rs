@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub const DEVICE_ENV: &str = "STEELYARD_DEVICE";
 /// Names the directory whose files are on the device.
 pub const ROOT_ENV: &str = "STEELYARD_DEVICE_ROOT";
+/// Names the [`Image`](crate::Image) of that directory, if what is not synced is to be lost on purpose.
+pub const IMAGE_ENV: &str = "STEELYARD_DEVICE_IMAGE";
 /// Names the preload library where it is not beside the program.
 pub const SHIM_ENV: &str = "STEELYARD_DEVSHIM";
 

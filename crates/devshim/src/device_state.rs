@@ -6,12 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use device::{Control, ControlBlock, DEVICE_ENV, ROOT_ENV};
+use device::{Control, ControlBlock, DEVICE_ENV, IMAGE_ENV, ROOT_ENV};
 
+use crate::image;
 use crate::pace::Pace;
 
 /// Descriptors from here on are passed through.
-const DESCRIPTORS: usize = 65_536;
+pub const DESCRIPTORS: usize = 65_536;
 
 pub const ON_DEVICE: u32 = 1;
 /// Opened with O_DIRECT: writes wait for the device, not only for the write-behind allowance.
@@ -48,6 +49,9 @@ pub fn attach() {
     };
     if root.last() != Some(&b'/') {
         root.push(b'/');
+    }
+    if let Some(path) = std::env::var_os(IMAGE_ENV).filter(|named| !named.is_empty()) {
+        image::attach(Path::new(&path)).unwrap_or_else(|why| refuse(&why));
     }
     STATE.store(Box::into_raw(Box::new(State { control, root })), Ordering::Release);
 }
@@ -154,11 +158,23 @@ pub fn set_flags(fd: c_int, flags: u32) {
         slot.store(flags, Ordering::Relaxed);
         end.store(u64::MAX, Ordering::Relaxed);
     }
+    if flags & ON_DEVICE == 0 {
+        image::forget(fd);
+    }
+}
+
+/// `copy` is another number of the same open file.
+pub fn copy_flags(fd: c_int, copy: c_int) {
+    set_flags(copy, flags(fd));
+    image::duplicated(fd, copy);
 }
 
 pub fn forget_range(first: u32, last: u32) {
     let last = (last as usize).min(DESCRIPTORS - 1);
-    (first as usize..=last).for_each(|fd| FLAGS[fd].store(0, Ordering::Relaxed));
+    (first as usize..=last).for_each(|fd| {
+        FLAGS[fd].store(0, Ordering::Relaxed);
+        image::forget(fd as c_int);
+    });
 }
 
 /// The device and the descriptor's flags, when it is on one.

@@ -5,8 +5,10 @@
 //! and syncs do what they always do and then wait as long as the device model says. Without
 //! `STEELYARD_DEVICE` every call goes straight through.
 //!
-//! Rules of the house: no lock (a fork in another thread would leave it held), no allocation after start-up
-//! (an allocator may itself open files), `errno` is left as libc set it, and what is not understood is passed
+//! With `STEELYARD_DEVICE_IMAGE` it also keeps an image of what a power loss would leave (`device::image`).
+//!
+//! Rules of the house: no lock (a fork in another thread would leave it held) but `flock`, no allocation after
+//! start-up (an allocator may itself open files), `errno` is left as libc set it, and what is not understood is passed
 //! on untouched. Only 64-bit glibc Linux, where `off_t` is `off64_t`.
 //!
 //! `docs/DEVICES.md` lists what is and is not emulated.
@@ -18,6 +20,8 @@
 mod device_state;
 #[cfg(not(test))]
 mod hooks;
+#[cfg(not(test))]
+mod image;
 mod pace;
 #[cfg(not(test))]
 mod usage;

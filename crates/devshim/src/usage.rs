@@ -121,5 +121,6 @@ fn file_bytes(dir: c_int, name: *const c_char) -> u64 {
         }
         status.assume_init()
     };
-    (status.st_blocks as u64).saturating_mul(BLOCK) / (status.st_nlink as u64).max(1)
+    let links = (status.st_nlink as u64).saturating_sub(u64::from(crate::image::is_kept()));
+    (status.st_blocks as u64).saturating_mul(BLOCK) / links.max(1)
 }

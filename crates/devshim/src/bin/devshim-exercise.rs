@@ -2,7 +2,8 @@
 //! it under the preload library and change its device between two lines.
 //!
 //! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` · `sync` ·
-//! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `write-rate BYTES` · `read-rate` ·
+//! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE BYTES` · `truncate BYTES` ·
+//! `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` · `write-rate BYTES` · `read-rate` ·
 //! `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
 
 use std::fs::{self, File, OpenOptions};
@@ -32,6 +33,14 @@ fn main() -> io::Result<()> {
                 })
             }
             ("unlink", _) => fs::remove_file(word).map(|()| 0),
+            ("rename", _) => fs::rename(word, words.next().unwrap_or_default()).map(|()| 0),
+            ("make-dir", _) => fs::create_dir(word).map(|()| 0),
+            ("sync-dir", _) => File::open(word).and_then(|dir| dir.sync_all()).map(|()| 0),
+            ("fill", Some(file)) => {
+                let (byte, count) =
+                    (number(words.next().unwrap_or("0")), number(words.next().unwrap_or("0")));
+                file.write_all_at(&vec![byte as u8; count as usize], number(word)).map(|()| count)
+            }
             ("free", _) => free(word),
             ("reuse", _) => reuse(word),
             (_, Some(file)) => on_file(file, command, number(word), number(words.next().unwrap_or("0"))),
@@ -58,6 +67,7 @@ fn on_file(file: &mut File, command: &str, first: u64, second: u64) -> io::Resul
         }
         "overwrite" => file.write_all_at(&vec![2; first as usize], 0).map(|()| first),
         "read" => file.read_at(&mut vec![0; second as usize], first).map(|count| count as u64),
+        "truncate" => file.set_len(first).map(|()| 0),
         "sync" => file.sync_data().map(|()| 0),
         "allocate" => {
             // SAFETY: plain call on an open descriptor.

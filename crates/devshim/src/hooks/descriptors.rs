@@ -5,7 +5,10 @@ use std::ffi::{c_char, c_int, c_long, c_uint};
 use libc::mode_t;
 
 use super::{interpose, keeping_errno};
-use crate::device_state::{flags, forget_range, set_flags, state, DIRECT, ON_DEVICE, RANDOM, SYNCHRONOUS};
+use crate::device_state::{
+    copy_flags, flags, forget_range, set_flags, state, DIRECT, ON_DEVICE, RANDOM, SYNCHRONOUS,
+};
+use crate::image;
 
 interpose!(open | open64: (path: *const c_char, flags: c_int, mode: mode_t) -> c_int => opened_at);
 interpose!(__open_2 | __open64_2: (path: *const c_char, flags: c_int) -> c_int => opened_checked);
@@ -82,6 +85,9 @@ fn opened(
             }
         });
         set_flags(fd, on);
+        if on != 0 {
+            keeping_errno(|| image::opened(fd, flags));
+        }
     }
     fd
 }
@@ -122,7 +128,7 @@ fn closed_dir(real: impl FnOnce() -> c_int, dir: *mut libc::DIR) -> c_int {
 fn duplicated(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
     let copy = real();
     if copy >= 0 {
-        set_flags(copy, flags(fd));
+        copy_flags(fd, copy);
     }
     copy
 }
@@ -130,7 +136,7 @@ fn duplicated(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
 fn duplicated_onto(real: impl FnOnce() -> c_int, fd: c_int, onto: c_int) -> c_int {
     let copy = real();
     if copy >= 0 && fd != onto {
-        set_flags(copy, flags(fd));
+        copy_flags(fd, copy);
     }
     copy
 }
@@ -142,7 +148,7 @@ fn duplicated_with(real: impl FnOnce() -> c_int, fd: c_int, onto: c_int, _flags:
 fn controlled(real: impl FnOnce() -> c_int, fd: c_int, command: c_int, _argument: c_long) -> c_int {
     let result = real();
     if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {
-        set_flags(result, flags(fd));
+        copy_flags(fd, result);
     }
     result
 }

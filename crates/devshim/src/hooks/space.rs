@@ -7,10 +7,12 @@ use libc::off_t;
 
 use super::{fail, interpose, keeping_errno};
 use crate::device_state::{on_device, state, State};
+use crate::image;
 use crate::usage::{has_room, used_lately};
 
 interpose!(fallocate | fallocate64: (fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int => allocated);
 interpose!(posix_fallocate | posix_fallocate64: (fd: c_int, offset: off_t, length: off_t) -> c_int => allocated_posix);
+interpose!(ftruncate | ftruncate64: (fd: c_int, length: off_t) -> c_int => truncated);
 interpose!(statvfs | statvfs64: (path: *const c_char, out: *mut libc::statvfs) -> c_int => described_path_posix);
 interpose!(fstatvfs | fstatvfs64: (fd: c_int, out: *mut libc::statvfs) -> c_int => described_posix);
 interpose!(statfs | statfs64: (path: *const c_char, out: *mut libc::statfs) -> c_int => described_path);
@@ -25,7 +27,7 @@ fn allocated(real: impl FnOnce() -> c_int, fd: c_int, mode: c_int, offset: off_t
     if !frees && !fits(fd, offset, length) {
         return fail(libc::ENOSPC);
     }
-    real()
+    marking(fd, offset, length, real)
 }
 
 /// It returns its error instead of setting `errno`.
@@ -33,6 +35,22 @@ fn allocated_posix(real: impl FnOnce() -> c_int, fd: c_int, offset: off_t, lengt
     if !fits(fd, offset, length) {
         return libc::ENOSPC;
     }
+    marking(fd, offset, length, real)
+}
+
+/// Allocating and punching change bytes: they read as zeros afterwards.
+fn marking(fd: c_int, offset: off_t, length: off_t, real: impl FnOnce() -> c_int) -> c_int {
+    let (begin, length) = (u64::try_from(offset).unwrap_or(0), u64::try_from(length).unwrap_or(0));
+    let mark = || image::marked(fd, begin, begin.saturating_add(length));
+    mark();
+    let result = real();
+    mark();
+    result
+}
+
+fn truncated(real: impl FnOnce() -> c_int, fd: c_int, length: off_t) -> c_int {
+    let length = u64::try_from(length).unwrap_or(0);
+    keeping_errno(|| image::resized(fd, length));
     real()
 }
 

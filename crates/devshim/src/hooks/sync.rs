@@ -6,6 +6,7 @@ use device::Fault;
 
 use super::{fail, interpose, keeping_errno};
 use crate::device_state::{now, on_device, wait};
+use crate::image;
 
 interpose!(fsync | fdatasync | syncfs: (fd: c_int) -> c_int => synced);
 interpose!(sync_file_range: (fd: c_int, offset: i64, length: i64, flags: c_uint) -> c_int => range_synced);
@@ -16,7 +17,7 @@ fn synced(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
         return fail(libc::EIO);
     }
     let entered = now();
-    let result = real();
+    let result = image::synced(fd, real);
     if result == 0 {
         keeping_errno(|| wait(block, entered, |start| block.sync(start)));
     }

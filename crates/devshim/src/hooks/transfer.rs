@@ -7,6 +7,7 @@ use libc::{iovec, off_t, size_t, ssize_t};
 
 use super::{fail, interpose, keeping_errno};
 use crate::device_state::{continues, now, on_device, state, wait, DIRECT, RANDOM, SYNCHRONOUS};
+use crate::image;
 use crate::usage::has_room;
 
 interpose!(read: (fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t => read_here);
@@ -147,6 +148,7 @@ fn moving(real: impl FnOnce() -> ssize_t, from: c_int, to: c_int, count: size_t)
     if let Some(errno) = write_refused(to, count as u64, None) {
         return fail(errno);
     }
+    image::marked(to, 0, u64::MAX);
     let entered = now();
     let moved = real();
     let Some(bytes) = u64::try_from(moved).ok().filter(|&bytes| bytes > 0) else { return moved };
@@ -155,6 +157,8 @@ fn moving(real: impl FnOnce() -> ssize_t, from: c_int, to: c_int, count: size_t)
             wait(block, entered, |start| block.read(start, bytes, false));
         }
         if let Some((block, flags)) = on_device(to) {
+            // Where to is not always told: all of the file counts as written.
+            image::marked(to, 0, u64::MAX);
             charge_write(block, flags, entered, bytes, false);
         }
     });
@@ -194,11 +198,27 @@ fn writing(
         return fail(libc::EIO);
     }
     let entered = now();
+    let begin = if image::is_kept() { offset.unwrap_or_else(|| append_or_position(fd)) } else { 0 };
+    image::marked(fd, begin, begin.saturating_add(bytes));
     let count = real();
     if let Some(written) = u64::try_from(count).ok().filter(|&written| written > 0) {
-        keeping_errno(|| charge_write(block, flags, entered, written, synchronous));
+        keeping_errno(|| {
+            wrote(fd, offset, written, synchronous);
+            charge_write(block, flags, entered, written, synchronous);
+        });
     }
     count
+}
+
+/// Tells the image of a write that was made.
+fn wrote(fd: c_int, offset: Option<u64>, written: u64, synchronous: bool) {
+    if image::is_kept() {
+        let begin = offset.unwrap_or_else(|| position(fd).saturating_sub(written));
+        image::marked(fd, begin, begin.saturating_add(written));
+        if synchronous {
+            image::synced(fd, || 0);
+        }
+    }
 }
 
 fn charge_write(block: &ControlBlock, flags: u32, entered: u64, bytes: u64, synchronous: bool) {

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use device::{preload_env, Control, Profile};
+use device::{preload_env, Control, Image, Profile, IMAGE_ENV};
 
 pub struct Device {
     pub control: Control,
@@ -36,6 +36,17 @@ impl Device {
     /// A path beside the device's directory.
     pub fn outside(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
+    }
+
+    /// From now on what is not synced can be lost.
+    pub fn image(&self) -> Image {
+        Image::create(&self.dir.path().join("image"), &self.data()).unwrap()
+    }
+
+    pub fn exercise_with_image(&self, image: &Image) -> Exercise {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_devshim-exercise"));
+        command.envs(preload_env(self.control.path(), &self.data()).unwrap()).env(IMAGE_ENV, image.path());
+        Exercise::start(command)
     }
 
     pub fn exercise(&self) -> Exercise {
@@ -71,9 +82,16 @@ impl Exercise {
     }
 }
 
-impl Drop for Exercise {
-    fn drop(&mut self) {
+impl Exercise {
+    /// SIGKILL, and waits for the end.
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Exercise {
+    fn drop(&mut self) {
+        self.kill();
     }
 }

@@ -1,0 +1,174 @@
+//! The power goes: a state of the directory that the disk could have been left in.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::{at, parse_image_name, Image, ImageError, Result};
+
+/// What of the things that were not synced the disk had written all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survival {
+    /// Nothing: the least that a device may keep.
+    Synced,
+    /// Chosen from this seed. Of a file any sectors that were written and not synced, and its old length or
+    /// its new one, with zeros where nothing was kept; a directory's names all as they were last, or all as
+    /// they were last synced.
+    Torn(u64),
+}
+
+/// What a device writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// An entry of a directory, whatever it is called.
+struct Entry {
+    name: OsString,
+    inode: u64,
+    is_dir: bool,
+}
+
+impl Image {
+    /// Puts the directory, which no process uses, into a state that a power loss could leave, and begins
+    /// anew with all of that as synced.
+    pub fn lose_power(&self, survival: Survival) -> Result<()> {
+        let mut chance = match survival {
+            Survival::Synced => Chance(None),
+            Survival::Torn(seed) => Chance(Some(seed)),
+        };
+        let left = self.path.join("left");
+        fs::create_dir_all(&left).map_err(at(&left))?;
+        let inode = fs::metadata(&self.root).map_err(at(&self.root))?.ino();
+        self.leave_dir(inode, Some(&self.root), &left, &mut chance)?;
+        for entry in fs::read_dir(&self.root).map_err(at(&self.root))? {
+            let path = entry.map_err(at(&self.root))?.path();
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(at(&path))?;
+        }
+        for entry in fs::read_dir(&left).map_err(at(&left))? {
+            let entry = entry.map_err(at(&left))?;
+            let target = self.root.join(entry.file_name());
+            fs::rename(entry.path(), &target).map_err(at(&target))?;
+        }
+        Image::create(&self.path, &self.root).map(drop)
+    }
+
+    /// `live`: where the directory is now, if it still is.
+    fn leave_dir(&self, inode: u64, live: Option<&Path>, to: &Path, chance: &mut Chance) -> Result<()> {
+        let now = live.map(live_entries).transpose()?.unwrap_or_default();
+        let synced = self.synced_entries(inode)?;
+        let mut kept = if live.is_some() && chance.coin() { now } else { synced };
+        // The choices must not hang on the order in which a file system lists names.
+        kept.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in kept {
+            let to = to.join(&entry.name);
+            if entry.is_dir {
+                fs::create_dir(&to).map_err(at(&to))?;
+                let live = live.map(|live| live.join(&entry.name));
+                let is_it = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.ino() == entry.inode);
+                self.leave_dir(entry.inode, live.filter(is_it).as_deref(), &to, chance)?;
+            } else {
+                self.leave_file(entry.inode, &to, chance)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As last synced: nothing, for a directory that never was.
+    fn synced_entries(&self, inode: u64) -> Result<Vec<Entry>> {
+        let dir = self.dir(inode);
+        let listed = match fs::read_dir(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listed => listed.map_err(at(&dir))?,
+        };
+        let mut entries = Vec::new();
+        for entry in listed {
+            let name = entry.map_err(at(&dir))?.file_name();
+            let damaged = || ImageError::Damaged { path: dir.clone(), what: format!("{name:?} in it") };
+            let (is_dir, inode, name) = parse_image_name(&name).ok_or_else(damaged)?;
+            entries.push(Entry { name: name.to_owned(), inode, is_dir });
+        }
+        Ok(entries)
+    }
+
+    fn leave_file(&self, inode: u64, to: &Path, chance: &mut Chance) -> Result<()> {
+        let (file, pin) = (self.file(inode), self.pin(inode));
+        fs::copy(&file, to).map_err(at(&file))?;
+        let kept = chance.per_mille();
+        if kept == 0 {
+            return Ok(());
+        }
+        let out = OpenOptions::new().write(true).open(to).map_err(at(to))?;
+        let (live, synced) = (File::open(&pin).map_err(at(&pin))?, File::open(&file).map_err(at(&file))?);
+        let length = |file: &File, path: &Path| file.metadata().map(|found| found.len()).map_err(at(path));
+        let (live_length, synced_length) = (length(&live, &pin)?, length(&synced, &file)?);
+        if chance.coin() {
+            out.set_len(live_length).map_err(at(to))?;
+        }
+        let end = length(&out, to)?.min(live_length);
+        let range = self.dirty_table()?.find(inode).map_or(0, super::Slot::range);
+        let (mut offset, dirty_end) = super::Slot::bytes(range);
+        let end = end.min(dirty_end);
+        let (mut now, mut before) = ([0; SECTOR_BYTES], [0; SECTOR_BYTES]);
+        while offset < end {
+            let wanted = (end - offset).min(SECTOR_BYTES as u64) as usize;
+            let read = read_up_to(&live, &mut now[..wanted], offset).map_err(at(&pin))?;
+            before.fill(0);
+            if offset < synced_length {
+                read_up_to(&synced, &mut before[..wanted], offset).map_err(at(&file))?;
+            }
+            if now[..read] != before[..read] && chance.below(1000) < kept {
+                out.write_all_at(&now[..read], offset).map_err(at(to))?;
+            }
+            offset += SECTOR_BYTES as u64;
+        }
+        Ok(())
+    }
+}
+
+fn live_entries(dir: &Path) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let entry = entry.map_err(at(dir))?;
+        let metadata = entry.metadata().map_err(at(dir))?;
+        entries.push(Entry { name: entry.file_name(), inode: metadata.ino(), is_dir: metadata.is_dir() });
+    }
+    Ok(entries)
+}
+
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// SplitMix64; without a seed every choice is against what was not synced.
+struct Chance(Option<u64>);
+
+impl Chance {
+    fn below(&mut self, below: u64) -> u64 {
+        let Some(state) = &mut self.0 else { return below - 1 };
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+
+    fn coin(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    /// How many of a thousand unsynced sectors of a file are kept: often none, all, or nearly so.
+    fn per_mille(&mut self) -> u64 {
+        match self.0 {
+            None => 0,
+            Some(_) => [0, 20, 500, 980, 1000][self.below(5) as usize],
+        }
+    }
+}
