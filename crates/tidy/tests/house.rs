@@ -34,6 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("bench", &["types", "resp"]),
+    ("faults", &["resp", "bench"]),
     ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "cluster"]),
     ("tidy", &[]),
 ];

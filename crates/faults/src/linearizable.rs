@@ -1,0 +1,189 @@
+//! Whether one object's history is linearizable: Wing and Gong's search (*Testing and Verifying Concurrent
+//! Objects*, 1993) with Lowe's memory of what was tried (*Testing for Linearizability*, 2017).
+//!
+//! The search walks the history in time and linearizes, at each step, some operation that began before the
+//! first one ended that is not linearized yet. A set of linearized operations and the state they led to that
+//! were tried before are not tried again. It ends well when every operation that came back is linearized:
+//! those that are open may have taken effect, and need not.
+
+use std::collections::HashSet;
+
+use crate::history::{History, Operation};
+use crate::model::Group;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Linearizable,
+    /// No order explains the history.
+    Violation(Violation),
+    /// The search was given up after so many steps.
+    Undecided,
+}
+
+/// Where the search that came furthest got stuck.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Indexes of linearized operations, in their order.
+    pub order: Vec<usize>,
+    pub state: Group,
+    /// The operation that had to come next at the latest, and could not.
+    pub stuck: usize,
+}
+
+/// Steps of the search for one object: some seconds.
+pub const STEPS_MAX: u64 = 20_000_000;
+
+/// One end of an operation, in a list in time from which linearized operations are lifted and put back.
+struct Event {
+    operation: usize,
+    /// The event of its return, in a call; `None` in a return.
+    returns: Option<usize>,
+    before: usize,
+    after: usize,
+}
+
+/// The list's head; its `before` is not used, and no event comes after `END`.
+const HEAD: usize = 0;
+const END: usize = usize::MAX;
+
+struct Timeline(Vec<Event>);
+
+impl Timeline {
+    /// Calls and returns in time. Where both bear the same time the call comes first: operations that touch
+    /// count as overlapping, the weaker claim.
+    fn new(history: &[Operation]) -> Timeline {
+        let mut ends: Vec<(u64, bool, usize)> = Vec::with_capacity(history.len() * 2);
+        for (index, operation) in history.iter().enumerate() {
+            ends.push((operation.began, false, index));
+            ends.push((operation.ended.as_ref().map_or(u64::MAX, |(at, _)| *at), true, index));
+        }
+        ends.sort_unstable();
+        let mut events = vec![Event { operation: END, returns: None, before: END, after: END }];
+        let mut calls = vec![END; history.len()];
+        for (_, is_return, operation) in ends {
+            let at = events.len();
+            match is_return {
+                true => events[calls[operation]].returns = Some(at),
+                false => calls[operation] = at,
+            }
+            events[at - 1].after = at;
+            events.push(Event { operation, returns: None, before: at - 1, after: END });
+        }
+        Timeline(events)
+    }
+
+    fn lift(&mut self, call: usize) {
+        self.unlink(call);
+        self.unlink(self.0[call].returns.expect("every call has a return"));
+    }
+
+    /// Undoes the last `lift` that is not undone yet.
+    fn put_back(&mut self, call: usize) {
+        self.link(self.0[call].returns.expect("every call has a return"));
+        self.link(call);
+    }
+
+    fn unlink(&mut self, at: usize) {
+        let (before, after) = (self.0[at].before, self.0[at].after);
+        self.0[before].after = after;
+        if after != END {
+            self.0[after].before = before;
+        }
+    }
+
+    fn link(&mut self, at: usize) {
+        let (before, after) = (self.0[at].before, self.0[at].after);
+        self.0[before].after = at;
+        if after != END {
+            self.0[after].before = at;
+        }
+    }
+}
+
+/// Which operations are linearized.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Chosen(Vec<u64>);
+
+impl Chosen {
+    fn flip(&mut self, index: usize) {
+        self.0[index / 64] ^= 1 << (index % 64);
+    }
+}
+
+pub fn check(history: &History) -> Verdict {
+    check_within(history, STEPS_MAX)
+}
+
+pub fn check_within(history: &History, steps_max: u64) -> Verdict {
+    // A read whose answer nobody has seen says nothing.
+    let known: Vec<usize> =
+        (0..history.len()).filter(|&i| !(history[i].is_read() && history[i].ended.is_none())).collect();
+    let operations: Vec<Operation> = known.iter().map(|&index| history[index].clone()).collect();
+    let verdict = search(&operations, steps_max);
+    match verdict {
+        Verdict::Violation(found) => Verdict::Violation(Violation {
+            order: found.order.iter().map(|&index| known[index]).collect(),
+            state: found.state,
+            stuck: known[found.stuck],
+        }),
+        other => other,
+    }
+}
+
+fn search(operations: &[Operation], steps_max: u64) -> Verdict {
+    let mut timeline = Timeline::new(operations);
+    let mut chosen = Chosen(vec![0; operations.len().div_ceil(64)]);
+    let mut tried: HashSet<(Chosen, Group)> = HashSet::new();
+    // Calls that were linearized, with the state before each.
+    let mut path: Vec<(usize, Group)> = Vec::new();
+    let mut state = Group::default();
+    let mut furthest: Option<Violation> = None;
+    let mut at = timeline.0[HEAD].after;
+    for _ in 0..steps_max {
+        if at == END {
+            return Verdict::Linearizable;
+        }
+        let event = &timeline.0[at];
+        let index = event.operation;
+        let operation = &operations[index];
+        if event.returns.is_some() {
+            let answer = operation.ended.as_ref().map(|(_, answer)| answer);
+            let next = state.step(&operation.call, answer).filter(|next| {
+                chosen.flip(index);
+                let is_new = tried.insert((chosen.clone(), next.clone()));
+                chosen.flip(index);
+                is_new
+            });
+            at = match next {
+                Some(next) => {
+                    chosen.flip(index);
+                    path.push((at, std::mem::replace(&mut state, next)));
+                    timeline.lift(at);
+                    timeline.0[HEAD].after
+                }
+                None => event.after,
+            };
+            continue;
+        }
+        // An operation returned that is not linearized. If it never came back, neither did any that follows
+        // it: all that had to be linearized are.
+        if operation.ended.is_none() {
+            return Verdict::Linearizable;
+        }
+        if furthest.as_ref().is_none_or(|furthest| furthest.order.len() < path.len()) {
+            let order = path.iter().map(|(call, _)| timeline.0[*call].operation).collect();
+            furthest = Some(Violation { order, state: state.clone(), stuck: index });
+        }
+        let Some((call, before)) = path.pop() else {
+            return Verdict::Violation(furthest.expect("noted just above"));
+        };
+        chosen.flip(timeline.0[call].operation);
+        timeline.put_back(call);
+        state = before;
+        at = timeline.0[call].after;
+    }
+    Verdict::Undecided
+}
+
+#[cfg(test)]
+mod tests;

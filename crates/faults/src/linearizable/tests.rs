@@ -1,0 +1,231 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::chance::Chance;
+use crate::history::{Answer, Call};
+
+fn read(value: &str) -> (Call, Option<Answer>) {
+    let value = (!value.is_empty()).then(|| value.to_owned());
+    (Call::Read(vec![0]), Some(Answer::Values(vec![value])))
+}
+
+fn write(value: &str) -> (Call, Option<Answer>) {
+    (Call::Write(vec![(0, value.into())]), Some(Answer::Written))
+}
+
+fn increment(number: i64) -> (Call, Option<Answer>) {
+    (Call::Increment(0), Some(Answer::Number(number)))
+}
+
+fn append(text: &str, length: u64) -> (Call, Option<Answer>) {
+    (Call::Append(0, text.into()), Some(Answer::Length(length)))
+}
+
+fn open(asked: (Call, Option<Answer>)) -> (Call, Option<Answer>) {
+    (asked.0, None)
+}
+
+type Row = (u64, u64, (Call, Option<Answer>));
+
+fn history(rows: Vec<Row>) -> History {
+    let operation = |(client, (began, ended, (call, answer))): (usize, Row)| Operation {
+        client: client as u32,
+        call,
+        began,
+        ended: answer.map(|answer| (ended, answer)),
+    };
+    rows.into_iter().enumerate().map(operation).collect()
+}
+
+fn linearizable(rows: Vec<Row>) -> bool {
+    match check(&history(rows)) {
+        Verdict::Linearizable => true,
+        Verdict::Violation(_) => false,
+        Verdict::Undecided => panic!("a few operations are decided at once"),
+    }
+}
+
+#[test]
+fn one_after_the_other_is_judged_by_the_model_alone() {
+    assert!(linearizable(vec![]));
+    assert!(linearizable(vec![(0, 1, read("")), (2, 3, write("a")), (4, 5, read("a"))]));
+    assert!(!linearizable(vec![(0, 1, write("a")), (2, 3, read(""))]));
+    assert!(linearizable(vec![(0, 1, increment(1)), (2, 3, increment(2)), (4, 5, read("2"))]));
+    assert!(!linearizable(vec![(0, 1, increment(1)), (2, 3, increment(3))]));
+    assert!(linearizable(vec![(0, 1, append("ab", 2)), (2, 3, append("c", 3)), (4, 5, read("abc"))]));
+    assert!(!linearizable(vec![(0, 1, append("ab", 2)), (2, 3, read("abab"))]));
+}
+
+#[test]
+fn concurrent_operations_take_effect_in_either_order() {
+    for first in ["", "a"] {
+        assert!(linearizable(vec![(0, 10, write("a")), (5, 6, read(first))]));
+    }
+    // Seen once, it stays seen.
+    assert!(!linearizable(vec![(0, 10, write("a")), (2, 3, read("a")), (4, 5, read(""))]));
+    assert!(linearizable(vec![(0, 10, write("a")), (2, 5, read("a")), (4, 6, read(""))]));
+    // Two writes, and readers that disagree about their order.
+    let disagree =
+        vec![(0, 9, write("a")), (0, 9, write("b")), (1, 2, read("a")), (3, 4, read("b")), (5, 6, read("a"))];
+    assert!(!linearizable(disagree));
+}
+
+#[test]
+fn a_stale_read_is_a_violation_and_is_named() {
+    let rows = vec![(0, 1, write("old")), (2, 3, write("new")), (4, 5, read("old")), (6, 7, read("new"))];
+    let Verdict::Violation(found) = check(&history(rows)) else { panic!("a stale read") };
+    assert_eq!((found.order, found.stuck), (vec![0, 1], 2));
+}
+
+#[test]
+fn an_open_operation_may_take_effect_late_or_never_but_once() {
+    assert!(linearizable(vec![(0, 0, open(write("a"))), (1, 2, read("")), (3, 4, read(""))]));
+    assert!(linearizable(vec![(0, 0, open(write("a"))), (1, 2, read("")), (3, 4, read("a"))]));
+    assert!(!linearizable(vec![(0, 0, open(write("a"))), (1, 2, read("a")), (3, 4, read(""))]));
+    // Not before it began.
+    assert!(!linearizable(vec![(1, 2, read("a")), (3, 0, open(write("a")))]));
+    // An increment repeated by somebody inside.
+    assert!(linearizable(vec![(0, 0, open(increment(0))), (1, 2, increment(2)), (3, 4, read("2"))]));
+    assert!(!linearizable(vec![(0, 0, open(increment(0))), (1, 2, read("2"))]));
+    assert!(!linearizable(vec![(0, 0, open(append("x", 0))), (1, 2, read("xx"))]));
+    // Each of two may have taken effect.
+    assert!(linearizable(vec![
+        (0, 0, open(increment(0))),
+        (0, 0, open(increment(0))),
+        (1, 2, increment(2)),
+        (3, 4, increment(4))
+    ]));
+}
+
+#[test]
+fn a_group_is_written_and_read_as_a_whole() {
+    let both = |value: &str| (Call::Write(vec![(0, value.into()), (1, value.into())]), Some(Answer::Written));
+    let seen = |first: &str, second: &str| {
+        let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        (Call::Read(vec![0, 1]), Some(Answer::Values(vec![value(first), value(second)])))
+    };
+    assert!(linearizable(vec![(0, 9, both("a")), (1, 2, seen("", "")), (3, 4, seen("a", "a"))]));
+    assert!(!linearizable(vec![(0, 9, both("a")), (1, 2, seen("a", ""))]), "a torn write");
+    let crossed = vec![(0, 9, both("a")), (0, 9, both("b")), (10, 11, seen("a", "b"))];
+    assert!(!linearizable(crossed));
+}
+
+/// What the search must agree with: every order of every subset of the open operations.
+fn by_all_orders(operations: &[Operation]) -> bool {
+    fn go(operations: &[Operation], done: &mut Vec<bool>, state: &Group) -> bool {
+        let left = || (0..operations.len()).filter(|&i| !done[i]);
+        if left().all(|i| operations[i].ended.is_none()) {
+            return true;
+        }
+        let first_end = left().filter_map(|i| operations[i].ended.as_ref().map(|(at, _)| *at)).min();
+        let candidates: Vec<usize> =
+            left().filter(|&i| first_end.is_none_or(|end| operations[i].began <= end)).collect();
+        candidates.into_iter().any(|i| {
+            let answer = operations[i].ended.as_ref().map(|(_, answer)| answer);
+            let Some(next) = state.step(&operations[i].call, answer) else { return false };
+            done[i] = true;
+            let found = go(operations, done, &next);
+            done[i] = false;
+            found
+        })
+    }
+    go(operations, &mut vec![false; operations.len()], &Group::default())
+}
+
+/// A history that some order explains: each operation takes effect at a moment of its own between its ends.
+fn explained(seed: u64, count: usize) -> History {
+    let mut chance = Chance::new(seed);
+    let mut moments: Vec<(u64, Call, bool)> = (0..count)
+        .map(|n| {
+            let call = match chance.below(8) {
+                0 | 1 => Call::Write(vec![(0, n.to_string())]),
+                2 => Call::Write(vec![(0, n.to_string()), (1, n.to_string())]),
+                3 => Call::Increment(0),
+                4 => Call::Append(1, "1".into()),
+                5 => Call::Read(vec![0, 1]),
+                _ => Call::Read(vec![0]),
+            };
+            (10 * (n as u64 + 1) + chance.below(3), call, chance.below(6) == 0)
+        })
+        .collect();
+    moments.sort_by_key(|(at, ..)| *at);
+    let mut state = Group::default();
+    let mut made = History::new();
+    for (client, (at, call, is_open)) in moments.into_iter().enumerate() {
+        let takes_effect = !is_open || chance.below(2) == 0;
+        let answer = answer(&state, &call);
+        if takes_effect {
+            state = state.step(&call, None).expect("numbers stay numbers");
+        }
+        let began = at - chance.below(at.min(30));
+        let ended = at + chance.below(30);
+        made.push(Operation {
+            client: client as u32,
+            call,
+            began,
+            ended: (!is_open).then_some((ended, answer)),
+        });
+    }
+    made
+}
+
+fn answer(state: &Group, call: &Call) -> Answer {
+    let whole = |member| match state.step(&Call::Read(vec![member]), None) {
+        Some(state) => state.value(member).unwrap_or_default(),
+        None => unreachable!("a read without an answer is always allowed"),
+    };
+    match call {
+        Call::Write(_) => Answer::Written,
+        Call::Read(members) => Answer::Values(members.iter().map(|&member| state.value(member)).collect()),
+        Call::Increment(member) => Answer::Number(whole(*member).parse::<i64>().unwrap_or(0) + 1),
+        Call::Append(member, text) => Answer::Length((whole(*member).len() + text.len()) as u64),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_explained_history_passes(seed: u64, count in 1usize..120) {
+        prop_assert_eq!(check(&explained(seed, count)), Verdict::Linearizable);
+    }
+
+    #[test]
+    fn the_search_agrees_with_trying_all_orders(seed: u64, count in 1usize..8, wrong: u64) {
+        let mut history = explained(seed, count);
+        // One answer is another operation's, which may or may not be explained.
+        let mut chance = Chance::new(wrong);
+        let donor = chance.pick(&history).clone();
+        let taker = chance.below(history.len() as u64) as usize;
+        if let (Some((at, _)), Some((_, answer))) = (history[taker].ended.clone(), donor.ended) {
+            history[taker].ended = Some((at, answer));
+        }
+        let expected = by_all_orders(&history);
+        prop_assert_eq!(check(&history) == Verdict::Linearizable, expected, "{:?}", history);
+    }
+}
+
+#[test]
+fn wrong_answers_do_turn_histories_bad() {
+    // The property above proves nothing if all its histories are good.
+    let bad = (0..400)
+        .filter(|&seed| {
+            let mut history = explained(seed, 7);
+            let read = history.iter().rposition(|operation| operation.is_read() && operation.ended.is_some());
+            let Some(read) = read else { return false };
+            let Some((_, Answer::Values(values))) = &mut history[read].ended else { return false };
+            values[0] = Some("nobody wrote this".into());
+            assert!(!by_all_orders(&history));
+            check(&history) != Verdict::Linearizable
+        })
+        .count();
+    assert!(bad > 200, "{bad}");
+}
+
+#[test]
+fn a_search_without_end_is_given_up_and_says_so() {
+    // Concurrent writes of different values and a read that none explains: all orders are tried.
+    let mut rows: Vec<Row> = (0..24).map(|n| (0, 100, write(&n.to_string()))).collect();
+    rows.push((50, 60, read("nobody")));
+    assert_eq!(check_within(&history(rows), 100_000), Verdict::Undecided);
+}

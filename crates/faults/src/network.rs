@@ -1,0 +1,189 @@
+//! Stores in network namespaces of their own, joined by a bridge, and partitions between them.
+//!
+//! A cut makes one namespace send its packets for another to a hardware address that nobody has: they are
+//! lost without a word, one way, while whatever comes the other way arrives. No packet filter is needed, only
+//! the right to make namespaces. The side of the test itself, where the clients are, reaches every store at
+//! all times.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Nobody's: locally administered, and never given to an interface.
+const NOWHERE: &str = "02:00:00:00:de:ad";
+
+/// Removed with its namespaces when dropped: end the processes in them before.
+pub struct Network {
+    tag: String,
+    /// Third byte of every address, in the range that is set aside for tests of networks (RFC 2544).
+    subnet: u8,
+    hosts: usize,
+    cuts: BTreeSet<(usize, usize)>,
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+        }
+    }
+}
+
+impl Network {
+    /// An error where the machine does not allow it.
+    pub fn new(hosts: usize) -> Result<Network, String> {
+        assert!((1..=200).contains(&hosts), "addresses for {hosts} hosts");
+        remove_leftovers();
+        let pid = std::process::id();
+        let network =
+            Network { tag: format!("sy{pid}"), subnet: (pid % 251) as u8, hosts, cuts: BTreeSet::new() };
+        network.build()?;
+        Ok(network)
+    }
+
+    fn build(&self) -> Result<(), String> {
+        let bridge = &self.tag;
+        ip(&["link", "add", bridge, "type", "bridge"])?;
+        ip(&["addr", "add", &format!("198.18.{}.254/24", self.subnet), "dev", bridge])?;
+        ip(&["link", "set", bridge, "up"])?;
+        for host in 0..self.hosts {
+            let (name, outside) = (self.namespace(host), format!("{bridge}v{host}"));
+            ip(&["netns", "add", &name])?;
+            ip(&["link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &name])?;
+            ip(&["link", "set", &outside, "master", bridge, "up"])?;
+            ip(&["-n", &name, "addr", "add", &format!("{}/24", self.address(host)), "dev", "eth0"])?;
+            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
+            ip(&["-n", &name, "link", "set", "lo", "up"])?;
+        }
+        Ok(())
+    }
+
+    fn namespace(&self, host: usize) -> String {
+        format!("{}-{host}", self.tag)
+    }
+
+    pub fn address(&self, host: usize) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(198, 18, self.subnet, host as u8 + 1))
+    }
+
+    /// What to put before a command line so that it runs on that host.
+    pub fn launcher(&self, host: usize) -> Vec<String> {
+        ["ip", "netns", "exec", &self.namespace(host)].map(str::to_owned).to_vec()
+    }
+
+    /// From now on `to` gets nothing that `from` sends.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        if self.cuts.insert((from, to)) {
+            let (name, address) = (self.namespace(from), self.address(to).to_string());
+            let entry = [
+                "-n",
+                &name,
+                "neigh",
+                "replace",
+                &address,
+                "lladdr",
+                NOWHERE,
+                "dev",
+                "eth0",
+                "nud",
+                "permanent",
+            ];
+            ip(&entry).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    /// Only hosts of the same group reach each other; one that is in no group reaches nobody.
+    pub fn part(&mut self, groups: &[&[usize]]) {
+        let together =
+            |a: usize, b: usize| groups.iter().any(|group| group.contains(&a) && group.contains(&b));
+        self.keep(together);
+    }
+
+    /// Every host reaches the next and the one before it, around.
+    pub fn ring(&mut self) {
+        let hosts = self.hosts;
+        self.keep(|a, b| (a + 1) % hosts == b || (b + 1) % hosts == a);
+    }
+
+    fn keep(&mut self, reaches: impl Fn(usize, usize) -> bool) {
+        self.heal();
+        for from in 0..self.hosts {
+            (0..self.hosts).filter(|&to| to != from && !reaches(from, to)).for_each(|to| self.cut(from, to));
+        }
+    }
+
+    pub fn heal(&mut self) {
+        for (from, to) in std::mem::take(&mut self.cuts) {
+            let (name, address) = (self.namespace(from), self.address(to).to_string());
+            ip(&["-n", &name, "neigh", "del", &address, "dev", "eth0"])
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for host in 0..self.hosts {
+            let _ = ip(&["netns", "del", &self.namespace(host)]);
+        }
+        let _ = ip(&["link", "del", &self.tag]);
+    }
+}
+
+/// Namespaces and bridges of tests that were killed.
+fn remove_leftovers() {
+    let names = |dir: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+    };
+    let is_left = |name: &str| {
+        let Some(rest) = name.strip_prefix("sy") else { return false };
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        digits > 0 && !Path::new("/proc").join(&rest[..digits]).exists()
+    };
+    for name in names("/run/netns").into_iter().filter(|name| name.contains('-') && is_left(name)) {
+        let _ = ip(&["netns", "del", &name]);
+    }
+    for name in names("/sys/class/net").into_iter().filter(|name| is_left(name)) {
+        let _ = ip(&["link", "del", &name]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reaches(network: &Network, from: usize, to: usize) -> bool {
+        let mut command = network.launcher(from);
+        command.extend(["ping", "-c", "1", "-W", "1", &network.address(to).to_string()].map(str::to_owned));
+        let status = Command::new(&command[0])
+            .args(&command[1..])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    #[test]
+    fn cuts_lose_packets_and_healing_restores_them() {
+        let mut network = match Network::new(3) {
+            Ok(network) => network,
+            Err(why) => return eprintln!("SKIPPED partitions: {why}"),
+        };
+        if !reaches(&network, 0, 1) {
+            return eprintln!("SKIPPED partitions: no ping");
+        }
+        network.cut(0, 1);
+        // Answers go the way of a cut as well as questions.
+        assert!(!reaches(&network, 0, 1) && !reaches(&network, 1, 0));
+        assert!(reaches(&network, 0, 2) && reaches(&network, 2, 1));
+        network.part(&[&[0], &[1, 2]]);
+        assert!(!reaches(&network, 0, 2) && !reaches(&network, 2, 0) && reaches(&network, 1, 2));
+        network.heal();
+        assert!(reaches(&network, 0, 1) && reaches(&network, 2, 0));
+    }
+}

@@ -1,0 +1,133 @@
+//! The verdict over a recording.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Notes;
+use crate::history::{History, Operation};
+use crate::linearizable::{check, Verdict, Violation};
+
+/// Names a directory into which every judged history is written, for another checker to judge again.
+pub const HISTORIES_ENV: &str = "STEELYARD_HISTORIES";
+
+#[derive(Debug)]
+pub struct Report {
+    name: String,
+    pub histories: usize,
+    pub operations: usize,
+    /// Of these, the ones whose result the client never learned.
+    pub unknown: usize,
+    /// Commands that were refused, with no effect, and are in no history.
+    pub refused: u64,
+    pub lasted: Duration,
+    pub violations: Vec<String>,
+    /// Histories on which the checker gave up.
+    pub undecided: Vec<String>,
+    pub errors: Vec<String>,
+}
+
+/// A judged history, as it is written for another checker: one line of JSON.
+#[derive(Serialize)]
+pub struct Judged<'a> {
+    pub object: &'a str,
+    pub linearizable: bool,
+    pub operations: &'a [Operation],
+}
+
+pub(super) fn judge(name: &str, notes: Notes, lasted: Duration) -> Report {
+    let mut report = Report {
+        name: name.to_owned(),
+        histories: notes.objects.len(),
+        operations: 0,
+        unknown: 0,
+        refused: notes.refused,
+        lasted,
+        violations: Vec::new(),
+        undecided: Vec::new(),
+        errors: notes.errors,
+    };
+    let mut written = String::new();
+    for (object, history) in &notes.objects {
+        let label = object.label();
+        report.operations += history.len();
+        report.unknown += history.iter().filter(|operation| operation.ended.is_none()).count();
+        let verdict = check(history);
+        match &verdict {
+            Verdict::Linearizable => {}
+            Verdict::Violation(found) => report.violations.push(explain(&label, history, found)),
+            Verdict::Undecided => report.undecided.push(label.clone()),
+        }
+        if verdict != Verdict::Undecided {
+            let linearizable = verdict == Verdict::Linearizable;
+            let judged = Judged { object: &label, linearizable, operations: history };
+            let _ = writeln!(written, "{}", serde_json::to_string(&judged).expect("plain data"));
+        }
+    }
+    if let Some(dir) = std::env::var_os(HISTORIES_ENV) {
+        let path = Path::new(&dir).join(format!("{name}-{}.jsonl", std::process::id()));
+        let write = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&path, written));
+        write.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    report
+}
+
+impl Report {
+    /// Fails unless every history is linearizable and every reply was one that may come; and fails as
+    /// *void* when fewer than `least_per_second` operations were done, for then the run has shown nothing.
+    pub fn expect(&self, least_per_second: f64) {
+        let _ = writeln!(std::io::stderr(), "{self}");
+        assert!(self.errors.is_empty(), "{self}\n{}", first(&self.errors));
+        assert!(self.violations.is_empty(), "{self}\n{}", first(&self.violations));
+        assert!(self.undecided.is_empty(), "VOID: {self}; undecided: {:?}", self.undecided);
+        assert!(
+            self.per_second() >= least_per_second,
+            "VOID: {self}: {:.0} operations a second, and {least_per_second} are the least that mean anything",
+            self.per_second()
+        );
+    }
+
+    /// Operations whose result is known.
+    pub fn per_second(&self) -> f64 {
+        (self.operations - self.unknown) as f64 / self.lasted.as_secs_f64().max(0.001)
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Report { name, histories, operations, unknown, refused, lasted, .. } = self;
+        write!(
+            f,
+            "{name}: {histories} histories of {operations} operations in {:.1} s, {unknown} unknown, \
+             {refused} refused, {} violations",
+            lasted.as_secs_f64(),
+            self.violations.len()
+        )
+    }
+}
+
+fn first(texts: &[String]) -> String {
+    texts[..texts.len().min(3)].join("\n")
+}
+
+/// The operation that could not be placed, and what overlaps or just precedes it.
+fn explain(label: &str, history: &History, found: &Violation) -> String {
+    const BEFORE: usize = 12;
+    let stuck = &history[found.stuck];
+    let mut text =
+        format!("{label}: no order explains {stuck:?}\nthe furthest order ends in {:?}:\n", found.state);
+    for &index in &found.order[found.order.len().saturating_sub(BEFORE)..] {
+        let _ = writeln!(text, "  {:?}", history[index]);
+    }
+    text.push_str("not placed, and begun before it ended:\n");
+    let end = stuck.ended.as_ref().map_or(u64::MAX, |(at, _)| *at);
+    let left =
+        (0..history.len()).filter(|index| !found.order.contains(index) && history[*index].began <= end);
+    left.take(BEFORE).for_each(|index| {
+        let _ = writeln!(text, "  {:?}", history[index]);
+    });
+    text
+}
