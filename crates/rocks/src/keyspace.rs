@@ -32,9 +32,9 @@ const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 pub struct FlashKeyspace {
-    db: DB,
-    rocksdb_options: rocksdb::Options,
-    rows: Option<RowCache>,
+    pub(crate) db: DB,
+    pub(crate) rocksdb_options: rocksdb::Options,
+    pub(crate) rows: Option<RowCache>,
     written_bytes: AtomicU64,
     /// `written_bytes` when the last completed flush began.
     flushed_bytes: AtomicU64,
@@ -42,7 +42,7 @@ pub struct FlashKeyspace {
 
 /// The keyspace at one moment. It never looks into the row cache, which knows only the present.
 pub struct View<'a> {
-    snapshot: rocksdb::Snapshot<'a>,
+    pub(crate) snapshot: rocksdb::Snapshot<'a>,
 }
 
 impl FlashKeyspace {
@@ -78,6 +78,14 @@ impl FlashKeyspace {
         if writes.is_empty() {
             return Ok(());
         }
+        match &self.rows {
+            Some(rows) => rows.write_through(writes, || self.write_uncached(writes)),
+            None => self.write_uncached(writes),
+        }
+    }
+
+    /// Puts the set into RocksDB. The row cache must be kept true around it.
+    pub(crate) fn write_uncached(&self, writes: &WriteSet) -> Result<()> {
         let mut batch = WriteBatch::default();
         for (from, to) in &writes.ranges_deleted {
             // RocksDB refuses an inverted range, and with it the batch.
@@ -94,11 +102,7 @@ impl FlashKeyspace {
         let bytes = batch.size_in_bytes() as u64;
         let mut options = WriteOptions::default();
         options.disable_wal(true);
-        let apply = || self.db.write_opt(batch, &options).map_err(classify);
-        match &self.rows {
-            Some(rows) => rows.write_through(writes, apply)?,
-            None => apply()?,
-        }
+        self.db.write_opt(batch, &options).map_err(classify)?;
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -210,17 +214,20 @@ impl Reader for View<'_> {
         }
         match self.scan_part(from, to, LARGE_SCAN_BYTES, ReadOptions::default(), visit)? {
             None => Ok(()),
-            Some(resume) => {
-                let mut options = ReadOptions::default();
-                options.fill_cache(false);
-                options.set_readahead_size(LARGE_SCAN_READAHEAD_BYTES);
-                self.scan_part(&resume, to, usize::MAX, options, visit).map(|_| ())
-            }
+            Some(resume) => self.scan_ahead(&resume, to, visit),
         }
     }
 }
 
 impl View<'_> {
+    /// A scan that is known to be a large one.
+    pub(crate) fn scan_ahead(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_readahead_size(LARGE_SCAN_READAHEAD_BYTES);
+        self.scan_part(from, to, usize::MAX, options, visit).map(|_| ())
+    }
+
     /// Scans until the end, a break, or until `limit_bytes` were visited; then gives where to go on.
     fn scan_part(
         &self,

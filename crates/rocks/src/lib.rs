@@ -7,6 +7,7 @@ mod keyspace;
 mod options;
 mod row_cache;
 mod size;
+pub mod snapshot;
 mod stats;
 
 pub use keyspace::{FlashKeyspace, View};

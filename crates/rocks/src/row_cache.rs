@@ -100,6 +100,11 @@ impl DeletedRanges {
     fn cover(&self, row: &[u8], age: u64) -> bool {
         self.ranges.iter().any(|range| age < range.age && range.from[..] <= *row && *row < range.to[..])
     }
+
+    /// Between the two moments at which a range's writer begins and ends nobody knows what holds.
+    fn is_being_deleted(&self, row: &[u8]) -> bool {
+        self.cover(row, u64::MAX - 1)
+    }
 }
 
 impl RowCache {
@@ -145,7 +150,7 @@ impl RowCache {
             if before.writers == 0 && value.len() <= VALUE_BYTES_MAX {
                 let state = stripe.state.lock();
                 let deleted = self.ranges.read();
-                if *state == before && age >= deleted.settled_age {
+                if *state == before && age >= deleted.settled_age && !deleted.is_being_deleted(row) {
                     self.rows.insert(Bytes::copy_from_slice(row), Cached { value: value.clone(), age });
                 }
             }
@@ -329,6 +334,20 @@ mod tests {
         assert!(is_cached(&cache, "a") && is_cached(&cache, "b") && is_cached(&cache, "c"));
         cache.write_through(&delete_range("a", "c"), || Ok(())).unwrap();
         assert!(!is_cached(&cache, "a") && !is_cached(&cache, "b") && is_cached(&cache, "c"));
+    }
+
+    #[test]
+    fn nothing_of_a_range_is_filled_while_it_is_being_deleted() {
+        let cache = RowCache::new(1 << 20);
+        let write = || {
+            assert_eq!(read(&cache, "a", "old"), "old");
+            assert!(!is_cached(&cache, "a"));
+            assert_eq!(read(&cache, "b", "other"), "other");
+            assert!(is_cached(&cache, "b"));
+            Ok(())
+        };
+        cache.write_through(&delete_range("a", "b"), write).unwrap();
+        assert!(!is_cached(&cache, "a"));
     }
 
     #[test]

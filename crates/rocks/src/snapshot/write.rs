@@ -1,0 +1,162 @@
+//! Makes a snapshot: scans the region's rows in one view and writes them into SST files.
+
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use rocksdb::SstFileWriter;
+use types::{RegionDescriptor, RegionId};
+
+use super::checksum::describe;
+use super::manifest::{Manifest, SnapshotFile};
+use super::{at, data_range, descriptor_row, own_range, sync_directory, SnapshotError};
+use crate::error::classify;
+use crate::keyspace::{FlashKeyspace, View};
+
+/// A file is closed when it has grown past this: what is resumed, verified and ingested is a few seconds' work,
+/// and a region of many gigabytes still has few files.
+pub const FILE_BYTES: u64 = 32 << 20;
+
+/// Rows that are written between two looks at the pace.
+const PACE_BYTES: u64 = 256 << 10;
+
+/// Told of every so many bytes of rows that were written. It waits as long as it likes, and `Break` ends the
+/// making.
+pub type Pace<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+
+impl FlashKeyspace {
+    /// Makes a snapshot of the region as it is applied now, in the directory `dir`, which must not exist
+    /// yet. Everything is durable before `dir` appears; what a crash leaves before that is
+    /// [`unfinished`](FlashKeyspace::unfinished_snapshot) and may be deleted.
+    ///
+    /// Files are cut at `file_bytes`.
+    pub fn write_snapshot(
+        &self,
+        region: RegionId,
+        dir: &Path,
+        file_bytes: u64,
+        pace: &mut Pace<'_>,
+    ) -> Result<Manifest, SnapshotError> {
+        let unfinished = FlashKeyspace::unfinished_snapshot(dir);
+        remove_if_there(&unfinished)?;
+        fs::create_dir_all(&unfinished).map_err(at(&unfinished))?;
+        let made = self.write_files(region, &unfinished, file_bytes, pace).and_then(|manifest| {
+            manifest.write(&unfinished)?;
+            fs::rename(&unfinished, dir).map_err(at(dir))?;
+            sync_directory(dir.parent().unwrap_or(Path::new(".")))?;
+            Ok(manifest)
+        });
+        if made.is_err() {
+            // Nothing depends on it: what cannot be removed now goes when the store starts.
+            let _ = fs::remove_dir_all(&unfinished);
+        }
+        made
+    }
+
+    /// Where the snapshot for `dir` is while it is being made.
+    pub fn unfinished_snapshot(dir: &Path) -> PathBuf {
+        dir.with_extension("unfinished")
+    }
+
+    fn write_files(
+        &self,
+        region: RegionId,
+        dir: &Path,
+        file_bytes: u64,
+        pace: &mut Pace<'_>,
+    ) -> Result<Manifest, SnapshotError> {
+        let view = self.view();
+        let state = storage::load_state(&view, region)?;
+        let descriptor = descriptor_of(&view, region)?;
+        let mut files =
+            Files { keyspace: self, dir, file_bytes, pace, unpaced: 0, open: None, done: Vec::new() };
+        if let Some((from, to)) = data_range(&descriptor) {
+            files.write_range(&view, &from, &to)?;
+        }
+        let (from, to) = own_range(region);
+        files.write_range(&view, &from, &to)?;
+        Ok(Manifest { descriptor, index: state.applied_index, term: state.applied_term, files: files.done })
+    }
+}
+
+fn remove_if_there(dir: &Path) -> Result<(), SnapshotError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(dir)(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn descriptor_of(
+    reader: &dyn storage::Reader,
+    region: RegionId,
+) -> Result<RegionDescriptor, SnapshotError> {
+    let bytes = reader.get(&descriptor_row(region))?.ok_or(SnapshotError::NotHere(region))?;
+    RegionDescriptor::decode(&bytes)
+        .map_err(|error| storage::StorageError::Corrupt(format!("region {region}: {error}")).into())
+}
+
+struct Files<'a> {
+    keyspace: &'a FlashKeyspace,
+    dir: &'a Path,
+    file_bytes: u64,
+    pace: &'a mut Pace<'a>,
+    /// Bytes of rows since the pace was last told.
+    unpaced: u64,
+    open: Option<SstFileWriter<'a>>,
+    done: Vec<SnapshotFile>,
+}
+
+impl Files<'_> {
+    /// Writes the rows `from..to` into files of their own.
+    fn write_range(&mut self, view: &View<'_>, from: &[u8], to: &[u8]) -> Result<(), SnapshotError> {
+        let mut written = Ok(());
+        view.scan_ahead(from, to, &mut |row, value| {
+            written = self.put(row, value);
+            match written {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        written?;
+        self.close()
+    }
+
+    fn put(&mut self, row: &[u8], value: &[u8]) -> Result<(), SnapshotError> {
+        // RocksDB makes no file without rows, so one is opened for its first row.
+        if self.open.is_none() {
+            let writer = SstFileWriter::create(&self.keyspace.rocksdb_options);
+            writer.open(self.path()).map_err(classify)?;
+            self.open = Some(writer);
+        }
+        let writer = self.open.as_mut().expect("opened above");
+        writer.put(row, value).map_err(classify)?;
+        let is_full = writer.file_size() >= self.file_bytes;
+        self.unpaced += (row.len() + value.len()) as u64;
+        if self.unpaced >= PACE_BYTES || is_full {
+            let bytes = std::mem::take(&mut self.unpaced);
+            if (self.pace)(bytes).is_break() {
+                return Err(SnapshotError::Cancelled);
+            }
+        }
+        if is_full {
+            self.close()?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), SnapshotError> {
+        let Some(mut writer) = self.open.take() else { return Ok(()) };
+        writer.finish().map_err(classify)?;
+        let path = self.path();
+        // The writer syncs on its own account; a snapshot that lost a file would be found out only when it
+        // is needed.
+        File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
+        self.done.push(describe(&path)?);
+        Ok(())
+    }
+
+    /// Of the file that is next or open.
+    fn path(&self) -> PathBuf {
+        self.dir.join(Manifest::file_name(self.done.len()))
+    }
+}
