@@ -13,12 +13,13 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{StorageError, Txn};
-use types::{Slot, SlotRange, UnixMillis, SLOT_COUNT};
+use types::{slot_of_key, Slot, SlotRange, UnixMillis, SLOT_COUNT};
 
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
 use crate::maintenance;
 use crate::random::mix;
-use crate::table::lookup;
+use crate::spec::CommandSpec;
+use crate::table::{check_arity, keys_of, lookup};
 
 const VERSION: u8 = 1;
 const HEADER_LEN: usize = 1 + 8 + 8;
@@ -209,12 +210,14 @@ fn corrupt(what: &str) -> StorageError {
     StorageError::Corrupt(format!("{what} of a log entry cannot be read"))
 }
 
-/// Executes an entry's items in order and gives a reply for each.
+/// Executes an entry's items in order and gives a reply for each; `None` for those that name a slot outside
+/// of `slots`. They are not executed: the region gave the slot away after they were proposed, and every
+/// replica sees that alike, for it applies the same log.
 ///
 /// # Errors
 /// [`StorageError::Corrupt`] for an entry that cannot be read, and what the storage failed with. `txn` is
 /// then of no use any more: the store stalls or stops, for it must not part from its peers.
-pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::Result<Vec<Reply>> {
+pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::Result<Vec<Option<Reply>>> {
     let mut items = Items::decode(payload.clone())?;
     let now_ms = txn.state_mut().advance_time(items.stamp_ms);
     let mut replies = Vec::new();
@@ -235,19 +238,34 @@ pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::R
                 exec.db = db;
                 exec.resp3 = resp3;
                 match args.first().and_then(|name| lookup(name)) {
-                    Some(spec) => execute(spec, &args, &mut exec)?,
+                    Some(spec) if !has_keys_outside(spec, &args, slots) => execute(spec, &args, &mut exec)?,
+                    Some(_) => {
+                        replies.push(None);
+                        continue;
+                    }
                     None => return Err(corrupt("a command that is not known here")),
                 }
+            }
+            Item::ExpireDue { slot, .. } | Item::Sweep { slot, .. } if !slots.contains(slot) => {
+                replies.push(None);
+                continue;
             }
             Item::ExpireDue { slot, limit } => outcome(maintenance::expire_due(&mut exec, slot, limit))?,
             Item::Sweep { slot, limit } => outcome(maintenance::sweep(&mut exec, slot, limit))?,
         };
         replies.push(match outcome {
-            Outcome::Reply(reply) => reply,
+            Outcome::Reply(reply) => Some(reply),
             Outcome::NeedsApply => unreachable!("only reads ask to be applied"),
         });
     }
     Ok(replies)
+}
+
+fn has_keys_outside(spec: &'static CommandSpec, args: &[Bytes], slots: SlotRange) -> bool {
+    slots != SlotRange::ALL
+        // Its own check of the arguments comes later: what is too short has no keys to speak of.
+        && check_arity(spec, args).is_ok()
+        && keys_of(spec, args).any(|(key, _)| !slots.contains(slot_of_key(key)))
 }
 
 #[cfg(test)]
@@ -322,6 +340,32 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_outside_of_the_region_is_not_executed() {
+        let mut engine = MemoryKeyspace::default();
+        // Slot 12182 is that of "foo", 5061 that of "bar".
+        let mut builder = Builder::new();
+        builder.push(0, false, &args("SET foo 1"));
+        builder.push(0, false, &args("SET bar 1"));
+        builder.push(0, false, &args("OBJECT ENCODING foo"));
+        builder.push_expire_due(12182, 10);
+        builder.push_sweep(5061, 10);
+        builder.push(0, false, &args("DBSIZE"));
+        let entry = builder.finish(5, 0);
+        let mut run = |range: SlotRange| {
+            let mut txn = Txn::begin(&engine, 1).unwrap();
+            let replies = apply(&entry, &mut txn, range).unwrap();
+            engine.write(txn.finish().0);
+            replies
+        };
+        let executed = |replies: &[Option<Reply>]| replies.iter().map(Option::is_some).collect::<Vec<_>>();
+        let left = run(SlotRange { first: 0, last: 12181 });
+        assert_eq!(executed(&left), [false, true, false, false, true, true]);
+        assert_eq!(left[5], Some(Reply::Int(1)));
+        let right = run(SlotRange { first: 12182, last: SLOT_COUNT - 1 });
+        assert_eq!(executed(&right), [true, false, true, true, false, true]);
+    }
+
+    #[test]
     fn a_region_s_time_never_goes_back() {
         let mut engine = MemoryKeyspace::default();
         let mut run = |stamp: u64, line: &str| {
@@ -330,7 +374,7 @@ mod tests {
             let mut txn = Txn::begin(&engine, 1).unwrap();
             let reply = apply(&builder.finish(stamp, 0), &mut txn, SlotRange::ALL).unwrap().remove(0);
             engine.write(txn.finish().0);
-            reply
+            reply.unwrap()
         };
         assert_eq!(run(1000, "SET k v PX 500"), Reply::OK);
         assert_eq!(run(1499, "GET k"), Reply::bulk("v"));

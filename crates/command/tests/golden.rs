@@ -66,7 +66,7 @@ impl Keyspace {
         let mut replies = apply(&payload, &mut txn, SlotRange::ALL).expect("the entry is whole");
         let writes = txn.finish().0;
         self.engine.write(writes);
-        replies.pop().expect("one command, one reply")
+        replies.pop().flatten().expect("one command, one reply")
     }
 }
 

@@ -29,7 +29,7 @@ impl Keyspace {
         let mut builder = Builder::new();
         builder.push(0, false, &args);
         let mut txn = Txn::begin(&self.engine, REGION).unwrap();
-        let reply = apply(&builder.finish(1, self.seed), &mut txn, slots).unwrap().remove(0);
+        let reply = apply(&builder.finish(1, self.seed), &mut txn, slots).unwrap().remove(0).unwrap();
         self.engine.write(txn.finish().0);
         reply
     }

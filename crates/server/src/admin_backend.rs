@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{StoreId, META_REGION};
+use types::StoreId;
 
 use crate::admin::{
     AdminBackend, AdminError, Answer, OperatorRow, PeerRow, RegionRow, StoreRow, StoreStatus,
@@ -42,7 +42,7 @@ async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
     let deadline = Instant::now() + store.config.request_timeout;
     loop {
         let news = store.leader_news.notified();
-        match store.regions[&META_REGION].leader() {
+        match store.regions.meta().leader() {
             Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
                 Err(NotAnswered::NotLeader) => {}
                 Err(NotAnswered::Error(error)) => return Err(error),
@@ -114,7 +114,7 @@ impl From<AdminError> for NotAnswered {
 
 /// Answers as the leader of the meta region.
 async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
-    if store.regions[&META_REGION].leader() != Some(store.id) {
+    if store.regions.meta().leader() != Some(store.id) {
         return Err(NotAnswered::NotLeader);
     }
     let value = match ask {
@@ -123,11 +123,13 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             let policy = name.parse().map_err(|e: placement::UnknownPolicy| refuse(400, e.to_string()))?;
             let command = cluster::MetaCommand::SetPolicy { policy };
             let deadline = Instant::now() + store.config.request_timeout;
-            match store.submit(&store.regions[&META_REGION], Work::Meta(command.encode()), deadline).await {
-                Ok(answers) => match answers.into_iter().next().map(crate::dispatch::Answer::into_reply) {
-                    Some(resp::Reply::Error(error)) => return Err(refuse(409, error.into_owned()).into()),
-                    _ => Value::Null,
-                },
+            match store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
+                Ok(answers) => {
+                    match answers.into_iter().flatten().next().map(crate::dispatch::Answer::into_reply) {
+                        Some(resp::Reply::Error(error)) => return Err(refuse(409, error.into_owned()).into()),
+                        _ => Value::Null,
+                    }
+                }
                 Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
                 Err(NotDone::Error(resp::Reply::Error(error))) => {
                     return Err(refuse(503, error.into_owned()).into())
@@ -249,7 +251,8 @@ fn text(value: Value) -> Result<String, AdminError> {
 
 fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
-    let rows = store.config.members.iter().map(|member| {
+    let (members, regions) = (store.members(), store.user_regions());
+    let rows = members.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
         let up = store.is_heard(member.id);
@@ -263,8 +266,8 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             forward: member.forward.map(|address| address.to_string()),
             device: member.device.clone(),
             capability_bytes_per_s: crate::cluster_state::capability_of(member).kv_bytes_per_s,
-            leaders: store.user_regions().filter(leads).count(),
-            regions: store.user_regions().filter(|r| r.descriptor.has_peer_on(member.id)).count(),
+            leaders: regions.iter().filter(leads).count(),
+            regions: regions.iter().filter(|r| r.newest().has_peer_on(member.id)).count(),
             used_bytes: heartbeat.used_bytes,
             capacity_bytes: heartbeat.capacity_bytes,
             // The last words of a store that has fallen silent say nothing of now.
@@ -278,10 +281,12 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
 
 fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
     let leads = store.cluster.leads();
-    let rows = store.regions.values().map(|region| {
+    let regions = store.regions.all();
+    let rows = regions.iter().map(|region| {
+        let descriptor = region.newest();
         let lead = leads.get(&region.id());
         let leadership = region.leadership();
-        let peers = region.descriptor.peers.iter().map(|peer| PeerRow {
+        let peers = descriptor.peers.iter().map(|peer| PeerRow {
             store: peer.store,
             role: match peer.role {
                 types::PeerRole::Voter => "voter",
@@ -294,10 +299,10 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
         });
         RegionRow {
             id: region.id(),
-            first_slot: region.descriptor.slots.map(|slots| slots.first),
-            last_slot: region.descriptor.slots.map(|slots| slots.last),
-            epoch_conf_version: region.descriptor.epoch.conf_version,
-            epoch_version: region.descriptor.epoch.version,
+            first_slot: descriptor.slots.map(|slots| slots.first),
+            last_slot: descriptor.slots.map(|slots| slots.last),
+            epoch_conf_version: descriptor.epoch.conf_version,
+            epoch_version: descriptor.epoch.version,
             leader: leadership.leader,
             term: leadership.term,
             peers: peers.collect(),

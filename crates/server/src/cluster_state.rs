@@ -52,12 +52,12 @@ impl ClusterState {
     }
 
     /// Applies an entry of the meta region; the reply is the proposer's.
-    pub fn apply(&self, entry: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Reply>> {
+    pub fn apply(&self, entry: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
         let outcome = cluster::apply_entry(entry, &mut self.parts.lock().meta, txn)?;
-        Ok(vec![match outcome {
+        Ok(vec![Some(match outcome {
             Ok(_) => Reply::OK,
             Err(error) => Reply::error(format!("ERR {error}")),
-        }])
+        })])
     }
 
     /// Takes in another store's heartbeat, or this store's own. False: it was not news.

@@ -116,7 +116,7 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
         seed: crate::clock::boot_nanos(),
         db: item.db,
         mode: Mode::Read,
-        slots: region.descriptor.slots.unwrap_or(SlotRange::ALL),
+        slots: region.slots_or_all(),
         limits: Limits::default(),
         resp3: item.resp3,
     };

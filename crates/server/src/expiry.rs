@@ -109,8 +109,9 @@ struct LookedAt {
 impl Keeper {
     /// The looks of this round.
     fn begin(&mut self, store: &Store, now: Instant) -> Vec<Look> {
-        let led: BTreeMap<RegionId, &Arc<RegionShared>> = store
+        let led: BTreeMap<RegionId, Arc<RegionShared>> = store
             .user_regions()
+            .into_iter()
             .filter(|region| region.leader() == Some(store.id))
             .map(|region| (region.id(), region))
             .collect();
@@ -238,7 +239,7 @@ fn look_at_all(store: &Store, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>
     let view = store.engine.flash().view();
     let clock_ms = clock::unix_millis();
     let look = |Look { region, expiry, sweep }: Look| {
-        let slots = region.descriptor.slots.unwrap_or(types::SlotRange::ALL);
+        let slots = region.slots_or_all();
         let now = region.read_time(clock_ms);
         let due = |part: Part| command::find_due(&view, slots, part.from, now, part.probes);
         let garbage = |part: Part| command::find_garbage(&view, slots, part.from, part.probes);

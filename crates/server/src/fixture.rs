@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::region::inbox::ToWorker;
-use crate::region::shared::RegionShared;
+use crate::regions::Regions;
 use crate::store::Store;
 
 pub struct Fixture {
@@ -37,10 +37,9 @@ impl Fixture {
             regions: config.regions,
             replicas: config.replicas,
         };
-        let regions = cluster::bootstrap_plan(&layout)
-            .into_iter()
-            .map(|descriptor| (descriptor.id, Arc::new(RegionShared::new(descriptor, config.store))))
-            .collect();
+        let (local, others): (Vec<_>, Vec<_>) =
+            cluster::bootstrap_plan(&layout).into_iter().partition(|region| region.has_peer_on(config.store));
+        let regions = Regions::new(&local, &others);
         let (worker, inbox) = crossbeam_channel::unbounded();
         let meta = cluster::MetaState::default();
         let store = Arc::new(Store::new(config, 0, regions, Arc::new(Engine::new(flash)), meta, worker));

@@ -10,7 +10,7 @@ use cluster::{LeadReport, PeerProgress, Route, StoreHeartbeat};
 use parking_lot::Mutex;
 use placement::Operator;
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId, META_REGION};
+use types::{RegionId, StoreId};
 
 use crate::clock;
 use crate::cluster_state::{bootstrap_command, capability_of};
@@ -43,7 +43,7 @@ pub async fn run(store: Arc<Store>) {
         }
         store.cluster.hear(heartbeat);
         forget_the_dead(&store);
-        let plans = store.regions[&META_REGION].leader() == Some(store.id);
+        let plans = store.regions.meta().leader() == Some(store.id);
         if plans {
             plan(&store, &mut bootstrap);
         } else if planned {
@@ -64,12 +64,12 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     };
     let mut held = Vec::new();
     for lead in &heartbeat.leads {
-        let Some(region) = store.regions.get(&lead.region) else { continue };
+        let Some(region) = store.regions.get(lead.region) else { continue };
         let before = region.leader();
         if region.hear_leader(lead.term, from) {
-            store.leader_changed(region, before);
+            store.leader_changed(&region, before);
         }
-        if region.local {
+        if region.is_local() {
             held.push((lead.region, lead.truncate_to));
         }
     }
@@ -81,7 +81,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
 /// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it
 /// as far as this store knows.
 fn forget_the_dead(store: &Store) {
-    for region in store.regions.values().filter(|region| !region.local) {
+    for region in store.regions.table().iter().filter(|region| !region.is_local()) {
         if let Some(leader) = region.leader().filter(|leader| !store.is_heard(*leader)) {
             if region.forget_leader(leader) {
                 store.leader_changed(region, Some(leader));
@@ -106,12 +106,12 @@ fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
 }
 
 async fn propose_bootstrap(store: Arc<Store>) {
-    let regions = store.regions.values().map(|region| region.descriptor.clone()).collect();
+    let regions = store.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
     // Any number will do that no other cluster has: the first leader's clock and the layout.
     let cluster_id = store.layout_digest ^ clock::unix_micros();
     let command = bootstrap_command(&store.config, cluster_id, regions);
     let deadline = Instant::now() + store.config.request_timeout;
-    let _ = store.submit(&store.regions[&META_REGION], Work::Meta(command.encode()), deadline).await;
+    let _ = store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await;
 }
 
 /// Gives an operator to the store that carries it out: the region's present leader.
@@ -139,8 +139,9 @@ async fn measure(store: Arc<Store>, sizes: Arc<Mutex<Sizes>>) {
         let measuring = tokio::task::spawn_blocking(move || {
             let local: Vec<_> = measured
                 .user_regions()
-                .filter(|region| region.local)
-                .filter_map(|region| Some((region.id(), region.descriptor.slots?)))
+                .into_iter()
+                .filter(|region| region.is_local())
+                .filter_map(|region| Some((region.id(), region.slots()?)))
                 .collect();
             let ranges: Vec<_> = local.iter().map(|(_, slots)| *slots).collect();
             let bytes = measured.engine.bytes_of(&ranges);
@@ -189,7 +190,7 @@ impl Reporter {
         let seconds = self.rated_at.elapsed().as_secs_f64().max(1e-3);
         self.rated_at = Instant::now();
         let mut leads = Vec::new();
-        for region in store.regions.values().filter(|region| region.local) {
+        for region in store.regions.all().iter().filter(|region| region.is_local()) {
             self.rates.entry(region.id()).or_default().advance(region, seconds);
             let leadership = region.leadership();
             if let Some(leader) = leadership.leader {
@@ -220,7 +221,7 @@ impl Reporter {
         let rates = self.rates.get(&region.id())?;
         Some(LeadReport {
             region: region.id(),
-            epoch: region.descriptor.epoch,
+            epoch: region.descriptor().epoch,
             term: status.term,
             commit: status.commit,
             applied: status.applied,
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn a_steady_rate_is_reached_and_decays_after_the_load_ends() {
         let descriptor = types::RegionDescriptor::founded(1, None, &[]);
-        let region = RegionShared::new(descriptor, 0);
+        let region = RegionShared::new(descriptor, true);
         let mut rates = Rates::default();
         for _ in 0..150 {
             region.writes.fetch_add(200, Ordering::Relaxed);
@@ -279,7 +280,7 @@ mod tests {
         let fixture = Fixture::new();
         let store = fixture.store.clone();
         let led = Leadership { term: 1, leader: Some(store.id) };
-        assert!(store.regions[&META_REGION].set_leadership(led));
+        assert!(store.regions.meta().set_leadership(led));
         let (release, hang) = std::sync::mpsc::channel::<()>();
         let hanging = runtime.spawn_blocking(move || hang.recv());
         let heartbeats = runtime.spawn(run(store.clone()));

@@ -28,6 +28,7 @@ mod heartbeat;
 mod inbound;
 mod metrics;
 mod region;
+mod regions;
 mod settings;
 mod startup;
 mod store;

@@ -1,6 +1,5 @@
 //! From a configuration to a running store, and back to nothing.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -24,8 +23,8 @@ use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::log_writer::LogWriter;
 use crate::region::proposals;
-use crate::region::shared::RegionShared;
 use crate::region::worker::RegionWorker;
+use crate::regions::Regions;
 use crate::store::Store;
 use crate::transport::{self, Transport};
 use crate::{admin, clock, expiry, heartbeat, inbound};
@@ -77,10 +76,9 @@ pub async fn run(
 
     let (worker_sender, worker_inbox) = crossbeam_channel::unbounded();
     let (job_sender, jobs) = crossbeam_channel::unbounded();
-    let regions: BTreeMap<RegionId, Arc<RegionShared>> = descriptors
-        .into_iter()
-        .map(|descriptor| (descriptor.id, Arc::new(RegionShared::new(descriptor, config.store))))
-        .collect();
+    let (local, others): (Vec<_>, Vec<_>) =
+        descriptors.into_iter().partition(|descriptor| descriptor.has_peer_on(config.store));
+    let regions = Regions::new(&local, &others);
     let store = Arc::new(Store::new(config, layout_digest, regions, engine, meta, worker_sender.clone()));
     let raft = replica::Worker::new(raft_config(&store.config), log.clone(), seeds, clock::boot_nanos())
         .map_err(|error| StartError::Recovery(error.to_string()))?;
@@ -241,7 +239,11 @@ fn same_peers(known: &[(RegionId, PeerLife)], local: &[&RegionDescriptor]) -> bo
 /// Gives the regions that this store leads to their most advanced live peers, so that a planned stop costs
 /// no election. Where that does not succeed in time, an election it is.
 async fn hand_over(store: &Store) {
-    let led = || store.regions.values().filter(|region| region.leader() == Some(store.id));
+    let led = || {
+        let mut regions = store.regions.all();
+        regions.retain(|region| region.leader() == Some(store.id));
+        regions
+    };
     for region in led() {
         let matched = region.status().map(|status| status.matched).unwrap_or_default();
         let heirs = matched.into_iter().filter(|(peer, _)| *peer != store.id && store.is_heard(*peer));
@@ -250,7 +252,7 @@ async fn hand_over(store: &Store) {
         }
     }
     let deadline = tokio::time::Instant::now() + HAND_OVER;
-    while store.config.members.len() > 1 && led().next().is_some() && tokio::time::Instant::now() < deadline {
+    while store.config.members.len() > 1 && !led().is_empty() && tokio::time::Instant::now() < deadline {
         let _ = tokio::time::timeout(Duration::from_millis(20), store.leader_news.notified()).await;
     }
 }

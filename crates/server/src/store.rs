@@ -1,24 +1,26 @@
 //! The store: what its connections, threads and tasks share.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use crossbeam_channel::Sender;
 use parking_lot::RwLock;
 use resp::Reply;
 use tokio::sync::Notify;
-use types::{RegionId, Slot, StoreId, META_REGION};
+use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
 
 use crate::client::Clients;
 use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
 use crate::disk::Disk;
-use crate::dispatch::Item;
+use crate::dispatch::{Item, ItemSlot};
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
+use crate::regions::Regions;
 use crate::settings::Settings;
 use crate::transport::Transport;
 
@@ -28,8 +30,8 @@ pub struct Store {
     pub settings: RwLock<Settings>,
     pub layout_digest: u64,
     /// Every region of the cluster, those without a peer here too.
-    pub regions: BTreeMap<RegionId, Arc<RegionShared>>,
-    by_slot: Vec<Arc<RegionShared>>,
+    pub regions: Regions,
+    members: ArcSwap<Vec<Member>>,
     pub engine: Arc<Engine>,
     pub worker: Sender<ToWorker>,
     transport: OnceLock<Transport>,
@@ -42,28 +44,28 @@ pub struct Store {
     pub stopping: AtomicBool,
 }
 
+/// Where a command goes.
+pub enum Route {
+    Region(Arc<RegionShared>),
+    Every,
+    /// Nobody is known to have the slot.
+    Unknown(Slot),
+}
+
 impl Store {
     pub fn new(
         config: Config,
         layout_digest: u64,
-        regions: BTreeMap<RegionId, Arc<RegionShared>>,
+        regions: Regions,
         engine: Arc<Engine>,
         meta: cluster::MetaState,
         worker: Sender<ToWorker>,
     ) -> Store {
-        let mut by_slot = Vec::with_capacity(usize::from(types::SLOT_COUNT));
-        for region in regions.values() {
-            if let Some(range) = region.descriptor.slots {
-                assert_eq!(by_slot.len(), usize::from(range.first), "regions cover the slots in order");
-                by_slot.resize(usize::from(range.last) + 1, region.clone());
-            }
-        }
-        assert_eq!(by_slot.len(), usize::from(types::SLOT_COUNT), "regions cover every slot");
         Store {
             id: config.store,
             settings: RwLock::new(Settings::from_config(&config)),
             layout_digest,
-            by_slot,
+            members: ArcSwap::from_pointee(config.members.clone()),
             engine,
             worker,
             transport: OnceLock::new(),
@@ -87,12 +89,20 @@ impl Store {
         self.transport.get().expect("links are started before anything is sent")
     }
 
-    pub fn user_regions(&self) -> impl Iterator<Item = &Arc<RegionShared>> {
-        self.regions.values().filter(|region| region.id() != META_REGION)
+    /// The regions that hold keys, as they are now, by id.
+    pub fn user_regions(&self) -> Vec<Arc<RegionShared>> {
+        let mut regions = self.regions.all();
+        regions.retain(|region| region.id() != META_REGION);
+        regions
     }
 
-    pub fn member(&self, id: StoreId) -> Option<&Member> {
-        self.config.members.iter().find(|member| member.id == id)
+    /// The stores of the cluster as this one knows them, sorted by id.
+    pub fn members(&self) -> Arc<Vec<Member>> {
+        self.members.load_full()
+    }
+
+    pub fn member(&self, id: StoreId) -> Option<Member> {
+        self.members.load().iter().find(|member| member.id == id).cloned()
     }
 
     /// Whether the store has been heard of lately; this one always has.
@@ -100,27 +110,59 @@ impl Store {
         id == self.id || self.cluster.is_up(id, crate::clock::boot_nanos())
     }
 
-    /// The slot of a command's first key.
-    pub fn slot_of(&self, item: &Item) -> Option<Slot> {
-        let (first, _) = command::keys_of(item.spec, &item.args).next()?;
-        Some(types::slot_of_key(first))
+    /// Where a command goes: by its slot, or to every region when it has no keys.
+    pub fn route(&self, item: &Item) -> Result<Route, Reply> {
+        let slot = match self.config.cluster_enabled {
+            true => match item.slot {
+                ItemSlot::One(slot) => slot,
+                ItemSlot::Any => return Ok(Route::Every),
+                ItemSlot::Several => {
+                    return Err(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"))
+                }
+            },
+            // One region holds every key, and a command without keys is about that region too.
+            false if item.spec.name == "scan" => return Ok(Route::Every),
+            false => 0,
+        };
+        Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
     }
 
-    /// The region of a command's keys; `None` when it has none and concerns all of them.
-    pub fn region_of(&self, item: &Item) -> Result<Option<Arc<RegionShared>>, Reply> {
-        if !self.config.cluster_enabled {
-            // One region holds every key, and a command without keys is about that region too.
-            return Ok(match item.spec.name {
-                "scan" => None,
-                _ => Some(self.by_slot[0].clone()),
-            });
+    /// The region of a slot that nobody was known to have, once somebody is.
+    pub async fn region_of_slot(&self, slot: Slot, deadline: Instant) -> Option<Arc<RegionShared>> {
+        loop {
+            let news = self.leader_news.notified();
+            match self.regions.of_slot(slot) {
+                None if Instant::now() < deadline => {
+                    let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+                }
+                known => return known,
+            }
         }
-        let mut slots = command::keys_of(item.spec, &item.args).map(|(key, _)| types::slot_of_key(key));
-        let Some(slot) = slots.next() else { return Ok(None) };
-        if slots.any(|other| other != slot) {
-            return Err(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"));
+    }
+
+    /// Takes in what leaders say of their regions' ranges and peers.
+    pub fn learn_regions(&self, heard: &[RegionDescriptor]) {
+        if self.regions.learn(heard) {
+            self.leader_news.notify_waiters();
         }
-        Ok(Some(self.by_slot[usize::from(slot)].clone()))
+    }
+
+    /// What this store's peers have applied of their regions' descriptors: see `Regions::set_local`. To be
+    /// called before anything else can act on it.
+    pub fn set_local_regions(&self, descriptors: &[RegionDescriptor]) {
+        self.regions.set_local(descriptors);
+        self.leader_news.notify_waiters();
+        self.cluster.report_soon.notify_one();
+    }
+
+    /// This store's peer of a region is gone.
+    pub fn peer_gone(&self, region: RegionId) {
+        let Some(shared) = self.regions.get(region) else { return };
+        self.regions.remove_local(region);
+        if shared.forget_leader(self.id) {
+            self.leader_changed(&shared, Some(self.id));
+        }
+        self.leader_news.notify_waiters();
     }
 
     /// Told of every change, after it is visible.
@@ -129,8 +171,11 @@ impl Store {
         if before == after {
             return;
         }
-        let led = self.regions.values().filter(|region| region.leader() == Some(self.id)).count();
-        self.metrics.leaders.set(led as i64);
+        if before == Some(self.id) {
+            self.metrics.leaders.dec();
+        } else if after == Some(self.id) {
+            self.metrics.leaders.inc();
+        }
         tracing::debug!(region = region.id(), ?before, ?after, "leader changed");
         self.leader_news.notify_waiters();
         if before == Some(self.id) || after == Some(self.id) {
@@ -138,10 +183,12 @@ impl Store {
         }
     }
 
-    /// Whether every region that has a peer here has a leader.
+    /// Whether this store knows a leader for everything that it may be asked.
     pub fn is_healthy(&self) -> bool {
+        let table = self.regions.table();
         !self.stopping.load(Ordering::Relaxed)
-            && self.regions.values().all(|region| region.leader().is_some())
+            && table.covers_all()
+            && table.iter().all(|region| region.leader().is_some())
     }
 
     /// A local failure that must not become a reply: the process ends, and the log tells the rest after

@@ -14,9 +14,9 @@ use resp::Reply;
 
 use super::session::{Door, Session};
 use super::{server_commands, spanning};
-use crate::dispatch::{self, Answer, Item};
+use crate::dispatch::{self, Answer, Item, ItemSlot};
 use crate::region::shared::RegionShared;
-use crate::store::Store;
+use crate::store::{Route, Store};
 
 /// Bytes of one region's commands that are sent on together.
 const GROUP_BYTES_MAX: usize = 2 << 20;
@@ -118,14 +118,26 @@ impl Batch {
         args: Vec<Bytes>,
         position: usize,
     ) -> Option<Answer> {
-        let item = Item { spec, db: session.db, resp3: session.protocol == resp::Protocol::Resp3, args };
-        let region = match store.region_of(&item) {
-            Ok(Some(region)) => region,
-            Ok(None) => {
+        let resp3 = session.protocol == resp::Protocol::Resp3;
+        let slot = match store.config.cluster_enabled {
+            true => ItemSlot::of(spec, &args),
+            false => ItemSlot::Any,
+        };
+        let item = Item { spec, db: session.db, resp3, args, slot };
+        let region = match store.route(&item) {
+            Ok(Route::Region(region)) => region,
+            Ok(Route::Every) => {
                 self.flush(store).await;
                 let answer = spanning::run(store, session, item, self.deadline).await;
                 self.renew(store);
                 return Some(answer);
+            }
+            Ok(Route::Unknown(slot)) => {
+                self.flush(store).await;
+                match store.region_of_slot(slot, self.deadline).await {
+                    Some(region) => region,
+                    None => return Some(dispatch::cluster_down().into()),
+                }
             }
             Err(error) => return Some(error.into()),
         };
@@ -134,7 +146,7 @@ impl Batch {
         }
         if region.leader() != Some(store.id) {
             // What this connection wrote before must not be missing from what it reads now.
-            if session.read_only && !item.is_write() && region.local && self.group(&region).is_none() {
+            if session.read_only && !item.is_write() && region.is_local() && self.group(&region).is_none() {
                 match store.read_weakly(&region, item.clone()).await {
                     Ok(Some(answer)) => return Some(answer),
                     Ok(None) => {}
@@ -229,16 +241,14 @@ fn refuse_unknown(session: &Session, args: &[Bytes]) -> Reply {
 
 /// `MOVED` to the leader, after a short wait for one where none is known.
 async fn redirect(store: &Arc<Store>, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
+    let ItemSlot::One(slot) = item.slot else { return dispatch::cluster_down() };
     loop {
         let news = store.leader_news.notified();
-        match region.leader() {
-            Some(leader) => {
-                let slot = store.slot_of(item).unwrap_or(0);
-                return match store.config.members.iter().find(|m| m.id == leader) {
-                    Some(member) => Reply::error(format!("MOVED {slot} {}", member.client)),
-                    None => dispatch::cluster_down(),
-                };
-            }
+        // Another region may have the slot by now.
+        let region = store.regions.of_slot(slot).unwrap_or_else(|| region.clone());
+        let leader = region.leader();
+        match leader.and_then(|leader| store.member(leader)) {
+            Some(member) => return Reply::error(format!("MOVED {slot} {}", member.client)),
             None if Instant::now() >= deadline => return dispatch::cluster_down(),
             None => {
                 let _ = tokio::time::timeout(std::time::Duration::from_millis(50), news).await;

@@ -60,12 +60,15 @@ fn parse_slot(text: &[u8]) -> Option<Slot> {
 
 /// Who leads which slots; neighbours that look alike are joined.
 fn led(store: &Store) -> Vec<Led> {
-    let leading: BTreeSet<StoreId> = store.user_regions().filter_map(|region| region.leader()).collect();
+    let table = store.regions.table();
+    let ranges = table.ranges();
+    let leading: BTreeSet<StoreId> =
+        ranges.iter().filter_map(|(_, region)| region.and_then(|region| region.leader())).collect();
     let mut all: Vec<Led> = Vec::new();
-    for region in store.user_regions() {
-        let Some(range) = region.descriptor.slots else { continue };
-        let leader = region.leader();
-        let replicas = region.descriptor.voters().filter(|s| !leading.contains(s)).collect();
+    for (range, region) in ranges {
+        let leader = region.and_then(|region| region.leader());
+        let voters = region.map(|region| region.newest().voters().collect::<Vec<_>>());
+        let replicas = voters.unwrap_or_default().into_iter().filter(|s| !leading.contains(s)).collect();
         match all.last_mut() {
             Some(last) if last.leader == leader && last.replicas == replicas => last.range.last = range.last,
             _ => all.push(Led { range, leader, replicas }),
@@ -87,8 +90,8 @@ fn slots(store: &Store) -> Reply {
     let rows = led(store).into_iter().filter_map(|led| {
         let leader = store.member(led.leader?)?;
         let mut row = vec![Reply::Int(i64::from(led.range.first)), Reply::Int(i64::from(led.range.last))];
-        row.push(node(store, leader));
-        row.extend(led.replicas.iter().filter_map(|id| store.member(*id)).map(|m| node(store, m)));
+        row.push(node(store, &leader));
+        row.extend(led.replicas.iter().filter_map(|id| store.member(*id)).map(|m| node(store, &m)));
         Some(Reply::Array(row))
     });
     Reply::Array(rows.collect())
@@ -102,7 +105,7 @@ fn shards(store: &Store) -> Reply {
         let slots =
             ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
         let health = if store.is_heard(member.id) { "online" } else { "fail" };
-        let offset = store.regions.values().map(|region| region.applied()).max().unwrap_or(0);
+        let offset = store.regions.table().iter().map(|region| region.applied()).max().unwrap_or(0);
         let node = Reply::Map(vec![
             (text("id"), text(&node_id(store, member.id))),
             (text("port"), Reply::Int(i64::from(member.client.port()))),
@@ -117,13 +120,13 @@ fn shards(store: &Store) -> Reply {
             (text("nodes"), Reply::Array(vec![node])),
         ])
     };
-    Reply::Array(store.config.members.iter().map(shard).collect())
+    Reply::Array(store.members().iter().map(shard).collect())
 }
 
 fn nodes(store: &Store) -> String {
     let led = led(store);
     let mut text = String::new();
-    for member in &store.config.members {
+    for member in store.members().iter() {
         let mut flags = String::new();
         if member.id == store.id {
             flags.push_str("myself,");
@@ -158,14 +161,14 @@ fn info(store: &Store) -> String {
     let ok: usize = led.iter().filter(|led| led.leader.is_some()).map(|led| led.range.len()).sum();
     let fail = usize::from(SLOT_COUNT) - ok;
     let size = led.iter().filter_map(|led| led.leader).collect::<BTreeSet<_>>().len();
-    let epoch = store.user_regions().map(|region| region.leadership().term).max().unwrap_or(0);
+    let epoch = store.user_regions().iter().map(|region| region.leadership().term).max().unwrap_or(0);
     format!(
         "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOT_COUNT}\r\ncluster_slots_ok:{ok}\r\n\
          cluster_slots_pfail:0\r\ncluster_slots_fail:{fail}\r\ncluster_known_nodes:{}\r\ncluster_size:{size}\r\n\
          cluster_current_epoch:{epoch}\r\ncluster_my_epoch:{}\r\ncluster_stats_messages_sent:{}\r\n\
          cluster_stats_messages_received:0\r\n",
         if fail == 0 { "ok" } else { "fail" },
-        store.config.members.len(),
+        store.members().len(),
         store.id + 1,
         store.metrics.raft_messages_sent.get(),
     )

@@ -80,11 +80,12 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("log_syncs", &metrics.log_syncs.get());
         }
         "replication" => {
-            let led = store.regions.values().filter(|region| region.leader() == Some(store.id)).count();
+            let table = store.regions.table();
+            let led = table.iter().filter(|region| region.leader() == Some(store.id)).count();
             field("role", &"master");
             field("connected_slaves", &0);
             field("store_id", &store.id);
-            field("regions", &store.regions.values().filter(|region| region.local).count());
+            field("regions", &table.iter().filter(|region| region.is_local()).count());
             field("regions_led", &led);
         }
         "cluster" => field("cluster_enabled", &u8::from(store.config.cluster_enabled)),

@@ -4,39 +4,86 @@
 //! node speaks of its own slots; elsewhere of all regions.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
 use resp::Reply;
+use types::{RegionId, SlotRange};
 
 use super::session::{Door, Session};
-use crate::dispatch::{Answer, Item};
+use crate::dispatch::{cluster_down, Answer, Item, ItemSlot};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 
+/// How long to wait, without news, for regions that are being split or merged.
+const REGIONS_POLL: Duration = Duration::from_millis(25);
+
+/// Slots, and the region that has them.
+type Run = (SlotRange, Option<Arc<RegionShared>>);
+
 pub async fn run(store: &Arc<Store>, session: &Session, item: Item, deadline: Instant) -> Answer {
-    let regions: Vec<Arc<RegionShared>> = match store.config.cluster_enabled && session.door == Door::Client {
-        true => store.user_regions().filter(|r| r.leader() == Some(store.id)).cloned().collect(),
-        false => store.user_regions().cloned().collect(),
-    };
-    match item.spec.name {
-        "scan" => scan(store, &regions, item, deadline).await,
-        "randomkey" => random_key(store, &regions, item, deadline).await,
-        _ => {
-            if let [only] = regions.as_slice() {
-                return one(store, only, item, deadline).await;
-            }
-            let asked = regions.iter().map(|region| one(store, region, item.clone(), deadline));
-            let replies: Vec<Reply> = join_all(asked).await.into_iter().map(Answer::into_reply).collect();
-            join(item.spec.name, replies).into()
-        }
+    let own = store.config.cluster_enabled && session.door == Door::Client;
+    if item.spec.name == "scan" {
+        return scan(store, &runs(store, own), item, deadline).await;
     }
+    loop {
+        let news = store.leader_news.notified();
+        let regions = regions_of(runs(store, own));
+        let versions = versions(&regions);
+        let answer = match item.spec.name {
+            _ if !own && !store.regions.table().covers_all() => cluster_down().into(),
+            "randomkey" => random_key(store, &regions, &item, deadline).await,
+            _ => ask_all(store, &regions, &item, deadline).await,
+        };
+        // Slots that changed hands in between were asked twice or not at all.
+        if own || versions == self::versions(&regions_of(runs(store, own))) || Instant::now() >= deadline {
+            return answer;
+        }
+        let _ = tokio::time::timeout(REGIONS_POLL, news).await;
+    }
+}
+
+/// All slots, or those of the regions that are led here.
+fn runs(store: &Store, own: bool) -> Vec<Run> {
+    let table = store.regions.table();
+    let owned = |(range, region): (SlotRange, Option<&Arc<RegionShared>>)| (range, region.cloned());
+    let mut runs: Vec<Run> = table.ranges().into_iter().map(owned).collect();
+    if own {
+        runs.retain(|(_, region)| region.as_ref().is_some_and(|region| region.leader() == Some(store.id)));
+    }
+    runs
+}
+
+fn regions_of(runs: Vec<Run>) -> Vec<Arc<RegionShared>> {
+    let mut regions: Vec<Arc<RegionShared>> = runs.into_iter().filter_map(|(_, region)| region).collect();
+    // A region whose other end is not known yet may have two runs.
+    let mut seen = std::collections::BTreeSet::new();
+    regions.retain(|region| seen.insert(region.id()));
+    regions
+}
+
+fn versions(regions: &[Arc<RegionShared>]) -> Vec<(RegionId, u64)> {
+    regions.iter().map(|region| (region.id(), region.newest().epoch.version)).collect()
+}
+
+async fn ask_all(
+    store: &Arc<Store>,
+    regions: &[Arc<RegionShared>],
+    item: &Item,
+    deadline: Instant,
+) -> Answer {
+    if let [only] = regions {
+        return one(store, only, item.clone(), deadline).await;
+    }
+    let asked = regions.iter().map(|region| one(store, region, item.clone(), deadline));
+    let replies: Vec<Reply> = join_all(asked).await.into_iter().map(Answer::into_reply).collect();
+    join(item.spec.name, replies).into()
 }
 
 async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item, deadline: Instant) -> Answer {
     let mut answers = store.execute(region, vec![item], deadline).await;
-    answers.pop().unwrap_or_else(|| crate::dispatch::cluster_down().into())
+    answers.pop().unwrap_or_else(|| cluster_down().into())
 }
 
 /// The first error, or the sum, the concatenation, or OK.
@@ -58,37 +105,32 @@ fn join(name: &str, replies: Vec<Reply>) -> Reply {
     }
 }
 
-/// Asks the region in which the cursor stands; when that is exhausted, the cursor goes on at the next
-/// region's first slot.
-async fn scan(store: &Arc<Store>, regions: &[Arc<RegionShared>], item: Item, deadline: Instant) -> Answer {
+/// Asks the region in which the cursor stands. At its end, the cursor that it gives is that of the slot behind.
+async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -> Answer {
     let Some(cursor) = command::parse_cursor(&item.args[1]) else {
         return Reply::error("ERR invalid cursor").into();
     };
     let slot = command::cursor_slot(cursor);
-    let at = regions.iter().position(|r| r.descriptor.slots.is_some_and(|range| slot <= range.last));
-    let Some(at) = at else {
+    let Some((range, region)) = runs.iter().find(|(range, _)| slot <= range.last) else {
         return Reply::Array(vec![Reply::bulk("0"), Reply::Array(Vec::new())]).into();
     };
-    let start = regions[at].descriptor.slots.map_or(0, |range| range.first);
+    let Some(region) = region else { return cluster_down().into() };
     let mut asked = item;
-    if slot < start {
-        asked.args[1] = Bytes::from(command::cursor_at(start).to_string());
+    if slot < range.first {
+        asked.args[1] = Bytes::from(command::cursor_at(range.first).to_string());
     }
-    let reply = one(store, &regions[at], asked, deadline).await.into_reply();
-    let Reply::Array(mut parts) = reply else { return reply.into() };
-    let exhausted = matches!(parts.first(), Some(Reply::Bulk(cursor)) if cursor[..] == *b"0");
-    if let (true, Some(next)) = (exhausted, regions.get(at + 1)) {
-        let first = next.descriptor.slots.map_or(0, |range| range.first);
-        parts[0] = Reply::bulk(command::cursor_at(first).to_string());
+    if store.config.cluster_enabled {
+        // Whoever answers has the slot where the cursor stands, also when it has just been moved.
+        asked.slot = ItemSlot::One(slot.max(range.first));
     }
-    Reply::Array(parts).into()
+    one(store, region, asked, deadline).await
 }
 
 /// Any key of any region: regions are asked in turn, from one that changes with every call.
 async fn random_key(
     store: &Arc<Store>,
     regions: &[Arc<RegionShared>],
-    item: Item,
+    item: &Item,
     deadline: Instant,
 ) -> Answer {
     if regions.is_empty() {

@@ -6,6 +6,7 @@
 
 pub mod passing;
 mod reads;
+mod rerouting;
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use command::CommandSpec;
 use resp::{Protocol, Reply};
 use tokio::sync::oneshot;
-use types::{RegionId, StoreId};
+use types::{RegionId, Slot, SlotRange, StoreId};
 
 use crate::region::inbox::{Refusal, Submit, SubmitOutcome, ToWorker, Work};
 use crate::region::shared::RegionShared;
@@ -30,6 +31,27 @@ pub struct Item {
     pub db: u16,
     /// Whether the client speaks RESP3: some replies have another shape then.
     pub resp3: bool,
+    pub slot: ItemSlot,
+}
+
+/// The slot of a command's keys, which says what region it goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemSlot {
+    /// It has no keys, or one region has all slots and nobody asks.
+    Any,
+    One(Slot),
+    Several,
+}
+
+impl ItemSlot {
+    pub fn of(spec: &'static CommandSpec, args: &[Bytes]) -> ItemSlot {
+        let mut slots = command::keys_of(spec, args).map(|(key, _)| types::slot_of_key(key));
+        match slots.next() {
+            None => ItemSlot::Any,
+            Some(first) if slots.all(|slot| slot == first) => ItemSlot::One(first),
+            Some(_) => ItemSlot::Several,
+        }
+    }
 }
 
 impl Item {
@@ -37,7 +59,8 @@ impl Item {
     pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
         let spec = command::lookup(args.first()?)?;
         command::check_arity(spec, &args).ok()?;
-        Some(Item { spec: command::leaf(spec, &args), args, db, resp3 })
+        let slot = ItemSlot::of(spec, &args);
+        Some(Item { spec: command::leaf(spec, &args), args, db, resp3, slot })
     }
 
     pub fn is_write(&self) -> bool {
@@ -120,6 +143,22 @@ pub const STATUS_DONE: u8 = 0;
 pub const STATUS_NOT_LEADER: u8 = 1;
 pub const STATUS_ERROR: u8 = 2;
 
+/// One for each command. `None`: it was not executed and will not be, for its slot is not the region's any
+/// more.
+pub type Answers = Vec<Option<Answer>>;
+
+/// Whether the region, as it is applied here, has the slots of all commands. A command without keys is about all
+/// of a region's slots: it needs the very range that the asker knows, which is that of `version`.
+fn lie_in(items: &[Item], region: &RegionShared, version: u64) -> bool {
+    let slots = region.slots_or_all();
+    let lies_in = |item: &Item| match item.slot {
+        ItemSlot::Any => region.descriptor().epoch.version == version,
+        ItemSlot::One(slot) => slots.contains(slot),
+        ItemSlot::Several => false,
+    };
+    slots == SlotRange::ALL || items.iter().all(lies_in)
+}
+
 /// Why a group of commands was not carried out at this store.
 pub enum NotDone {
     /// Nothing was proposed: another store may be asked, or this one again.
@@ -156,72 +195,18 @@ pub fn too_large(item: &Item) -> Option<Reply> {
     })
 }
 
-/// How long a request that found no leader waits before it looks again without news.
-const LEADER_POLL: Duration = Duration::from_millis(25);
-
 impl Store {
-    /// Carries out `items` in order in one region and gives as many answers.
-    pub async fn execute(
-        self: &Arc<Self>,
-        region: &Arc<RegionShared>,
-        items: Vec<Item>,
-        deadline: Instant,
-    ) -> Vec<Answer> {
-        let count = items.len();
-        match self.execute_anywhere(region, Arc::new(items), deadline).await {
-            Ok(answers) => {
-                debug_assert_eq!(answers.len(), count);
-                answers
-            }
-            Err(error) => vec![Answer::Reply(error); count],
-        }
-    }
-
-    async fn execute_anywhere(
-        self: &Arc<Self>,
-        region: &Arc<RegionShared>,
-        items: Arc<Vec<Item>>,
-        deadline: Instant,
-    ) -> Result<Vec<Answer>, Reply> {
-        let read_only = items.iter().all(|item| !item.is_write());
-        loop {
-            let news = self.leader_news.notified();
-            match region.leader() {
-                Some(leader) if leader == self.id => {
-                    match self.execute_here(region, items.clone(), deadline).await {
-                        Ok(answers) => return Ok(answers),
-                        Err(NotDone::Error(error)) => return Err(error),
-                        Err(NotDone::NotLeader) => {}
-                    }
-                }
-                Some(leader) => match self.pass_on(region.id(), leader, &items, deadline).await {
-                    Ok(Some(answers)) => return Ok(answers),
-                    Ok(None) | Err(CallError::NotSent) => {}
-                    Err(CallError::Unknown) if read_only => {}
-                    Err(CallError::Unknown) => {
-                        self.metrics.unknown_outcomes.inc_by(items.len() as u64);
-                        return Err(unknown_outcome());
-                    }
-                },
-                None => {}
-            }
-            if Instant::now() >= deadline {
-                return Err(cluster_down());
-            }
-            let _ = tokio::time::timeout(LEADER_POLL, news).await;
-        }
-    }
-
     /// Passes commands to the store that is thought to lead. `None`: it does not, and proposed nothing.
     async fn pass_on(
         &self,
         region: RegionId,
+        version: u64,
         leader: StoreId,
         items: &[Item],
         deadline: Instant,
-    ) -> Result<Option<Vec<Answer>>, CallError> {
+    ) -> Result<Option<Answers>, CallError> {
         let patience = deadline.saturating_duration_since(Instant::now());
-        let body = passing::encode_request(region, patience, items);
+        let body = passing::encode_request(region, version, patience, items);
         self.metrics.forwarded.inc_by(items.len() as u64);
         // The other store answers by the deadline; a little more covers the way back.
         let wait = patience + Duration::from_millis(500);
@@ -230,11 +215,12 @@ impl Store {
             STATUS_NOT_LEADER => Ok(None),
             STATUS_DONE => match passing::decode_answer(body) {
                 Ok(replies) if replies.len() == items.len() => {
-                    Ok(Some(replies.into_iter().map(Answer::Encoded).collect()))
+                    let answer = |reply: Bytes| (!reply.is_empty()).then_some(Answer::Encoded(reply));
+                    Ok(Some(replies.into_iter().map(answer).collect()))
                 }
                 _ => Err(CallError::Unknown),
             },
-            _ => Ok(Some(vec![Answer::Encoded(body); items.len()])),
+            _ => Ok(Some(vec![Some(Answer::Encoded(body)); items.len()])),
         }
     }
 
@@ -245,18 +231,18 @@ impl Store {
             resp::encode(reply, Protocol::Resp2, &mut out);
             out.freeze()
         };
-        let (region, patience, items) = match passing::decode_request(body) {
+        let passing::Request { region, version, patience, items } = match passing::decode_request(body) {
             Ok(request) => request,
             Err(error) => return (STATUS_ERROR, encoded(&Reply::error(format!("ERR {error}")))),
         };
-        let Some(region) = self.regions.get(&region).cloned() else {
+        let Some(region) = self.regions.get(region) else {
             return (STATUS_NOT_LEADER, Bytes::new());
         };
         let deadline = Instant::now() + patience;
         let protocols: Vec<Protocol> = items.iter().map(Item::protocol).collect();
         let count = items.len() as u64;
         let started = Instant::now();
-        let result = self.execute_here(&region, Arc::new(items), deadline).await;
+        let result = self.execute_here(&region, version, Arc::new(items), deadline).await;
         self.metrics.record_commands(count, started.elapsed());
         match result {
             Ok(answers) => {
@@ -265,7 +251,9 @@ impl Store {
                     .zip(protocols)
                     .map(|(answer, protocol)| {
                         let mut out = BytesMut::new();
-                        answer.encode(protocol, &mut out);
+                        if let Some(answer) = answer {
+                            answer.encode(protocol, &mut out);
+                        }
                         out.freeze()
                     })
                     .collect();
@@ -276,21 +264,27 @@ impl Store {
         }
     }
 
-    /// Carries out commands at this store, if it leads the region.
+    /// Carries out commands at this store, if it leads the region, and if the region is what the asker takes
+    /// it for.
     async fn execute_here(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
+        version: u64,
         items: Arc<Vec<Item>>,
         deadline: Instant,
-    ) -> Result<Vec<Answer>, NotDone> {
+    ) -> Result<Answers, NotDone> {
+        // Apply decides. This only keeps out of the log what would be refused there.
+        if !lie_in(&items, region, version) {
+            return Err(NotDone::NotLeader);
+        }
         if items.iter().any(Item::is_write) {
             self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
             if self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom()) {
-                return Ok(self.refuse_growth(region, &items, deadline).await);
+                return Ok(self.refuse_growth(region, version, &items, deadline).await);
             }
             self.submit(region, Work::Commands(items), deadline).await
         } else {
-            self.read(region, items, deadline).await
+            self.read(region, version, items, deadline).await
         }
     }
 
@@ -298,24 +292,25 @@ impl Store {
     async fn refuse_growth(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
+        version: u64,
         items: &[Item],
         deadline: Instant,
-    ) -> Vec<Answer> {
+    ) -> Answers {
         let mut answers = Vec::with_capacity(items.len());
         for item in items {
             if item.spec.denies_oom() {
-                answers.push(no_space().into());
+                answers.push(Some(no_space().into()));
                 continue;
             }
             let one = Arc::new(vec![item.clone()]);
             let result = match item.is_write() {
                 true => self.submit(region, Work::Commands(one), deadline).await,
-                false => self.read(region, one, deadline).await,
+                false => self.read(region, version, one, deadline).await,
             };
             answers.push(match result {
-                Ok(mut one) => one.pop().unwrap_or_else(|| cluster_down().into()),
-                Err(NotDone::NotLeader) => cluster_down().into(),
-                Err(NotDone::Error(error)) => error.into(),
+                Ok(mut one) => one.pop().flatten(),
+                Err(NotDone::NotLeader) => Some(cluster_down().into()),
+                Err(NotDone::Error(error)) => Some(error.into()),
             });
         }
         answers
@@ -327,7 +322,7 @@ impl Store {
         region: &RegionShared,
         work: Work,
         deadline: Instant,
-    ) -> Result<Vec<Answer>, NotDone> {
+    ) -> Result<Answers, NotDone> {
         let count = work.len();
         region.writes.fetch_add(count as u64, Ordering::Relaxed);
         region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
@@ -339,7 +334,9 @@ impl Store {
         // The worker answers at the deadline; this is only the net below it.
         let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
         match tokio::time::timeout(wait, outcome).await {
-            Ok(Ok(SubmitOutcome::Applied(replies))) => Ok(replies.into_iter().map(Answer::Reply).collect()),
+            Ok(Ok(SubmitOutcome::Applied(replies))) => {
+                Ok(replies.into_iter().map(|reply| reply.map(Answer::Reply)).collect())
+            }
             Ok(Ok(SubmitOutcome::Refused(Refusal::NotLeader))) => Err(NotDone::NotLeader),
             Ok(Ok(SubmitOutcome::Refused(Refusal::TooLate))) => Err(NotDone::Error(cluster_down())),
             Ok(Ok(SubmitOutcome::Unknown)) | Ok(Err(_)) | Err(_) => {

@@ -1,9 +1,10 @@
 //! Commands on their way to another store, and their answers on the way back.
 //!
 //! ```text
-//! request   region u64, patience ms u32, then per command: db u16, flags u8 (1: RESP3 shapes),
+//! request   region u64, version of its range u64, patience ms u32, then per command: db u16, flags u8 (1: RESP3 shapes),
 //!           argument count u32, (length u32, bytes)*
-//! answer    per command: length u32, the encoded reply in the protocol that the flags asked for
+//! answer    per command: length u32, the encoded reply in the protocol that the flags asked for; nothing
+//!           when the command was not executed, for its slot is not the region's any more
 //! ```
 //!
 //! A request is bounded by what is replicated at most. An answer is not, but the frame that carries it is:
@@ -43,10 +44,20 @@ pub enum PassingError {
     UnknownCommand,
 }
 
-pub fn encode_request(region: RegionId, patience: Duration, items: &[Item]) -> Bytes {
+/// Commands for the leader of a region.
+pub struct Request {
+    pub region: RegionId,
+    /// What the asker takes the region for: matters to commands about all of its slots.
+    pub version: u64,
+    pub patience: Duration,
+    pub items: Vec<Item>,
+}
+
+pub fn encode_request(region: RegionId, version: u64, patience: Duration, items: &[Item]) -> Bytes {
     let size = items.iter().flat_map(|item| &item.args).map(|arg| arg.len() + 4).sum::<usize>();
-    let mut out = BytesMut::with_capacity(size + items.len() * 16 + 16);
+    let mut out = BytesMut::with_capacity(size + items.len() * 16 + 24);
     out.put_u64_le(region);
+    out.put_u64_le(version);
     out.put_u32_le(u32::try_from(patience.as_millis()).unwrap_or(u32::MAX));
     for item in items {
         out.put_u8(item.db as u8);
@@ -61,8 +72,9 @@ pub fn encode_request(region: RegionId, patience: Duration, items: &[Item]) -> B
     out.freeze()
 }
 
-pub fn decode_request(mut body: Bytes) -> Result<(RegionId, Duration, Vec<Item>), PassingError> {
+pub fn decode_request(mut body: Bytes) -> Result<Request, PassingError> {
     let region = take_u64(&mut body, "the region")?;
+    let version = take_u64(&mut body, "the version")?;
     let patience = Duration::from_millis(u64::from(take_u32(&mut body, "the patience")?));
     let mut items = Vec::new();
     while !body.is_empty() {
@@ -78,7 +90,7 @@ pub fn decode_request(mut body: Bytes) -> Result<(RegionId, Duration, Vec<Item>)
         let item = Item::new(args, db, flags & FLAG_RESP3 != 0).ok_or(PassingError::UnknownCommand)?;
         items.push(item);
     }
-    Ok((region, patience, items))
+    Ok(Request { region, version, patience, items })
 }
 
 pub fn encode_answer(replies: &[Bytes]) -> Bytes {
@@ -144,17 +156,17 @@ mod tests {
     #[test]
     fn requests_survive_the_way() {
         let items = [item(&["SET", "k", "v"], 3, false), item(&["hgetall", ""], 700, true)];
-        let body = encode_request(9, Duration::from_millis(1500), &items);
-        let (region, patience, decoded) = decode_request(body.clone()).unwrap();
-        assert_eq!((region, patience), (9, Duration::from_millis(1500)));
+        let body = encode_request(9, 4, Duration::from_millis(1500), &items);
+        let Request { region, version, patience, items: decoded } = decode_request(body.clone()).unwrap();
+        assert_eq!((region, version, patience), (9, 4, Duration::from_millis(1500)));
         let plain = |item: &Item| (item.spec.name, item.args.clone(), item.db, item.resp3);
         assert_eq!(
             decoded.iter().map(plain).collect::<Vec<_>>(),
             items.iter().map(plain).collect::<Vec<_>>()
         );
         // The first command ends where the second begins; no other cut is a request.
-        let one = encode_request(9, Duration::from_millis(1500), &items[..1]).len();
-        for end in (0..body.len()).filter(|end| ![12, one].contains(end)) {
+        let one = encode_request(9, 4, Duration::from_millis(1500), &items[..1]).len();
+        for end in (0..body.len()).filter(|end| ![20, one].contains(end)) {
             assert!(decode_request(body.slice(..end)).is_err(), "cut at {end}");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A strong read takes its view of the rows first and checks the lease afterwards: had another leader
 //! been elected before the view was taken, the lease would be over by then. Without a lease a ReadIndex
-//! round that began after the read did proves the same.
+//! round that began after the read did proves the same. The region's slots are looked at afterwards, too: what
+//! it gave away before the view was taken may have been written elsewhere since.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use command::Outcome;
 use resp::Reply;
 use tokio::sync::oneshot;
 
-use super::{cluster_down, Answer, Item, NotDone};
+use super::{cluster_down, lie_in, Answer, Answers, Item, NotDone};
 use crate::clock;
 use crate::region::inbox::{Maintenance, Refusal, ToWorker, Work};
 use crate::region::shared::RegionShared;
@@ -33,9 +34,10 @@ impl Store {
     pub(super) async fn read(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
+        version: u64,
         items: Arc<Vec<Item>>,
         deadline: Instant,
-    ) -> Result<Vec<Answer>, NotDone> {
+    ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         let mut pass = None;
         let now = clock::boot_nanos();
@@ -57,7 +59,10 @@ impl Store {
                 self.pass(region, &items).await?
             }
         };
-        self.settle(region, &items, pass, deadline).await
+        if !lie_in(&items, region, version) {
+            return Err(NotDone::NotLeader);
+        }
+        self.settle(region, version, &items, pass, deadline).await
     }
 
     /// A read of whatever this store has applied: fresh or not. `None` at a command that only the leader
@@ -130,15 +135,16 @@ impl Store {
     async fn settle(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
+        version: u64,
         items: &[Item],
         mut pass: Pass,
         deadline: Instant,
-    ) -> Result<Vec<Answer>, NotDone> {
+    ) -> Result<Answers, NotDone> {
         for position in std::mem::take(&mut pass.to_propose) {
-            let answer = self.read_past_expiry(region, &items[position], deadline).await?;
-            pass.answers[position] = Some(answer);
+            pass.answers[position] =
+                self.read_past_expiry(region, version, &items[position], deadline).await?;
         }
-        Ok(pass.answers.into_iter().map(|answer| answer.unwrap_or_else(|| cluster_down().into())).collect())
+        Ok(pass.answers)
     }
 
     /// A read of a few rows is itself proposed: applying it deletes what is due. A longer one would hold up
@@ -146,13 +152,14 @@ impl Store {
     async fn read_past_expiry(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
+        version: u64,
         item: &Item,
         deadline: Instant,
-    ) -> Result<Answer, NotDone> {
+    ) -> Result<Option<Answer>, NotDone> {
         let one = Arc::new(vec![item.clone()]);
         if item.is_bounded_read() {
             let mut answers = self.submit(region, Work::Commands(one), deadline).await?;
-            return Ok(answers.pop().unwrap_or_else(|| cluster_down().into()));
+            return Ok(answers.pop().flatten());
         }
         while Instant::now() < deadline {
             match item.keys_exist() {
@@ -165,9 +172,12 @@ impl Store {
                 }
             }
             let mut pass = self.pass(region, &one).await?;
+            if !lie_in(&one, region, version) {
+                return Ok(None);
+            }
             if let Some(answer) = pass.answers.pop().flatten() {
                 // Leadership was proved again by what has just been committed and applied here.
-                return Ok(answer);
+                return Ok(Some(answer));
             }
         }
         Err(NotDone::Error(cluster_down()))
@@ -177,7 +187,7 @@ impl Store {
         let (store, region) = (self.clone(), region.clone());
         let looking = tokio::task::spawn_blocking(move || {
             let now = region.read_time(clock::unix_millis());
-            let slots = region.descriptor.slots.unwrap_or(types::SlotRange::ALL);
+            let slots = region.slots_or_all();
             command::find_due(&store.engine.flash().view(), slots, slots.first, now, usize::MAX)
         });
         match looking.await {

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use command::entry::Builder;
 use storage::Txn;
-use types::{SlotRange, UnixMillis};
+use types::UnixMillis;
 
 use super::*;
 use crate::fixture::Fixture;
@@ -14,13 +14,13 @@ const STAMP_MS: UnixMillis = 1_000_000;
 fn lead(fixture: &Fixture, regions: &[RegionId]) {
     for region in regions {
         let led = Leadership { term: 1, leader: Some(fixture.store.id) };
-        assert!(fixture.store.regions[region].set_leadership(led));
+        assert!(fixture.store.regions.get(*region).unwrap().set_leadership(led));
     }
 }
 
 /// Makes rows of commands as a region's apply does.
 fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
-    let region = &fixture.store.regions[&region];
+    let region = &fixture.store.regions.get(region).unwrap();
     let engine = &fixture.store.engine;
     let mut entry = Builder::new();
     for command in commands {
@@ -28,9 +28,9 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
         entry.push(0, false, &args);
     }
     let mut txn = Txn::begin(engine.flash(), region.id()).expect("rows are read");
-    let slots = region.descriptor.slots.unwrap_or(SlotRange::ALL);
+    let slots = region.slots_or_all();
     let replies = command::entry::apply(&entry.finish(STAMP_MS, 1), &mut txn, slots).expect("it applies");
-    assert!(replies.iter().all(|reply| !reply.is_error()), "{replies:?}");
+    assert!(replies.iter().flatten().all(|reply| !reply.is_error()), "{replies:?}");
     txn.state_mut().applied_index += 1;
     let (writes, state) = txn.finish();
     engine.write(&writes).expect("rows are written");
@@ -87,7 +87,7 @@ fn only_regions_led_here_are_searched_and_a_new_leader_starts_afresh() {
     assert!(keeper.begin(&fixture.store, now).is_empty());
     lead(&fixture, &[1]);
     assert_eq!(round(&mut keeper, &fixture, now).len(), 1);
-    assert!(fixture.store.regions[&1].set_leadership(Leadership { term: 2, leader: None }));
+    assert!(fixture.store.regions.get(1).unwrap().set_leadership(Leadership { term: 2, leader: None }));
     assert!(keeper.begin(&fixture.store, now).is_empty());
     assert!(keeper.searches.is_empty());
 }
@@ -151,12 +151,7 @@ async fn a_region_whose_proposal_waits_holds_up_no_other() {
     lead(&fixture, &[1, 2]);
     // Slots of `a` and `b` are of different regions.
     let (a, b) = (types::slot_of_key(b"a"), types::slot_of_key(b"b"));
-    let region_of = |slot| {
-        let holds = |region: &&Arc<RegionShared>| {
-            region.descriptor.slots.is_some_and(|slots| slots.first <= slot && slot <= slots.last)
-        };
-        fixture.store.user_regions().find(holds).expect("regions cover all slots").id()
-    };
+    let region_of = |slot| fixture.store.regions.of_slot(slot).expect("regions cover all slots").id();
     assert_ne!(region_of(a), region_of(b));
     apply(&fixture, region_of(a), &["SET a 1 PX 5"]);
     let task = tokio::spawn(run(fixture.store.clone()));

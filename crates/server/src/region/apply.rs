@@ -62,7 +62,7 @@ fn bytes_of(entries: &[ToApply]) -> usize {
 struct Executed {
     writes: WriteSet,
     states: Vec<(RegionId, RegionState)>,
-    answers: Vec<(Waiting, Vec<Reply>)>,
+    answers: Vec<(Waiting, Vec<Option<Reply>>)>,
 }
 
 pub struct Applier {
@@ -77,7 +77,7 @@ impl Applier {
     /// Reads and publishes how far each region is applied.
     pub fn new(store: Arc<Store>, outcomes: mpsc::UnboundedSender<Outcomes>) -> (Applier, ApplyQueue) {
         let mut states = BTreeMap::new();
-        for region in store.regions.values().filter(|region| region.local) {
+        for region in store.regions.all().iter().filter(|region| region.is_local()) {
             match store.engine.region_state(region.id()) {
                 Ok(state) => {
                     region.set_applied(state.applied_index, state.last_stamp_ms);
@@ -164,7 +164,8 @@ impl Applier {
                 "an entry of region {region}, which has no peer here"
             )));
         };
-        let slots = self.store.regions[&region].descriptor.slots.unwrap_or(SlotRange::ALL);
+        let shared = self.store.regions.get(region);
+        let slots = shared.map_or(SlotRange::ALL, |shared| shared.slots_or_all());
         let mut txn = Txn::new(self.store.engine.flash(), region, state.clone());
         for ToApply { entry, waiting } in entries {
             assert_eq!(
@@ -203,7 +204,9 @@ impl Applier {
         let mut indexes = Vec::with_capacity(executed.states.len());
         for (region, state) in executed.states {
             self.store.engine.publish_counts(region, &state);
-            self.store.regions[&region].set_applied(state.applied_index, state.last_stamp_ms);
+            if let Some(shared) = self.store.regions.get(region) {
+                shared.set_applied(state.applied_index, state.last_stamp_ms);
+            }
             indexes.push((region, state.applied_index));
         }
         let _ = self.store.worker.send(ToWorker::Applied { indexes });

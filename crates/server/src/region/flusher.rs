@@ -69,8 +69,13 @@ pub fn flush(store: &Store) {
         }
         return;
     }
-    let applied: Vec<_> =
-        store.regions.values().filter(|r| r.local).map(|region| (region.id(), region.applied())).collect();
+    let applied: Vec<_> = store
+        .regions
+        .table()
+        .iter()
+        .filter(|r| r.is_local())
+        .map(|region| (region.id(), region.applied()))
+        .collect();
     match store.engine.flash().flush() {
         Ok(()) => {
             let _ = store.worker.send(ToWorker::Flushed { applied });

@@ -91,8 +91,8 @@ pub struct Submit {
 }
 
 pub enum SubmitOutcome {
-    /// One reply for each command.
-    Applied(Vec<Reply>),
+    /// One reply for each command; `None` where the region had given the slot away, and nothing was executed.
+    Applied(Vec<Option<Reply>>),
     /// Nothing was proposed.
     Refused(Refusal),
     /// It was proposed, and may or may not take effect.

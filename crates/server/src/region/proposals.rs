@@ -32,10 +32,10 @@ struct Client {
 
 impl Waiting {
     /// Gives each client its share of the entry's replies.
-    pub fn answer(self, replies: Vec<Reply>, outcomes: &mut Outcomes) {
+    pub fn answer(self, replies: Vec<Option<Reply>>, outcomes: &mut Outcomes) {
         let mut replies = replies.into_iter();
         for client in self.clients {
-            let own: Vec<Reply> = replies.by_ref().take(client.commands).collect();
+            let own: Vec<Option<Reply>> = replies.by_ref().take(client.commands).collect();
             if let Some(reply) = client.reply {
                 outcomes.push((reply, SubmitOutcome::Applied(own)));
             }

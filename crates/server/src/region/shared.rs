@@ -1,13 +1,18 @@
 //! What every thread of a store may know of a region at any moment, without asking its worker.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use replica::RegionStatus;
-use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
+use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis};
 
 /// "No store" in the packed leader.
 const NOBODY: u64 = u64::MAX;
+
+/// "No slots" in the packed range.
+const NO_SLOTS: u32 = u32::MAX;
 
 /// Demand for a lease is repeated this often, well within the second for which the worker remembers it.
 const LEASE_DEMAND_NANOS: u64 = 200_000_000;
@@ -20,9 +25,15 @@ pub struct Leadership {
 
 /// Published by the region's worker and by heartbeats; read by clients' connections.
 pub struct RegionShared {
-    pub descriptor: RegionDescriptor,
+    id: RegionId,
+    /// As this store's own peer has applied it; without one here, the newest that was heard of.
+    descriptor: ArcSwap<RegionDescriptor>,
+    /// The newest that is known at all, by which commands find their region.
+    newest: ArcSwap<RegionDescriptor>,
+    /// The slots of `descriptor` again, for the hot path: the first and the last in one load.
+    slots: AtomicU32,
     /// Whether this store holds a peer.
-    pub local: bool,
+    local: AtomicBool,
     leadership: Mutex<Leadership>,
     /// The leader again, for the hot path: one load.
     leader: AtomicU64,
@@ -41,10 +52,16 @@ pub struct RegionShared {
 }
 
 impl RegionShared {
-    pub fn new(descriptor: RegionDescriptor, this: StoreId) -> RegionShared {
+    pub fn new(descriptor: RegionDescriptor, local: bool) -> RegionShared {
+        let slots = AtomicU32::new(packed(descriptor.slots));
+        let id = descriptor.id;
+        let descriptor = Arc::new(descriptor);
         RegionShared {
-            local: descriptor.has_peer_on(this),
-            descriptor,
+            id,
+            newest: ArcSwap::new(descriptor.clone()),
+            descriptor: ArcSwap::new(descriptor),
+            slots,
+            local: AtomicBool::new(local),
             leadership: Mutex::new(Leadership { term: 0, leader: None }),
             leader: AtomicU64::new(NOBODY),
             lease_until: AtomicU64::new(0),
@@ -59,7 +76,68 @@ impl RegionShared {
     }
 
     pub fn id(&self) -> RegionId {
-        self.descriptor.id
+        self.id
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.local.load(Ordering::Acquire)
+    }
+
+    /// As this store's own peer has applied it; without one here, the newest that was heard of.
+    pub fn descriptor(&self) -> Arc<RegionDescriptor> {
+        self.descriptor.load_full()
+    }
+
+    /// The newest that is known, of what leaders say and of what is applied here.
+    pub fn newest(&self) -> Arc<RegionDescriptor> {
+        self.newest.load_full()
+    }
+
+    /// The slots of `descriptor`; `None` for the meta region.
+    pub fn slots(&self) -> Option<SlotRange> {
+        let packed = self.slots.load(Ordering::Acquire);
+        (packed != NO_SLOTS).then_some(SlotRange { first: (packed >> 16) as Slot, last: packed as Slot })
+    }
+
+    /// The slots for a command that is executed here; the meta region's commands have no keys.
+    pub fn slots_or_all(&self) -> SlotRange {
+        self.slots().unwrap_or(SlotRange::ALL)
+    }
+
+    /// Takes in a descriptor that was heard of. True: it moves slots, so that the table by slot is to be made
+    /// anew. Callers hold the table's lock.
+    pub fn learn(&self, heard: &RegionDescriptor) -> bool {
+        let newest = self.newest.load();
+        if !heard.epoch.is_newer_than(newest.epoch) {
+            return false;
+        }
+        let moves = heard.slots != newest.slots || heard.epoch.version != newest.epoch.version;
+        let heard = Arc::new(heard.clone());
+        self.newest.store(heard.clone());
+        if !self.is_local() {
+            self.publish(heard);
+        }
+        moves
+    }
+
+    /// What this store's peer has applied, or begins with. True as for `learn`, and when the peer is new.
+    pub fn set_local(&self, applied: &RegionDescriptor) -> bool {
+        let moves = self.learn(applied);
+        self.publish(Arc::new(applied.clone()));
+        !self.local.swap(true, Ordering::AcqRel) || moves
+    }
+
+    /// The peer is gone; what is said of the region by others stands from now on.
+    pub fn remove_local(&self) {
+        self.set_lease(None);
+        self.publish_status(None);
+        self.local.store(false, Ordering::Release);
+        self.publish(self.newest.load_full());
+    }
+
+    fn publish(&self, descriptor: Arc<RegionDescriptor>) {
+        self.slots.store(packed(descriptor.slots), Ordering::Release);
+        self.descriptor.store(descriptor);
     }
 
     pub fn leader(&self) -> Option<StoreId> {
@@ -139,13 +217,51 @@ impl RegionShared {
     }
 }
 
+fn packed(slots: Option<SlotRange>) -> u32 {
+    slots.map_or(NO_SLOTS, |range| u32::from(range.first) << 16 | u32::from(range.last))
+}
+
+// No range looks like none.
+const _: () = assert!(types::SLOT_COUNT < Slot::MAX);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn region() -> RegionShared {
         let descriptor = RegionDescriptor::founded(1, None, &[]);
-        RegionShared::new(descriptor, 0)
+        RegionShared::new(descriptor, false)
+    }
+
+    #[test]
+    fn what_is_heard_does_not_change_what_is_applied() {
+        let slots = Some(SlotRange { first: 0, last: types::SLOT_COUNT - 1 });
+        let founded = RegionDescriptor::founded(1, slots, &[0, 1, 2]);
+        let region = RegionShared::new(founded.clone(), true);
+        assert_eq!(region.slots(), Some(SlotRange::ALL));
+        let split = types::RegionChange::Split { at: 100, new_region: 2 };
+        let after = founded.after(&split).unwrap().region;
+        assert!(region.learn(&after), "slots move");
+        assert!(!region.learn(&after), "it is known");
+        assert_eq!((region.slots(), region.newest().slots), (Some(SlotRange::ALL), after.slots));
+        assert!(!region.set_local(&after), "the table has it already");
+        assert_eq!(region.slots(), after.slots);
+        assert!(!region.learn(&founded), "an older word");
+    }
+
+    #[test]
+    fn without_a_peer_the_newest_word_stands() {
+        let slots = Some(SlotRange { first: 7, last: 9 });
+        let founded = RegionDescriptor::founded(1, slots, &[0]);
+        let region = RegionShared::new(founded.clone(), true);
+        let split = types::RegionChange::Split { at: 9, new_region: 2 };
+        let after = founded.after(&split).unwrap().region;
+        region.learn(&after);
+        region.set_lease(Some(100));
+        region.remove_local();
+        assert!(!region.is_local() && !region.lease_holds(1));
+        assert_eq!(*region.descriptor(), after);
+        assert_eq!(region.slots(), Some(SlotRange { first: 7, last: 8 }));
     }
 
     #[test]

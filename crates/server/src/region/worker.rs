@@ -210,7 +210,7 @@ impl RegionWorker {
                     if until.is_none() {
                         ended_leases.push(region);
                     }
-                    if let Some(shared) = self.store.regions.get(&region) {
+                    if let Some(shared) = self.store.regions.get(region) {
                         let led = shared.leadership() == Leadership { term, leader: Some(self.store.id) };
                         shared.set_lease(until.filter(|_| led && !ended_leases.contains(&region)));
                     }
@@ -261,20 +261,20 @@ impl RegionWorker {
     }
 
     fn lead(&mut self, region: RegionId, leadership: Leadership) {
-        let Some(shared) = self.store.regions.get(&region) else { return };
+        let Some(shared) = self.store.regions.get(region) else { return };
         let before = shared.leader();
         if leadership.leader != Some(self.store.id) {
             shared.set_lease(None);
         }
         if shared.set_leadership(leadership) {
-            self.store.leader_changed(shared, before);
+            self.store.leader_changed(&shared, before);
         }
     }
 
     /// What heartbeats tell of the regions that are led here.
     fn publish_status(&self) {
         let now = clock::boot_nanos();
-        for region in self.store.regions.values() {
+        for region in self.store.regions.table().iter() {
             let led = region.leader() == Some(self.store.id);
             region.publish_status(if led { self.raft.status(region.id(), now) } else { None });
         }
