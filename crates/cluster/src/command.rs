@@ -1,8 +1,9 @@
 //! What changes the cluster's state, and how it is written into the meta region's log.
 //!
 //! ```text
-//! command  format u8 = 1 | JSON of MetaCommand
+//! command  format u8 = 2 | JSON of MetaCommand
 //! entry    version u8 = 1 | stamp u64 BE (Unix ms, by the leader) | command
+//! reply    format u8 = 1 | JSON of MetaReply
 //! ```
 //!
 //! JSON, because these are few, small and worth reading in a dump of the log; an entry that this version
@@ -11,14 +12,16 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use placement::Policy;
+use placement::{Operator, Policy};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use types::{RegionDescriptor, StoreId, UnixMillis};
+use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
 
-use crate::state::{descriptors, StoreRecord};
+use crate::state::{descriptors, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState};
 
-const COMMAND_FORMAT: u8 = 1;
+const COMMAND_FORMAT: u8 = 2;
 const ENTRY_VERSION: u8 = 1;
+const REPLY_FORMAT: u8 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
@@ -37,9 +40,59 @@ pub enum MetaCommand {
     SetPolicy {
         policy: Policy,
     },
-    /// Replaces what is known of a store that is a member.
+    /// A process with an empty disk becomes a member. Repeated with the same token, it is answered the same
+    /// id; the facts last told count.
+    Join {
+        facts: StoreFacts,
+    },
+    /// Replaces what a member says of itself.
     SetStore {
-        store: StoreRecord,
+        store: StoreId,
+        facts: StoreFacts,
+    },
+    /// Asks a member to go, or takes that back.
+    SetStoreState {
+        store: StoreId,
+        state: StoreState,
+    },
+    /// Weights that stand in for the measured ones; `None`: measured.
+    SetPins {
+        store: StoreId,
+        data_weight: Option<f64>,
+        leader_weight: Option<f64>,
+    },
+    /// A member without peers is none from now on, and its id is never used again.
+    RemoveStore {
+        store: StoreId,
+    },
+    /// What leaders of regions say of them. Whatever is newer and fits is taken.
+    ReportRegions {
+        #[serde(with = "descriptors")]
+        regions: Vec<RegionDescriptor>,
+    },
+    /// Takes `count` ids that no region has or ever had.
+    AllocateRegions {
+        count: u32,
+    },
+    /// The leader of region 0 in `term` plans from now on. Once it sees this, it has seen all that any
+    /// leader before it did.
+    TakeOver {
+        term: Term,
+    },
+    /// `id` is the proposer's choice, and larger than any before it: two proposals of one operator begin
+    /// it once.
+    BeginOperator {
+        id: OperatorId,
+        operator: Operator,
+    },
+    /// From [`Phase::Going`] to another; there is no way back.
+    AdvanceOperator {
+        id: OperatorId,
+        phase: Phase,
+    },
+    FinishOperator {
+        id: OperatorId,
+        outcome: Outcome,
     },
     /// `None` removes the entry.
     SetConfig {
@@ -48,7 +101,9 @@ pub enum MetaCommand {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a command came to, for its proposer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum MetaReply {
     Bootstrapped,
     AlreadyBootstrapped {
@@ -57,6 +112,24 @@ pub enum MetaReply {
     Changed,
     /// It was so already.
     Unchanged,
+    Joined {
+        store: StoreId,
+        cluster_id: u64,
+    },
+    /// Reports that told nothing new are in neither list.
+    Reported {
+        taken: Vec<RegionId>,
+        /// With the others' ranges these would leave a slot without a region or with two, or they name
+        /// a store or an id that there never was.
+        ignored: Vec<RegionId>,
+    },
+    Allocated {
+        first: RegionId,
+        count: u32,
+    },
+    Begun {
+        id: OperatorId,
+    },
 }
 
 /// Deterministic: every replica comes to the same, and it is the proposer's answer.
@@ -66,37 +139,91 @@ pub enum MetaError {
     NotBootstrapped,
     #[error("no store {0} in this cluster")]
     UnknownStore(StoreId),
+    #[error("store {0} was removed from this cluster")]
+    StoreRemoved(StoreId),
+    #[error("store {0} is being drained")]
+    StoreDraining(StoreId),
+    #[error("store {0} is known with another disk: remove it, and let the new one join")]
+    OtherDisk(StoreId),
+    #[error("a store's token is not 0")]
+    NoToken,
+    #[error("the {staying} stores that would stay cannot hold the {replicas} replicas of a region; have others join first, or lower 'replicas'")]
+    TooFewStores { staying: usize, replicas: usize },
+    #[error("store {store} holds a peer of region {region}; drain it first")]
+    HoldsPeer { store: StoreId, region: RegionId },
+    #[error("an operator in flight names store {0}")]
+    StoreInUse(StoreId),
+    #[error("a weight is a finite number above 0")]
+    BadWeight,
+    #[error("no region {0}")]
+    UnknownRegion(RegionId),
+    #[error("region {0} has an operator in flight")]
+    RegionBusy(RegionId),
+    #[error("that would leave region {0} without a voter")]
+    LastVoter(RegionId),
+    #[error("operator {id} is not newer than the last one, {last}")]
+    StaleOperator { id: OperatorId, last: OperatorId },
+    #[error("there are no operators of that kind for region {0}")]
+    NotForRegion(RegionId),
+    #[error("operator {0} does not go that way")]
+    BadPhase(OperatorId),
+    #[error("ids are used up")]
+    NoIds,
+    #[error("'{value}' is no value of '{name}': {expected}")]
+    BadConfig { name: String, value: String, expected: &'static str },
     #[error("bad bootstrap: {0}")]
     BadBootstrap(String),
 }
 
-/// The bytes are no command or entry that this version reads.
+/// The bytes are no command, entry or reply that this version reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     #[error("{0} is empty or cut short")]
     Cut(&'static str),
     #[error("{what} has the unknown format {format}")]
     UnknownFormat { what: &'static str, format: u8 },
-    #[error("a command of the meta region cannot be read: {0}")]
-    Malformed(String),
+    #[error("{what} cannot be read: {reason}")]
+    Malformed { what: &'static str, reason: String },
 }
 
 impl MetaCommand {
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new().writer();
-        out.get_mut().put_u8(COMMAND_FORMAT);
-        serde_json::to_writer(&mut out, self).expect("maps have string keys, and writing to memory succeeds");
-        out.into_inner().freeze()
+        encode(COMMAND_FORMAT, self)
     }
 
     pub fn decode(bytes: &[u8]) -> Result<MetaCommand, CommandError> {
-        match bytes.split_first() {
-            Some((&COMMAND_FORMAT, json)) => {
-                serde_json::from_slice(json).map_err(|error| CommandError::Malformed(error.to_string()))
-            }
-            Some((&format, _)) => Err(CommandError::UnknownFormat { what: "a meta command", format }),
-            None => Err(CommandError::Cut("a meta command")),
-        }
+        decode("a meta command", COMMAND_FORMAT, bytes)
+    }
+}
+
+impl MetaReply {
+    pub fn encode(&self) -> Bytes {
+        encode(REPLY_FORMAT, self)
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<MetaReply, CommandError> {
+        decode("a meta reply", REPLY_FORMAT, bytes)
+    }
+}
+
+/// A format byte and JSON.
+pub(crate) fn encode<T: Serialize>(format: u8, value: &T) -> Bytes {
+    let mut out = BytesMut::new().writer();
+    out.get_mut().put_u8(format);
+    serde_json::to_writer(&mut out, value).expect("maps have string keys, and writing to memory succeeds");
+    out.into_inner().freeze()
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(
+    what: &'static str,
+    format: u8,
+    bytes: &[u8],
+) -> Result<T, CommandError> {
+    match bytes.split_first() {
+        Some((&found, json)) if found == format => serde_json::from_slice(json)
+            .map_err(|error| CommandError::Malformed { what, reason: error.to_string() }),
+        Some((&format, _)) => Err(CommandError::UnknownFormat { what, format }),
+        None => Err(CommandError::Cut(what)),
     }
 }
 

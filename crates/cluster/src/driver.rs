@@ -1,100 +1,94 @@
-//! Operators from their start to their end.
+//! Operators from their beginning to their end.
 //!
-//! The driver lives on the leader of region 0 and nowhere else; it keeps nothing that the next leader would
-//! need, for a leader transfer that nobody waits for either happens or does not. Ends are seen in the
-//! routing table: the region has another leader, or the deadline passed.
+//! The driver lives on the leader of region 0 and nowhere else. What is in flight, and how far it must not
+//! go back, is agreed ([`MetaState::operators`]); where an operator stands is read from the region's own
+//! descriptor, as its leader last reported it. So the next leader's driver goes on without a word from this
+//! one. Only clocks are the driver's own: a new one gives every operator its time anew.
+//!
+//! Each round says what to tell leaders of regions ([`Order`]s, which may be lost, late or repeated: they
+//! name the epoch they are meant for) and what to propose in region 0 ([`MetaCommand`]s).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use placement::{Operator, PlanLimits, Reason};
-use serde::{Deserialize, Serialize};
-use types::{BootNanos, RegionId, StoreId, Term, UnixMillis};
+use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION};
 
-use crate::{Ledger, MetaState};
+use crate::state::{InFlight, OperatorId, Outcome, Phase, StoreState};
+use crate::{Ledger, MetaCommand, MetaState, Order};
+
+mod requests;
+mod steps;
+
+pub use requests::{may_drain, DrainError, StartError};
+use steps::Next;
 
 /// A failed region's pause doubles with each failure in a row, up to this many times.
 const COOLDOWN_DOUBLINGS_MAX: u32 = 5;
 
-/// One moment, on the clock that deadlines use and on the one that people read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    pub boot: BootNanos,
-    pub unix_ms: UnixMillis,
-}
+/// Reports of regions that one command carries.
+const REPORTS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverConfig {
-    /// How long an operator may take.
+    /// How long an operator may take that moves no data.
     pub deadline_nanos: u64,
+    /// How long one may take that does, and for how many bytes it gets another second.
+    pub data_deadline_nanos: u64,
+    pub data_bytes_per_s: u64,
+    /// An order that led to nothing is given again after this long.
+    pub repeat_nanos: u64,
+    /// A proposal of which nothing was seen is given up after this long.
+    pub proposal_nanos: u64,
     /// How long a region is left alone after its first failed operator.
     pub cooldown_nanos: u64,
-    /// Finished operators that are remembered.
-    pub history_max: usize,
+    /// A learner is promoted, and a peer handed the lead, when it is no further behind.
+    pub caught_up_entries: u64,
+    /// What looks at every region happens so often, and whenever something has changed that it depends on.
+    pub survey_nanos: u64,
 }
 
 impl Default for DriverConfig {
     fn default() -> DriverConfig {
         const SECOND: u64 = 1_000_000_000;
-        DriverConfig { deadline_nanos: 5 * SECOND, cooldown_nanos: 2 * SECOND, history_max: 1000 }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InFlight {
-    pub operator: Operator,
-    pub started: Now,
-    /// The region's term when the operator began.
-    term: Term,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum Outcome {
-    Succeeded,
-    /// The region has a new term and another leader than the wanted one.
-    LedElsewhere {
-        leader: StoreId,
-    },
-    TimedOut,
-    /// The leader gave the transfer up.
-    Aborted,
-}
-
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Outcome::Succeeded => f.write_str("succeeded"),
-            Outcome::LedElsewhere { leader } => write!(f, "led by store {leader} instead"),
-            Outcome::TimedOut => f.write_str("timed out"),
-            Outcome::Aborted => f.write_str("aborted"),
+        DriverConfig {
+            deadline_nanos: 5 * SECOND,
+            data_deadline_nanos: 60 * SECOND,
+            data_bytes_per_s: 4 << 20,
+            repeat_nanos: 2 * SECOND,
+            proposal_nanos: 2 * SECOND,
+            cooldown_nanos: 2 * SECOND,
+            caught_up_entries: 1024,
+            survey_nanos: SECOND,
         }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finished {
-    pub operator: Operator,
-    #[serde(flatten)]
-    pub outcome: Outcome,
-    pub started_unix_ms: UnixMillis,
-    pub finished_unix_ms: UnixMillis,
+/// What is to be done after a round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    /// Each to the store that leads the order's region.
+    pub orders: Vec<(StoreId, Order)>,
+    /// To be proposed in region 0, in this order.
+    pub commands: Vec<MetaCommand>,
 }
 
-/// Why a requested move was not begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    #[error("no region {0}")]
-    NoRegion(RegionId),
-    #[error("region {0} has no known leader")]
-    NoLeader(RegionId),
-    #[error("region {region} has an operator in flight")]
-    Busy { region: RegionId },
-    #[error("store {store} leads region {region} already")]
-    LeadsAlready { region: RegionId, store: StoreId },
-    #[error("store {store} has no voting peer of region {region}")]
-    NotAVoter { region: RegionId, store: StoreId },
-    #[error("store {0} is down")]
-    Down(StoreId),
+/// The driver's own side of an operator in flight.
+#[derive(Clone, Debug)]
+struct Watch {
+    phase: Phase,
+    /// When this driver first saw it in this phase.
+    since: BootNanos,
+    /// The region's term then.
+    term: Term,
+    ordered: Option<Ordered>,
+}
+
+#[derive(Clone, Debug)]
+struct Ordered {
+    order: Order,
+    leader: StoreId,
+    term: Term,
+    at: BootNanos,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,142 +100,335 @@ struct Cooldown {
 #[derive(Clone, Debug)]
 pub struct Driver {
     config: DriverConfig,
-    in_flight: BTreeMap<RegionId, InFlight>,
+    watches: BTreeMap<OperatorId, Watch>,
+    /// Proposed and not yet seen to be in flight; placement counts them as if they were.
+    beginning: BTreeMap<OperatorId, (Operator, BootNanos)>,
+    /// Other proposals, so that each round does not repeat them.
+    proposed: Vec<(MetaCommand, BootNanos)>,
     cooldowns: BTreeMap<RegionId, Cooldown>,
-    /// Oldest first.
-    history: VecDeque<Finished>,
+    surveyed: Option<(BootNanos, Seen)>,
+}
+
+/// What a survey depends on and rates do not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    descriptors: u64,
+    members_version: u64,
+    next_operator: OperatorId,
+    in_flight: usize,
+    policy_since_ms: UnixMillis,
 }
 
 impl Driver {
     pub fn new(config: DriverConfig) -> Driver {
-        Driver { config, in_flight: BTreeMap::new(), cooldowns: BTreeMap::new(), history: VecDeque::new() }
+        Driver {
+            config,
+            watches: BTreeMap::new(),
+            beginning: BTreeMap::new(),
+            proposed: Vec::new(),
+            cooldowns: BTreeMap::new(),
+            surveyed: None,
+        }
     }
 
-    /// One round: sees which operators ended, plans, and returns the operators to send out, which are in
-    /// flight from then on.
+    /// One round: reports what regions have become, takes operators in flight a step further, plans new
+    /// ones, and lets stores go that are empty. `term` is the one in which this store leads region 0; the
+    /// first rounds of a term only see to it that all that was agreed before is known here.
     pub fn step(
         &mut self,
         meta: &MetaState,
         ledger: &Ledger,
         limits: &PlanLimits,
-        now: Now,
-    ) -> Vec<Operator> {
-        self.observe(ledger, now);
-        if !meta.is_bootstrapped() || !ledger.is_settled(meta, now.boot) {
-            return Vec::new();
+        term: Term,
+        now: BootNanos,
+    ) -> Step {
+        let mut step = Step::default();
+        if !meta.is_bootstrapped() {
+            return step;
         }
-        let view = crate::view(meta, ledger, self, now.boot);
-        let operators = placement::plan(&view, meta.policy, limits);
-        for operator in &operators {
-            self.begin(operator.clone(), ledger, now);
+        self.forget_old_proposals(meta, now);
+        if meta.planner_term != term {
+            if meta.planner_term < term {
+                self.propose(MetaCommand::TakeOver { term }, now, &mut step);
+            }
+            return step;
         }
-        operators
+        for flight in meta.operators.values() {
+            self.drive(meta, ledger, flight, now, &mut step);
+        }
+        let seen = Seen {
+            descriptors: ledger.descriptors_learned(),
+            members_version: meta.members_version,
+            next_operator: meta.next_operator,
+            in_flight: meta.operators.len(),
+            policy_since_ms: meta.policy_since_ms,
+        };
+        let is_due = |(at, last): &(BootNanos, Seen)| {
+            *last != seen || now.saturating_sub(*at) >= self.config.survey_nanos
+        };
+        if self.surveyed.as_ref().map_or(true, is_due) {
+            self.surveyed = Some((now, seen));
+            self.survey(meta, ledger, limits, now, &mut step);
+        }
+        step
     }
 
-    /// Begins a move that somebody asked for. A policy that wants the leader elsewhere moves it again.
-    pub fn request(
+    fn survey(
         &mut self,
         meta: &MetaState,
         ledger: &Ledger,
-        region: RegionId,
-        to: StoreId,
-        now: Now,
-    ) -> Result<Operator, StartError> {
-        self.observe(ledger, now);
-        let descriptor = meta.regions.get(&region).ok_or(StartError::NoRegion(region))?;
-        let from = ledger.routes().get(region).ok_or(StartError::NoLeader(region))?.leader;
-        if self.in_flight.contains_key(&region) {
-            return Err(StartError::Busy { region });
+        limits: &PlanLimits,
+        now: BootNanos,
+        step: &mut Step,
+    ) {
+        self.report(meta, ledger, now, step);
+        self.adopt_merges(meta, ledger, now, step);
+        if ledger.is_settled(meta, now) {
+            let view = crate::view(meta, ledger, self, now);
+            for operator in placement::plan(&view, meta.policy, limits) {
+                if is_current(meta, ledger, &operator) && meta.check_operator(&operator).is_ok() {
+                    let command = self.begin(meta, operator, now);
+                    step.commands.push(command);
+                }
+            }
         }
-        if from == to {
-            return Err(StartError::LeadsAlready { region, store: to });
-        }
-        if !descriptor.voters().any(|store| store == to) {
-            return Err(StartError::NotAVoter { region, store: to });
-        }
-        if let Some(down) = [from, to].into_iter().find(|&store| !ledger.is_up(store, now.boot)) {
-            return Err(StartError::Down(down));
-        }
-        let operator = Operator::TransferLeader { region, from, to, reason: Reason::Requested };
-        self.begin(operator.clone(), ledger, now);
-        Ok(operator)
+        self.let_go(meta, ledger, now, step);
     }
 
-    /// The region's leader says that it gave the transfer up.
-    pub fn aborted(&mut self, region: RegionId, now: Now) {
-        self.finish(region, Outcome::Aborted, now);
+    /// The region's leader says that it gave an order up, or that it cannot be carried out.
+    pub fn aborted(&mut self, meta: &MetaState, region: RegionId, now: BootNanos) -> Option<MetaCommand> {
+        let flight = meta.operator_on(region)?;
+        if flight.phase != Phase::Going {
+            return None;
+        }
+        self.cool(flight.operator.region(), now);
+        Some(fail(flight, Outcome::Aborted))
     }
 
-    /// Forgets what is in flight, as when region 0's leadership is lost or won.
+    /// Forgets all that is its own, as when region 0's leadership is lost or won.
     pub fn forget(&mut self) {
-        self.in_flight.clear();
-        self.cooldowns.clear();
+        *self = Driver::new(self.config);
     }
 
-    /// Ascending by region.
-    pub fn in_flight(&self) -> impl Iterator<Item = &InFlight> {
-        self.in_flight.values()
-    }
-
-    /// Oldest first.
-    pub fn history(&self) -> impl Iterator<Item = &Finished> {
-        self.history.iter()
+    /// Operators that were proposed and are not yet agreed, ascending by id.
+    pub fn beginning(&self) -> impl Iterator<Item = &Operator> {
+        self.beginning.values().map(|(operator, _)| operator)
     }
 
     pub fn is_cooling(&self, region: RegionId, now: BootNanos) -> bool {
         self.cooldowns.get(&region).is_some_and(|cooldown| now < cooldown.until)
     }
 
-    /// Ends the operators whose outcome the routing table or the clock shows.
-    pub fn observe(&mut self, ledger: &Ledger, now: Now) {
-        let ended: Vec<(RegionId, Outcome)> = self
-            .in_flight
-            .iter()
-            .filter_map(|(&region, flight)| Some((region, self.outcome_of(region, flight, ledger, now)?)))
-            .collect();
-        for (region, outcome) in ended {
-            self.finish(region, outcome, now);
+    fn forget_old_proposals(&mut self, meta: &MetaState, now: BootNanos) {
+        let age_max = self.config.proposal_nanos;
+        let is_young = |at: BootNanos| now.saturating_sub(at) <= age_max;
+        // Begun, refused, or overtaken by one with a larger id: it will not come any more.
+        self.beginning.retain(|&id, (_, at)| id >= meta.next_operator && is_young(*at));
+        self.proposed.retain(|(_, at)| is_young(*at));
+        self.watches.retain(|id, _| meta.operators.contains_key(id));
+    }
+
+    fn propose(&mut self, command: MetaCommand, now: BootNanos, step: &mut Step) {
+        if !self.proposed.iter().any(|(earlier, _)| *earlier == command) {
+            self.proposed.push((command.clone(), now));
+            step.commands.push(command);
         }
     }
 
-    fn outcome_of(&self, region: RegionId, flight: &InFlight, ledger: &Ledger, now: Now) -> Option<Outcome> {
-        if let Some(route) = ledger.routes().get(region).filter(|route| route.term > flight.term) {
-            return Some(match route.leader {
-                leader if Some(leader) == flight.operator.to() => Outcome::Succeeded,
-                leader => Outcome::LedElsewhere { leader },
-            });
+    fn report(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
+        let known = |region: &&RegionDescriptor| {
+            meta.regions.get(&region.id).map_or(true, |known| region.epoch.is_newer_than(known.epoch))
+        };
+        let newer: Vec<&RegionDescriptor> = ledger.descriptors().filter(known).collect();
+        if newer.is_empty() {
+            return;
         }
-        let age = now.boot.saturating_sub(flight.started.boot);
-        (age > self.config.deadline_nanos).then_some(Outcome::TimedOut)
+        let news = meta.news(newer);
+        // Regions that make room for each other stand in one command.
+        let is_alone = |region: &RegionDescriptor| {
+            meta.regions.get(&region.id).is_some_and(|known| known.slots == region.slots)
+        };
+        let (alone, together): (Vec<_>, Vec<_>) = news.into_iter().partition(|region| is_alone(region));
+        for regions in alone.chunks(REPORTS_MAX).chain([&together[..]]).filter(|chunk| !chunk.is_empty()) {
+            let regions = regions.iter().map(|&region| region.clone()).collect();
+            self.propose(MetaCommand::ReportRegions { regions }, now, step);
+        }
     }
 
-    fn begin(&mut self, operator: Operator, ledger: &Ledger, now: Now) {
-        let region = operator.region();
+    fn begin(&mut self, meta: &MetaState, operator: Operator, now: BootNanos) -> MetaCommand {
+        let last = self.beginning.keys().next_back();
+        let id = meta.next_operator.max(last.map_or(0, |last| last + 1));
+        self.beginning.insert(id, (operator.clone(), now));
+        MetaCommand::BeginOperator { id, operator }
+    }
+
+    fn drive(
+        &mut self,
+        meta: &MetaState,
+        ledger: &Ledger,
+        flight: &InFlight,
+        now: BootNanos,
+        step: &mut Step,
+    ) {
+        let region = flight.operator.region();
         let term = ledger.routes().get(region).map_or(0, |route| route.term);
-        let before = self.in_flight.insert(region, InFlight { operator, started: now, term });
-        assert!(before.is_none(), "a region has one operator at a time");
-    }
-
-    fn finish(&mut self, region: RegionId, outcome: Outcome, now: Now) {
-        let Some(flight) = self.in_flight.remove(&region) else { return };
-        match outcome {
-            Outcome::Succeeded => drop(self.cooldowns.remove(&region)),
-            _ => {
-                let failures = self.cooldowns.get(&region).map_or(0, |cooldown| cooldown.failures);
-                let pause = self.config.cooldown_nanos << failures.min(COOLDOWN_DOUBLINGS_MAX);
-                let cooldown = Cooldown { until: now.boot.saturating_add(pause), failures: failures + 1 };
-                self.cooldowns.insert(region, cooldown);
+        let fresh = Watch { phase: flight.phase, since: now, term, ordered: None };
+        let watch = self.watches.entry(flight.id).or_insert_with(|| fresh.clone());
+        if watch.phase != flight.phase {
+            *watch = Watch { term: watch.term, ordered: watch.ordered.take(), ..fresh };
+        }
+        let (since, began_term) = (watch.since, watch.term);
+        let scene = steps::Scene { config: &self.config, meta, ledger, flight, began_term, now };
+        let is_late = now.saturating_sub(since) > self.deadline(&scene);
+        let next = match (scene.next(), flight.phase) {
+            (Next::Wait | Next::Order(_), Phase::Going) if is_late => Next::Fail(Outcome::TimedOut),
+            // What could not be taken back in time is left for planning to tidy up; except a region that
+            // takes no commands while it waits to be merged.
+            (Next::Wait | Next::Order(_), Phase::Undoing { because }) if is_late && !scene.is_frozen() => {
+                Next::Done(because)
+            }
+            (next, _) => next,
+        };
+        match next {
+            Next::Wait => {}
+            Next::Order(order) => self.order(flight.id, order, ledger, now, step),
+            Next::Bind => {
+                self.propose(MetaCommand::AdvanceOperator { id: flight.id, phase: Phase::Bound }, now, step);
+            }
+            Next::Fail(_) | Next::Done(_) => {
+                let (command, outcome) = match next {
+                    Next::Fail(because) => (fail(flight, because), because),
+                    Next::Done(outcome) => (MetaCommand::FinishOperator { id: flight.id, outcome }, outcome),
+                    _ => unreachable!("matched above"),
+                };
+                if !self.proposed.iter().any(|(earlier, _)| *earlier == command) {
+                    match outcome {
+                        Outcome::Succeeded => drop(self.cooldowns.remove(&region)),
+                        _ => self.cool(region, now),
+                    }
+                }
+                self.propose(command, now, step);
             }
         }
-        self.history.push_back(Finished {
-            operator: flight.operator,
-            outcome,
-            started_unix_ms: flight.started.unix_ms,
-            finished_unix_ms: now.unix_ms,
-        });
-        let excess = self.history.len().saturating_sub(self.config.history_max);
-        self.history.drain(..excess);
     }
+
+    /// Gives an order to the region's leader, unless it has just been given to it.
+    fn order(&mut self, id: OperatorId, order: Order, ledger: &Ledger, now: BootNanos, step: &mut Step) {
+        let Some(route) = ledger.routes().get(order.region()) else { return };
+        let watch = self.watches.get_mut(&id).expect("it is being driven");
+        let is_fresh = watch.ordered.as_ref().is_some_and(|given| {
+            given.order == order
+                && (given.leader, given.term) == (route.leader, route.term)
+                && now.saturating_sub(given.at) < self.config.repeat_nanos
+        });
+        if !is_fresh {
+            let (leader, term) = (route.leader, route.term);
+            watch.ordered = Some(Ordered { order: order.clone(), leader, term, at: now });
+            step.orders.push((leader, order));
+        }
+    }
+
+    fn deadline(&self, scene: &steps::Scene<'_>) -> u64 {
+        let operator = &scene.flight.operator;
+        if !operator.moves_data() {
+            // A merge or a removal takes several steps, each as long as a transfer at most.
+            let steps = match operator {
+                Operator::TransferLeader { .. } => 1,
+                _ => 4,
+            };
+            return self.config.deadline_nanos.saturating_mul(steps);
+        }
+        let bytes = scene.lead().map_or(0, |lead| lead.bytes);
+        let copying = u128::from(bytes) * 1_000_000_000 / u128::from(self.config.data_bytes_per_s.max(1));
+        self.config.data_deadline_nanos.saturating_add(u64::try_from(copying).unwrap_or(u64::MAX))
+    }
+
+    fn cool(&mut self, region: RegionId, now: BootNanos) {
+        let failures = self.cooldowns.get(&region).map_or(0, |cooldown| cooldown.failures);
+        let pause = self.config.cooldown_nanos << failures.min(COOLDOWN_DOUBLINGS_MAX);
+        self.cooldowns.insert(region, Cooldown { until: now.saturating_add(pause), failures: failures + 1 });
+    }
+
+    /// A region that takes no commands and that no operator answers for, since the order to prepare its
+    /// merge came after that was given up, gets one: it is merged, or takes commands again.
+    fn adopt_merges(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
+        for region in meta.regions.keys() {
+            let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into) else { continue };
+            let operator = Operator::Merge { region: *region, into, reason: Reason::Requested };
+            if is_current(meta, ledger, &operator)
+                && !self.beginning().any(|other| touches(other, *region) || touches(other, into))
+                && meta.check_operator(&operator).is_ok()
+            {
+                let command = self.begin(meta, operator, now);
+                step.commands.push(command);
+            }
+        }
+    }
+
+    /// Draining stores that have nothing left are members no more.
+    fn let_go(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
+        let draining: Vec<StoreId> = meta
+            .members()
+            .filter(|store| store.state == StoreState::Draining)
+            .map(|store| store.id)
+            .collect();
+        if draining.is_empty() {
+            return;
+        }
+        let lives = |region: RegionId| meta.regions.contains_key(&region);
+        let leading: BTreeSet<StoreId> = ledger
+            .routes()
+            .iter()
+            .filter(|(region, _)| lives(*region))
+            .map(|(_, route)| route.leader)
+            .collect();
+        let heard_with_peers: BTreeSet<StoreId> = ledger
+            .descriptors()
+            .filter(|region| lives(region.id) || region.id == META_REGION)
+            .flat_map(|region| region.peers.iter().map(|peer| peer.store))
+            .collect();
+        for store in draining {
+            let is_empty = meta.first_peer_on(store).is_none()
+                && !leading.contains(&store)
+                && !heard_with_peers.contains(&store)
+                && !self.beginning().any(|operator| operator.to() == Some(store));
+            let idle = |flight: &InFlight| {
+                flight.operator.to() != Some(store) && flight.operator.from() != Some(store)
+            };
+            if is_empty && meta.operators.values().all(idle) {
+                self.propose(MetaCommand::RemoveStore { store }, now, step);
+            }
+        }
+    }
+}
+
+/// What is proposed when an operator that is still going has failed.
+fn fail(flight: &InFlight, because: Outcome) -> MetaCommand {
+    let id = flight.id;
+    match flight.operator {
+        // These leave nothing half done.
+        Operator::TransferLeader { .. } | Operator::Split { .. } => {
+            MetaCommand::FinishOperator { id, outcome: because }
+        }
+        _ => MetaCommand::AdvanceOperator { id, phase: Phase::Undoing { because } },
+    }
+}
+
+fn touches(operator: &Operator, region: RegionId) -> bool {
+    operator.region() == region || operator.into_region() == Some(region)
+}
+
+/// Whether what is agreed about the ranges of an operator's regions is what their leaders say: splits and
+/// merges tell by a region's version that they have been done.
+fn is_current(meta: &MetaState, ledger: &Ledger, operator: &Operator) -> bool {
+    if !matches!(operator, Operator::Split { .. } | Operator::Merge { .. }) {
+        return true;
+    }
+    [Some(operator.region()), operator.into_region()].into_iter().flatten().all(|region| {
+        let agreed = meta.regions.get(&region).map(|region| region.epoch.version);
+        let said = ledger.lead(region).map(|lead| lead.epoch().version);
+        agreed.is_some() && agreed == said
+    })
 }
 
 #[cfg(test)]

@@ -1,34 +1,58 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 1
-//! store, incarnation, seq
+//! version u8 = 2
+//! store, token u64, cluster_id u64, members_version
+//! incarnation, seq, since
 //! kv_bytes_per_s f64, ops_per_s f64                     capability
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
+//! snapshots_in, snapshots_out
 //! count, then for each region led, ascending:
-//!   region, conf_version, version, term, commit, applied, bytes, keys
-//!   write_rate f64, read_rate f64, truncate_to
-//!   count, then for each peer, ascending: store, matched
+//!   length, descriptor (its own encoding)
+//!   term, commit, applied, bytes, keys
+//!   write_rate f64, read_rate f64, write_bytes_rate f64, heat f64
+//!   truncate_to, merging (0: no; 1 + the region that it merges into)
+//!   count, then for each peer, ascending: store, matched, flags u8 (1 active, 2 needs a snapshot)
+//! count, then for each region led no more, ascending: region
 //! ```
 //!
 //! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is one
 //! encoding of a heartbeat up to redundant LEB128 bytes, and no byte may follow it.
+//!
+//! A heartbeat is *full* (`since` is its own `seq`), or it tells what has changed since the full one with
+//! the number `since`: everything that has, not only what changed after the last heartbeat. So a lost one
+//! is made up for by the next, and only a lost full one leaves a receiver without something until the next
+//! full one. Ten thousand idle regions cost nothing but now and then a full one. [`LeadBook`] keeps track.
 
 use bytes::Bytes;
 use placement::Capability;
-use types::{LogIndex, RegionEpoch, RegionId, StoreId, Term};
+use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term};
 
 use crate::wire::{Reader, Writer};
+use crate::WireError;
 
-const VERSION: u8 = 1;
+mod book;
 
-/// The smallest encodings of list items.
-const LEAD_BYTES_MIN: usize = 26;
-const PEER_BYTES_MIN: usize = 2;
+pub use book::{LeadBook, Leads};
+
+const VERSION: u8 = 2;
+
+/// The smallest encodings of list items: a descriptor without peers is 42 bytes and its length.
+const LEAD_BYTES_MIN: usize = 43 + 5 + 4 * 8 + 3;
+const PEER_BYTES_MIN: usize = 3;
+
+const PEER_ACTIVE: u8 = 1;
+const PEER_NEEDS_SNAPSHOT: u8 = 2;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreHeartbeat {
     pub store: StoreId,
+    /// What its disk was given when it was first used.
+    pub token: u64,
+    /// 0: not known yet.
+    pub cluster_id: u64,
+    /// Of the list of stores that it has.
+    pub members_version: u64,
     /// Rises with every start of the process (its start time in Unix ms will do).
     pub incarnation: u64,
     /// Rises with every heartbeat of an incarnation.
@@ -39,14 +63,16 @@ pub struct StoreHeartbeat {
     /// Commands answered per second lately, and their 99th percentile.
     pub load_ops_per_s: f64,
     pub p99_us: u64,
-    /// The regions that it leads, ascending, none twice.
-    pub leads: Vec<LeadReport>,
+    /// Snapshots being received and being sent.
+    pub snapshots_in: u64,
+    pub snapshots_out: u64,
+    pub leads: Leads,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A region as its leader sees it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct LeadReport {
-    pub region: RegionId,
-    pub epoch: RegionEpoch,
+    pub descriptor: RegionDescriptor,
     pub term: Term,
     pub commit: LogIndex,
     pub applied: LogIndex,
@@ -55,8 +81,15 @@ pub struct LeadReport {
     /// Operations per second.
     pub write_rate: f64,
     pub read_rate: f64,
-    /// Every peer's log holds everything through this index.
+    /// Bytes of keys and values per second.
+    pub write_bytes_rate: f64,
+    /// Operations per second with a long memory.
+    pub heat: f64,
+    /// The log may be cut here: every peer holds everything through this index, or is too far behind to be
+    /// waited for.
     pub truncate_to: LogIndex,
+    /// It takes no commands any more: a merge is prepared.
+    pub merging_into: Option<RegionId>,
     /// How far each peer is known to hold the log, ascending, none twice.
     pub peers: Vec<PeerProgress>,
 }
@@ -65,71 +98,88 @@ pub struct LeadReport {
 pub struct PeerProgress {
     pub store: StoreId,
     pub matched: LogIndex,
-}
-
-/// Bytes that are no heartbeat of this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeartbeatError {
-    #[error("a heartbeat is cut short")]
-    Cut,
-    #[error("a heartbeat has the unknown version {0}")]
-    UnknownVersion(u8),
-    #[error("a malformed heartbeat: {0}")]
-    Malformed(&'static str),
+    /// It has answered lately.
+    pub active: bool,
+    /// The log no longer holds what it lacks.
+    pub needs_snapshot: bool,
 }
 
 impl StoreHeartbeat {
+    pub fn is_full(&self) -> bool {
+        self.leads.since == self.seq
+    }
+
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {
-        let at = self.leads.binary_search_by_key(&region, |lead| lead.region).ok()?;
-        Some(&self.leads[at])
+        let leads = &self.leads.reports;
+        let at = leads.binary_search_by_key(&region, |lead| lead.region()).ok()?;
+        Some(&leads[at])
     }
 
     /// # Panics
     /// If regions or peers are out of order.
     pub fn encode(&self) -> Bytes {
-        assert!(is_ascending(self.leads.iter().map(|lead| lead.region)), "regions ascend");
+        let Leads { since, reports, gone } = &self.leads;
+        assert!(is_ascending(reports.iter().map(LeadReport::region)), "regions ascend");
+        assert!(is_ascending(gone.iter().copied()), "regions ascend");
         let mut out = Writer::default();
         out.u8(VERSION);
-        out.uint(self.store);
-        out.uint(self.incarnation);
-        out.uint(self.seq);
+        for number in [self.store, self.token, self.cluster_id, self.members_version] {
+            out.uint(number);
+        }
+        for number in [self.incarnation, self.seq, *since] {
+            out.uint(number);
+        }
         out.float(rate(self.capability.kv_bytes_per_s));
         out.float(rate(self.capability.ops_per_s));
         out.uint(self.capacity_bytes);
         out.uint(self.used_bytes);
         out.float(rate(self.load_ops_per_s));
-        out.uint(self.p99_us);
-        out.uint(self.leads.len() as u64);
-        for lead in &self.leads {
+        for number in [self.p99_us, self.snapshots_in, self.snapshots_out] {
+            out.uint(number);
+        }
+        out.uint(reports.len() as u64);
+        for lead in reports {
             lead.encode(&mut out);
+        }
+        out.uint(gone.len() as u64);
+        for &region in gone {
+            out.uint(region);
         }
         out.finish()
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<StoreHeartbeat, HeartbeatError> {
+    pub fn decode(bytes: &[u8]) -> Result<StoreHeartbeat, WireError> {
         let mut from = Reader(bytes);
-        match from.u8()? {
-            VERSION => {}
-            version => return Err(HeartbeatError::UnknownVersion(version)),
-        }
+        from.version(VERSION)?;
         let mut heartbeat = StoreHeartbeat {
             store: from.uint()?,
+            token: from.uint()?,
+            cluster_id: from.uint()?,
+            members_version: from.uint()?,
             incarnation: from.uint()?,
             seq: from.uint()?,
+            leads: Leads { since: from.uint()?, ..Leads::default() },
             capability: Capability { kv_bytes_per_s: from.float()?, ops_per_s: from.float()? },
             capacity_bytes: from.uint()?,
             used_bytes: from.uint()?,
             load_ops_per_s: from.float()?,
             p99_us: from.uint()?,
-            leads: Vec::new(),
+            snapshots_in: from.uint()?,
+            snapshots_out: from.uint()?,
         };
-        let leads = from.count(LEAD_BYTES_MIN)?;
-        heartbeat.leads.reserve_exact(leads);
-        for _ in 0..leads {
-            heartbeat.leads.push(LeadReport::decode(&mut from)?);
+        let Leads { since, reports, gone } = &mut heartbeat.leads;
+        if *since > heartbeat.seq {
+            return Err(WireError::Malformed("it builds on a later one"));
         }
-        if !is_ascending(heartbeat.leads.iter().map(|lead| lead.region)) {
-            return Err(HeartbeatError::Malformed("regions are out of order"));
+        for _ in 0..from.count(LEAD_BYTES_MIN)? {
+            reports.push(LeadReport::decode(&mut from)?);
+        }
+        for _ in 0..from.count(1)? {
+            gone.push(from.uint()?);
+        }
+        let regions = reports.iter().map(LeadReport::region);
+        if !is_ascending(regions) || !is_ascending(gone.iter().copied()) {
+            return Err(WireError::Malformed("regions are out of order"));
         }
         from.end()?;
         Ok(heartbeat)
@@ -137,36 +187,67 @@ impl StoreHeartbeat {
 }
 
 impl LeadReport {
-    /// Log entries that the peer on `store` is behind what is committed; `None` when it was not reported.
-    pub fn lag_of(&self, store: StoreId) -> Option<u64> {
+    /// Nothing but who leads what.
+    pub fn blank(descriptor: RegionDescriptor, term: Term) -> LeadReport {
+        LeadReport {
+            descriptor,
+            term,
+            commit: 0,
+            applied: 0,
+            bytes: 0,
+            keys: 0,
+            write_rate: 0.0,
+            read_rate: 0.0,
+            write_bytes_rate: 0.0,
+            heat: 0.0,
+            truncate_to: 0,
+            merging_into: None,
+            peers: Vec::new(),
+        }
+    }
+
+    pub fn region(&self) -> RegionId {
+        self.descriptor.id
+    }
+
+    pub fn epoch(&self) -> RegionEpoch {
+        self.descriptor.epoch
+    }
+
+    pub fn peer(&self, store: StoreId) -> Option<&PeerProgress> {
         let at = self.peers.binary_search_by_key(&store, |peer| peer.store).ok()?;
-        Some(self.commit.saturating_sub(self.peers[at].matched))
+        Some(&self.peers[at])
+    }
+
+    /// Log entries that the peer on `store` is behind what is committed; `None` when it was not reported,
+    /// has not answered lately or waits for a snapshot, so that nobody knows when it will have them.
+    pub fn lag_of(&self, store: StoreId) -> Option<u64> {
+        let peer = self.peer(store).filter(|peer| peer.active && !peer.needs_snapshot)?;
+        Some(self.commit.saturating_sub(peer.matched))
     }
 
     fn encode(&self, out: &mut Writer) {
         assert!(is_ascending(self.peers.iter().map(|peer| peer.store)), "peers ascend");
-        out.uint(self.region);
-        out.uint(self.epoch.conf_version);
-        out.uint(self.epoch.version);
-        out.uint(self.term);
-        out.uint(self.commit);
-        out.uint(self.applied);
-        out.uint(self.bytes);
-        out.uint(self.keys);
-        out.float(rate(self.write_rate));
-        out.float(rate(self.read_rate));
+        out.descriptor(&self.descriptor);
+        for number in [self.term, self.commit, self.applied, self.bytes, self.keys] {
+            out.uint(number);
+        }
+        for value in [self.write_rate, self.read_rate, self.write_bytes_rate, self.heat] {
+            out.float(rate(value));
+        }
         out.uint(self.truncate_to);
+        out.uint(self.merging_into.map_or(0, |into| into.saturating_add(1)));
         out.uint(self.peers.len() as u64);
         for peer in &self.peers {
             out.uint(peer.store);
             out.uint(peer.matched);
+            out.u8(u8::from(peer.active) * PEER_ACTIVE + u8::from(peer.needs_snapshot) * PEER_NEEDS_SNAPSHOT);
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<LeadReport, HeartbeatError> {
+    fn decode(from: &mut Reader<'_>) -> Result<LeadReport, WireError> {
         let mut lead = LeadReport {
-            region: from.uint()?,
-            epoch: RegionEpoch { conf_version: from.uint()?, version: from.uint()? },
+            descriptor: from.descriptor()?,
             term: from.uint()?,
             commit: from.uint()?,
             applied: from.uint()?,
@@ -174,16 +255,23 @@ impl LeadReport {
             keys: from.uint()?,
             write_rate: from.float()?,
             read_rate: from.float()?,
+            write_bytes_rate: from.float()?,
+            heat: from.float()?,
             truncate_to: from.uint()?,
+            merging_into: from.uint()?.checked_sub(1),
             peers: Vec::new(),
         };
-        let peers = from.count(PEER_BYTES_MIN)?;
-        lead.peers.reserve_exact(peers);
-        for _ in 0..peers {
-            lead.peers.push(PeerProgress { store: from.uint()?, matched: from.uint()? });
+        for _ in 0..from.count(PEER_BYTES_MIN)? {
+            let (store, matched, flags) = (from.uint()?, from.uint()?, from.u8()?);
+            if flags & !(PEER_ACTIVE | PEER_NEEDS_SNAPSHOT) != 0 {
+                return Err(WireError::Malformed("a peer has unknown flags"));
+            }
+            let active = flags & PEER_ACTIVE != 0;
+            let needs_snapshot = flags & PEER_NEEDS_SNAPSHOT != 0;
+            lead.peers.push(PeerProgress { store, matched, active, needs_snapshot });
         }
         if !is_ascending(lead.peers.iter().map(|peer| peer.store)) {
-            return Err(HeartbeatError::Malformed("peers are out of order"));
+            return Err(WireError::Malformed("peers are out of order"));
         }
         Ok(lead)
     }

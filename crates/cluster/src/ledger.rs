@@ -1,10 +1,15 @@
-//! What heartbeats have told: who is alive, who leads what, and the numbers that placement needs.
+//! What heartbeats have told: who is alive, who leads what, how regions look, and the numbers that placement
+//! needs.
 
 use std::collections::BTreeMap;
 
-use types::{BootNanos, RegionId, StoreId, Term};
+use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
 
 use crate::{LeadReport, MetaState, StoreHeartbeat};
+
+mod slots;
+
+pub use slots::{Learned, SlotMap};
 
 /// Who leads a region, as of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,38 +51,107 @@ impl Routes {
     }
 }
 
-/// The last heartbeat of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerConfig {
+    /// A store is down when nothing was heard of it for this long,
+    pub down_after_nanos: u64,
+    /// and lost, so that its peers are made anew elsewhere, after this long.
+    pub replace_after_nanos: u64,
+}
+
+impl Default for LedgerConfig {
+    fn default() -> LedgerConfig {
+        const SECOND: u64 = 1_000_000_000;
+        LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 600 * SECOND }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Liveness {
+    Up,
+    Down,
+    Lost,
+}
+
+/// The last of a store's heartbeats, the regions aside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
+    /// Without its leads: those are [`Ledger::lead`]'s.
     pub heartbeat: StoreHeartbeat,
+    leads: BTreeMap<RegionId, LeadReport>,
+}
+
+impl Heard {
+    /// What it leads by its own word, ascending.
+    pub fn leads(&self) -> impl Iterator<Item = &LeadReport> {
+        self.leads.values()
+    }
 }
 
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    began: BootNanos,
-    down_after_nanos: u64,
+    config: LedgerConfig,
+    /// Silence counts from here at the earliest.
+    since: BootNanos,
+    /// When anything was heard of anybody; a store hears itself.
+    last: BootNanos,
     heard: BTreeMap<StoreId, Heard>,
     routes: Routes,
+    /// The newest of each region that has slots of its own still.
+    descriptors: BTreeMap<RegionId, RegionDescriptor>,
+    slots: SlotMap,
+    descriptors_learned: u64,
 }
 
 impl Ledger {
-    /// A store is down when nothing was heard of it for `down_after_nanos`.
-    pub fn new(began: BootNanos, down_after_nanos: u64) -> Ledger {
-        Ledger { began, down_after_nanos, heard: BTreeMap::new(), routes: Routes::default() }
+    pub fn new(now: BootNanos, config: LedgerConfig) -> Ledger {
+        Ledger {
+            config,
+            since: now,
+            last: now,
+            heard: BTreeMap::new(),
+            routes: Routes::default(),
+            descriptors: BTreeMap::new(),
+            slots: SlotMap::default(),
+            descriptors_learned: 0,
+        }
     }
 
     /// Takes a heartbeat in. False when a later one of that store is known: connections may overtake each
     /// other, and a store that restarted begins a new incarnation.
-    pub fn hear(&mut self, heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
+    pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
         let order = |heartbeat: &StoreHeartbeat| (heartbeat.incarnation, heartbeat.seq);
-        if self.heard.get(&heartbeat.store).is_some_and(|last| order(&last.heartbeat) >= order(&heartbeat)) {
+        let before = self.heard.get_mut(&heartbeat.store);
+        if before.as_ref().is_some_and(|last| order(&last.heartbeat) >= order(&heartbeat)) {
             return false;
         }
-        for lead in &heartbeat.leads {
-            self.routes.learn(lead.region, Route { term: lead.term, leader: heartbeat.store });
+        let mut leads = match before {
+            Some(before) if !heartbeat.is_full() && before.heartbeat.incarnation == heartbeat.incarnation => {
+                std::mem::take(&mut before.leads)
+            }
+            // A full one stands for itself. On one that builds on what was never heard nothing can be said
+            // about what it leaves out.
+            _ => BTreeMap::new(),
+        };
+        // Each tells all changes since the last full one, so it does not matter which came before it; and
+        // when that full one was lost, the regions that changed then are those of the one before it, until
+        // the next.
+        for region in std::mem::take(&mut heartbeat.leads.gone) {
+            leads.remove(&region);
         }
-        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat });
+        for lead in std::mem::take(&mut heartbeat.leads.reports) {
+            self.routes.learn(lead.region(), Route { term: lead.term, leader: heartbeat.store });
+            self.learn_descriptor(&lead.descriptor);
+            leads.insert(lead.region(), lead);
+        }
+        if now.saturating_sub(self.last) > self.config.down_after_nanos {
+            // Nothing was heard, not even of this store itself: it was not awake, and that says nothing
+            // about the others.
+            self.since = now;
+        }
+        self.last = self.last.max(now);
+        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads });
         true
     }
 
@@ -86,31 +160,84 @@ impl Ledger {
         self.routes.learn(region, route)
     }
 
+    /// True if that was news.
+    pub fn learn_descriptor(&mut self, region: &RegionDescriptor) -> bool {
+        let known = self.descriptors.get(&region.id);
+        if known.is_some_and(|known| !region.epoch.is_newer_than(known.epoch)) {
+            return false;
+        }
+        let Learned { owns, displaced } = self.slots.learn(region);
+        for gone in displaced {
+            self.descriptors.remove(&gone);
+        }
+        if !owns && region.slots.is_some() {
+            return false;
+        }
+        self.descriptors.insert(region.id, region.clone());
+        self.descriptors_learned += 1;
+        true
+    }
+
     pub fn routes(&self) -> &Routes {
         &self.routes
+    }
+
+    /// The newest that was heard of a region; `None`, too, of one whose slots are all others' by now.
+    pub fn descriptor(&self, region: RegionId) -> Option<&RegionDescriptor> {
+        self.descriptors.get(&region)
+    }
+
+    /// Ascending by id.
+    pub fn descriptors(&self) -> impl Iterator<Item = &RegionDescriptor> {
+        self.descriptors.values()
+    }
+
+    /// Rises when one of them changes.
+    pub fn descriptors_learned(&self) -> u64 {
+        self.descriptors_learned
+    }
+
+    pub fn slots(&self) -> &SlotMap {
+        &self.slots
     }
 
     pub fn heard(&self, store: StoreId) -> Option<&Heard> {
         self.heard.get(&store)
     }
 
+    /// A store that is no member any more.
+    pub fn forget(&mut self, store: StoreId) {
+        self.heard.remove(&store);
+    }
+
+    pub fn liveness(&self, store: StoreId, now: BootNanos) -> Liveness {
+        let heard = self.heard.get(&store);
+        let silent_since = heard.map_or(self.since, |heard| heard.at.max(self.since));
+        let silent = now.saturating_sub(silent_since);
+        match silent {
+            _ if silent > self.config.replace_after_nanos => Liveness::Lost,
+            _ if silent > self.config.down_after_nanos || heard.is_none() => Liveness::Down,
+            _ => Liveness::Up,
+        }
+    }
+
     pub fn is_up(&self, store: StoreId, now: BootNanos) -> bool {
-        self.heard.get(&store).is_some_and(|heard| now.saturating_sub(heard.at) <= self.down_after_nanos)
+        self.liveness(store, now) == Liveness::Up
     }
 
     /// What the region's present leader reports of it; `None` until that leader was heard, and once it
     /// says that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {
         let route = self.routes.get(region)?;
-        let lead = self.heard.get(&route.leader)?.heartbeat.lead(region)?;
+        let lead = self.heard.get(&route.leader)?.leads.get(&region)?;
         (lead.term == route.term).then_some(lead)
     }
 
     /// Whether there is enough to plan on: every member was heard or has had the time to be. Planning
     /// earlier would take stores for dead that have only not spoken yet.
     pub fn is_settled(&self, meta: &MetaState, now: BootNanos) -> bool {
-        now.saturating_sub(self.began) > self.down_after_nanos
-            || meta.stores.keys().all(|store| self.heard.contains_key(store))
+        now.saturating_sub(self.since) > self.config.down_after_nanos
+            || meta.members().all(|store| self.heard.contains_key(&store.id))
     }
 }
 

@@ -3,11 +3,13 @@
 //! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order, kept as
 //!   rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
 //! - [`bootstrap_plan`] is the layout with which a cluster begins.
-//! - [`StoreHeartbeat`]s carry what changes too fast for a log; the [`Ledger`] keeps the last of each store,
-//!   [`Routes`] who leads what, and [`view`] makes of both what `placement` plans on.
-//! - The [`Driver`] starts operators, sees from heartbeats how they end, and keeps their history.
+//! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`LeadBook`]); the
+//!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
+//!   [`view`] makes of all of it what `placement` plans on.
+//! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
+//!   commands for the meta region.
 //!
-//! Everything is pure: time comes in as an argument, and bytes, states and views go out.
+//! Everything is pure: time comes in as an argument, and bytes, states, orders and views go out.
 
 #![forbid(unsafe_code)]
 
@@ -16,16 +18,22 @@ mod driver;
 mod heartbeat;
 mod layout;
 mod ledger;
+mod order;
 mod rows;
 mod state;
 mod view;
 mod wire;
 
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
-pub use driver::{Driver, DriverConfig, Finished, InFlight, Now, Outcome, StartError};
-pub use heartbeat::{HeartbeatError, LeadReport, PeerProgress, StoreHeartbeat};
+pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
+pub use heartbeat::{LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat};
 pub use layout::{bootstrap_plan, first_leaders, Layout};
-pub use ledger::{Heard, Ledger, Route, Routes};
+pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Route, Routes, SlotMap};
+pub use order::Order;
 pub use rows::apply_entry;
-pub use state::{MetaState, StoreRecord};
+pub use state::{
+    Finished, InFlight, MetaState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState,
+    CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLICAS, HISTORY_MAX,
+};
 pub use view::view;
+pub use wire::WireError;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! row    'm' | kind u8 | id
-//! value  format u8 = 1 | JSON
+//! value  format u8 = 2 | JSON
 //!
 //! kind   id             value
 //! 1      -              cluster id, creation time, semantics version
@@ -10,6 +10,9 @@
 //! 3      store u64 BE   StoreRecord
 //! 4      region u64 BE  descriptor
 //! 5      name           a configuration value
+//! 6      -              the next ids, the version of the list of stores, the term of who plans
+//! 7      operator u64   an operator in flight
+//! 8      operator u64   an operator that ended
 //! ```
 
 use std::collections::BTreeSet;
@@ -21,19 +24,22 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::rows::SPACE_META_REGION;
 use storage::{Reader, StorageError, Txn};
-use types::{RegionDescriptor, UnixMillis};
+use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
 
-use crate::command::decode_entry;
-use crate::state::{descriptors, MetaState, Object, StoreRecord};
+use crate::command::{self, decode_entry};
+use crate::state::{descriptors, Finished, InFlight, MetaState, Object, OperatorId, StoreRecord};
 use crate::{MetaError, MetaReply};
 
-const VALUE_FORMAT: u8 = 1;
+const VALUE_FORMAT: u8 = 2;
 
 const KIND_CLUSTER: u8 = 1;
 const KIND_POLICY: u8 = 2;
 const KIND_STORE: u8 = 3;
 const KIND_REGION: u8 = 4;
 const KIND_CONFIG: u8 = 5;
+const KIND_COUNTERS: u8 = 6;
+const KIND_OPERATOR: u8 = 7;
+const KIND_FINISHED: u8 = 8;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +54,16 @@ struct ClusterRow {
 struct PolicyRow {
     policy: Policy,
     since_ms: UnixMillis,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountersRow {
+    members_version: u64,
+    next_store: StoreId,
+    next_region: RegionId,
+    next_operator: OperatorId,
+    planner_term: Term,
 }
 
 /// Applies an entry of the meta region: `state` and the rows of `txn` change alike. The outer error stops
@@ -109,13 +125,32 @@ impl MetaState {
                 self.stores.insert(store.id, store);
             }
             KIND_REGION => {
-                let region: RegionDescriptor = decode::<descriptors::Json>(row, value)?.into();
+                let region = RegionDescriptor::try_from(decode::<descriptors::Json>(row, value)?)
+                    .map_err(|error| StorageError::Corrupt(format!("{row:?}: {error}")))?;
                 id_matches(region.id)?;
                 self.regions.insert(region.id, region);
             }
             KIND_CONFIG => {
                 let name = std::str::from_utf8(id).map_err(|_| corrupt())?;
                 self.config.insert(name.to_owned(), decode(row, value)?);
+            }
+            KIND_COUNTERS if id.is_empty() => {
+                let row: CountersRow = decode(row, value)?;
+                self.members_version = row.members_version;
+                self.next_store = row.next_store;
+                self.next_region = row.next_region;
+                self.next_operator = row.next_operator;
+                self.planner_term = row.planner_term;
+            }
+            KIND_OPERATOR => {
+                let flight: InFlight = decode(row, value)?;
+                id_matches(flight.id)?;
+                self.operators.insert(flight.id, flight);
+            }
+            KIND_FINISHED => {
+                let finished: Finished = decode(row, value)?;
+                id_matches(finished.id)?;
+                self.history.insert(finished.id, finished);
             }
             _ => return Err(corrupt()),
         }
@@ -134,6 +169,15 @@ impl MetaState {
             Object::Store(id) => self.stores.get(id).map(encode),
             Object::Region(id) => self.regions.get(id).map(|region| encode(&descriptors::Json::from(region))),
             Object::Config(name) => self.config.get(name).map(encode),
+            Object::Counters => Some(encode(&CountersRow {
+                members_version: self.members_version,
+                next_store: self.next_store,
+                next_region: self.next_region,
+                next_operator: self.next_operator,
+                planner_term: self.planner_term,
+            })),
+            Object::Operator(id) => self.operators.get(id).map(encode),
+            Object::Finished(id) => self.history.get(id).map(encode),
         }
     }
 }
@@ -142,43 +186,34 @@ impl Object {
     fn row(&self) -> Bytes {
         let mut row = BytesMut::new();
         row.put_u8(SPACE_META_REGION);
-        match self {
-            Object::Cluster => row.put_u8(KIND_CLUSTER),
-            Object::Policy => row.put_u8(KIND_POLICY),
-            Object::Store(id) => {
-                row.put_u8(KIND_STORE);
-                row.put_u64(*id);
-            }
-            Object::Region(id) => {
-                row.put_u8(KIND_REGION);
-                row.put_u64(*id);
-            }
-            Object::Config(name) => {
-                row.put_u8(KIND_CONFIG);
-                row.put_slice(name.as_bytes());
-            }
+        let (kind, id) = match self {
+            Object::Cluster => (KIND_CLUSTER, None),
+            Object::Policy => (KIND_POLICY, None),
+            Object::Counters => (KIND_COUNTERS, None),
+            Object::Store(id) => (KIND_STORE, Some(*id)),
+            Object::Region(id) => (KIND_REGION, Some(*id)),
+            Object::Operator(id) => (KIND_OPERATOR, Some(*id)),
+            Object::Finished(id) => (KIND_FINISHED, Some(*id)),
+            Object::Config(_) => (KIND_CONFIG, None),
+        };
+        row.put_u8(kind);
+        if let Some(id) = id {
+            row.put_u64(id);
+        }
+        if let Object::Config(name) = self {
+            row.put_slice(name.as_bytes());
         }
         row.freeze()
     }
 }
 
 fn encode<T: Serialize>(value: &T) -> Bytes {
-    let mut out = BytesMut::new().writer();
-    out.get_mut().put_u8(VALUE_FORMAT);
-    serde_json::to_writer(&mut out, value).expect("maps have string keys, and writing to memory succeeds");
-    out.into_inner().freeze()
+    command::encode(VALUE_FORMAT, value)
 }
 
 fn decode<T: DeserializeOwned>(row: &[u8], value: &[u8]) -> storage::Result<T> {
-    let reason = match value.split_first() {
-        Some((&VALUE_FORMAT, json)) => match serde_json::from_slice(json) {
-            Ok(value) => return Ok(value),
-            Err(error) => error.to_string(),
-        },
-        Some((format, _)) => format!("unknown format {format}"),
-        None => "empty".to_owned(),
-    };
-    Err(StorageError::Corrupt(format!("row {row:?} of the meta region: {reason}")))
+    command::decode("a row of the meta region", VALUE_FORMAT, value)
+        .map_err(|error| StorageError::Corrupt(format!("{row:?}: {error}")))
 }
 
 #[cfg(test)]

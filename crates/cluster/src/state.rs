@@ -2,26 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use placement::{Capability, Policy};
-use serde::{Deserialize, Serialize};
-use types::{RegionDescriptor, RegionId, StoreId, UnixMillis, META_REGION, SLOT_COUNT};
+use placement::Policy;
+use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION, SLOT_COUNT};
 
 use crate::{MetaCommand, MetaError, MetaReply};
 
-/// A member. Addresses are `host:port`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StoreRecord {
-    pub id: StoreId,
-    pub client: String,
-    pub peer: String,
-    pub admin: String,
-    pub forward: Option<String>,
-    /// The device's profile, for people.
-    pub device: String,
-    pub capability: Capability,
-    pub labels: BTreeMap<String, String>,
-}
+pub(crate) mod cover;
+pub(crate) mod descriptors;
+mod operators;
+mod stores;
+
+pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
+pub use stores::{StoreFacts, StoreRecord, StoreState};
+
+/// Names of the configuration values that the crate itself reads.
+pub const CONFIG_REPLICAS: &str = "replicas";
+pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
+/// The label whose equal values fail together; absent or empty: none does.
+pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
+
+const REPLICAS_DEFAULT: usize = 3;
+const META_REPLICAS_DEFAULT: usize = 5;
+const REPLICAS_MAX: usize = 9;
 
 /// What every replica of region 0 agrees on. The default is the state before bootstrap.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,13 +31,27 @@ pub struct MetaState {
     /// `None` until bootstrap.
     pub cluster_id: Option<u64>,
     pub created_ms: UnixMillis,
+    /// The version of command execution that every store of the cluster supports.
+    pub semantics: u32,
+    /// Rises with every change of a [`StoreRecord`].
+    pub members_version: u64,
+    /// The ids that the next of their kind gets; none below was ever free again.
+    pub next_store: StoreId,
+    pub next_region: RegionId,
+    pub next_operator: OperatorId,
+    /// The term of region 0 in which the last leader took over planning.
+    pub planner_term: Term,
+    /// The removed ones too: [`MetaState::members`] leaves them out.
     pub stores: BTreeMap<StoreId, StoreRecord>,
+    /// User regions cover every slot once.
     pub regions: BTreeMap<RegionId, RegionDescriptor>,
+    /// No region takes part in two.
+    pub operators: BTreeMap<OperatorId, InFlight>,
+    /// The last [`HISTORY_MAX`] that ended.
+    pub history: BTreeMap<OperatorId, Finished>,
     pub policy: Policy,
     pub policy_since_ms: UnixMillis,
     pub config: BTreeMap<String, String>,
-    /// The version of command execution that every store of the cluster supports.
-    pub semantics: u32,
 }
 
 /// An object that a command changed, and so a row to be written.
@@ -43,14 +59,42 @@ pub struct MetaState {
 pub(crate) enum Object {
     Cluster,
     Policy,
+    Counters,
     Store(StoreId),
     Region(RegionId),
     Config(String),
+    Operator(OperatorId),
+    Finished(OperatorId),
 }
 
 impl MetaState {
     pub fn is_bootstrapped(&self) -> bool {
         self.cluster_id.is_some()
+    }
+
+    /// Voters that a user region should have.
+    pub fn replicas(&self) -> usize {
+        self.configured_replicas(CONFIG_REPLICAS, REPLICAS_DEFAULT)
+    }
+
+    pub fn meta_replicas(&self) -> usize {
+        self.configured_replicas(CONFIG_META_REPLICAS, META_REPLICAS_DEFAULT)
+    }
+
+    pub fn domain_label(&self) -> Option<&str> {
+        self.config.get(CONFIG_DOMAIN_LABEL).map(String::as_str).filter(|label| !label.is_empty())
+    }
+
+    fn configured_replicas(&self, name: &str, otherwise: usize) -> usize {
+        self.config.get(name).and_then(|value| parse_replicas(value)).unwrap_or(otherwise)
+    }
+
+    /// Those of `reports` that [`MetaCommand::ReportRegions`] would take now.
+    pub fn news<'a>(
+        &self,
+        reports: impl IntoIterator<Item = &'a RegionDescriptor>,
+    ) -> Vec<&'a RegionDescriptor> {
+        cover::fit(&self.regions, reports, |region| self.is_plausible(region)).taken
     }
 
     /// Deterministic: the same commands with the same stamps lead to the same state. On an error nothing
@@ -63,63 +107,174 @@ impl MetaState {
         &mut self,
         command: &MetaCommand,
         stamp_ms: UnixMillis,
-        changed: &mut BTreeSet<Object>,
+        noted: &mut BTreeSet<Object>,
     ) -> Result<MetaReply, MetaError> {
-        if let MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, semantics } = command {
-            if let Some(cluster_id) = self.cluster_id {
-                return Ok(MetaReply::AlreadyBootstrapped { cluster_id });
-            }
-            check_bootstrap(stores, regions)?;
-            *self = MetaState {
-                cluster_id: Some(*cluster_id),
-                created_ms: stamp_ms,
-                stores: stores.iter().map(|store| (store.id, store.clone())).collect(),
-                regions: regions.iter().map(|region| (region.id, region.clone())).collect(),
-                policy: *policy,
-                policy_since_ms: stamp_ms,
-                config: config.clone(),
-                semantics: *semantics,
-            };
-            changed.extend([Object::Cluster, Object::Policy]);
-            changed.extend(self.stores.keys().map(|&id| Object::Store(id)));
-            changed.extend(self.regions.keys().map(|&id| Object::Region(id)));
-            changed.extend(self.config.keys().cloned().map(Object::Config));
-            return Ok(MetaReply::Bootstrapped);
+        if let (MetaCommand::Bootstrap { .. }, Some(cluster_id)) = (command, self.cluster_id) {
+            return Ok(MetaReply::AlreadyBootstrapped { cluster_id });
         }
-        if !self.is_bootstrapped() {
+        if !self.is_bootstrapped() && !matches!(command, MetaCommand::Bootstrap { .. }) {
             return Err(MetaError::NotBootstrapped);
         }
-        let object = match command {
-            MetaCommand::Bootstrap { .. } => unreachable!("answered above"),
+        let mut changed = Vec::new();
+        let reply = match command {
+            MetaCommand::Bootstrap { .. } => self.bootstrap(command, stamp_ms, &mut changed)?,
             MetaCommand::SetPolicy { policy } => {
-                if self.policy == *policy {
-                    return Ok(MetaReply::Unchanged);
+                if self.policy != *policy {
+                    self.policy = *policy;
+                    self.policy_since_ms = stamp_ms;
+                    changed.push(Object::Policy);
                 }
-                self.policy = *policy;
-                self.policy_since_ms = stamp_ms;
-                Object::Policy
+                changed_or_not(&changed)
             }
-            MetaCommand::SetStore { store } => {
-                let known = self.stores.get_mut(&store.id).ok_or(MetaError::UnknownStore(store.id))?;
-                if known == store {
-                    return Ok(MetaReply::Unchanged);
+            MetaCommand::Join { facts } => {
+                let (reply, object) = self.join(facts)?;
+                note_store(object, &mut changed);
+                reply
+            }
+            MetaCommand::SetStore { .. }
+            | MetaCommand::SetStoreState { .. }
+            | MetaCommand::SetPins { .. }
+            | MetaCommand::RemoveStore { .. } => {
+                note_store(self.apply_to_store(command)?, &mut changed);
+                changed_or_not(&changed)
+            }
+            MetaCommand::ReportRegions { regions } => self.take_reports(regions, &mut changed),
+            MetaCommand::AllocateRegions { count } => {
+                let first = self.take_region_ids(*count)?;
+                changed.push(Object::Counters);
+                MetaReply::Allocated { first, count: *count }
+            }
+            MetaCommand::TakeOver { term } => {
+                if *term > self.planner_term {
+                    self.planner_term = *term;
+                    changed.push(Object::Counters);
                 }
-                *known = store.clone();
-                Object::Store(store.id)
+                changed_or_not(&changed)
+            }
+            MetaCommand::BeginOperator { id, operator } => {
+                self.begin_operator(*id, operator, stamp_ms, &mut changed)?
+            }
+            MetaCommand::AdvanceOperator { id, phase } => self.advance_operator(*id, *phase, &mut changed)?,
+            MetaCommand::FinishOperator { id, outcome } => {
+                self.finish_operator(*id, *outcome, stamp_ms, &mut changed)?
             }
             MetaCommand::SetConfig { name, value } => {
-                if self.config.get(name) == value.as_ref() {
-                    return Ok(MetaReply::Unchanged);
+                if self.config.get(name) != value.as_ref() {
+                    match value {
+                        Some(value) => {
+                            check_config(name, value)?;
+                            self.config.insert(name.clone(), value.clone());
+                        }
+                        None => drop(self.config.remove(name)),
+                    }
+                    changed.push(Object::Config(name.clone()));
                 }
-                match value {
-                    Some(value) => self.config.insert(name.clone(), value.clone()),
-                    None => self.config.remove(name),
-                };
-                Object::Config(name.clone())
+                changed_or_not(&changed)
             }
         };
-        changed.insert(object);
-        Ok(MetaReply::Changed)
+        noted.extend(changed);
+        Ok(reply)
+    }
+
+    fn bootstrap(
+        &mut self,
+        command: &MetaCommand,
+        stamp_ms: UnixMillis,
+        changed: &mut Vec<Object>,
+    ) -> Result<MetaReply, MetaError> {
+        let MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, semantics } = command
+        else {
+            unreachable!("the caller looked");
+        };
+        check_bootstrap(stores, regions)?;
+        for (name, value) in config {
+            check_config(name, value)?;
+        }
+        let after_last = |last: Option<u64>| last.map_or(Some(0), |last| last.checked_add(1));
+        *self = MetaState {
+            cluster_id: Some(*cluster_id),
+            created_ms: stamp_ms,
+            semantics: *semantics,
+            members_version: 1,
+            next_store: after_last(stores.iter().map(|store| store.id).max()).ok_or(MetaError::NoIds)?,
+            next_region: after_last(regions.iter().map(|region| region.id).max()).ok_or(MetaError::NoIds)?,
+            next_operator: 1,
+            planner_term: 0,
+            stores: stores.iter().map(|store| (store.id, store.clone())).collect(),
+            regions: regions.iter().map(|region| (region.id, region.clone())).collect(),
+            operators: BTreeMap::new(),
+            history: BTreeMap::new(),
+            policy: *policy,
+            policy_since_ms: stamp_ms,
+            config: config.clone(),
+        };
+        changed.extend([Object::Cluster, Object::Policy, Object::Counters]);
+        changed.extend(self.stores.keys().map(|&id| Object::Store(id)));
+        changed.extend(self.regions.keys().map(|&id| Object::Region(id)));
+        changed.extend(self.config.keys().cloned().map(Object::Config));
+        Ok(MetaReply::Bootstrapped)
+    }
+
+    fn take_reports(&mut self, reports: &[RegionDescriptor], changed: &mut Vec<Object>) -> MetaReply {
+        let fit = cover::fit(&self.regions, reports, |region| self.is_plausible(region));
+        let taken: Vec<RegionDescriptor> = fit.taken.into_iter().cloned().collect();
+        let reply = MetaReply::Reported {
+            taken: taken.iter().map(|region| region.id).collect(),
+            ignored: fit.ignored,
+        };
+        for id in fit.gone {
+            self.regions.remove(&id);
+            changed.push(Object::Region(id));
+        }
+        for region in taken {
+            changed.push(Object::Region(region.id));
+            self.regions.insert(region.id, region);
+        }
+        reply
+    }
+
+    /// Whether the region can exist: its id was given out, and so were those of its peers' stores.
+    fn is_plausible(&self, region: &RegionDescriptor) -> bool {
+        region.id < self.next_region
+            && region.peers.iter().all(|peer| self.stores.contains_key(&peer.store))
+            && region.voters().next().is_some()
+    }
+
+    fn take_region_ids(&mut self, count: u32) -> Result<RegionId, MetaError> {
+        let first = self.next_region;
+        self.next_region = first.checked_add(u64::from(count)).ok_or(MetaError::NoIds)?;
+        Ok(first)
+    }
+}
+
+fn changed_or_not(changed: &[Object]) -> MetaReply {
+    match changed {
+        [] => MetaReply::Unchanged,
+        _ => MetaReply::Changed,
+    }
+}
+
+/// The version of the list of stores stands in a row of its own.
+fn note_store(object: Option<Object>, changed: &mut Vec<Object>) {
+    if let Some(object) = object {
+        changed.extend([Object::Counters, object]);
+    }
+}
+
+fn parse_replicas(value: &str) -> Option<usize> {
+    value.parse().ok().filter(|replicas| (1..=REPLICAS_MAX).contains(replicas))
+}
+
+fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
+    match name {
+        CONFIG_REPLICAS | CONFIG_META_REPLICAS if parse_replicas(value).is_none() => {
+            let expected = const {
+                assert!(REPLICAS_MAX == 9);
+                "1 to 9"
+            };
+            Err(MetaError::BadConfig { name: name.to_owned(), value: value.to_owned(), expected })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -130,6 +285,9 @@ fn check_bootstrap(stores: &[StoreRecord], regions: &[RegionDescriptor]) -> Resu
     let members: BTreeSet<StoreId> = stores.iter().map(|store| store.id).collect();
     if members.is_empty() || members.len() != stores.len() {
         return bad("no stores, or one named twice".into());
+    }
+    if stores.iter().any(|store| store.state != StoreState::Up) {
+        return bad("a store that is no full member".into());
     }
     let mut ids = BTreeSet::new();
     let mut ranges = Vec::new();
@@ -165,100 +323,6 @@ fn check_bootstrap(stores: &[StoreRecord], regions: &[RegionDescriptor]) -> Resu
         return bad(format!("slot {next} is in no region"));
     }
     Ok(())
-}
-
-/// Descriptors as JSON: `types` has no serialization of its own.
-pub(crate) mod descriptors {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use types::{Peer, PeerRole, RegionDescriptor, RegionEpoch, SlotRange};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub(crate) struct Json {
-        id: u64,
-        slots: Option<(u16, u16)>,
-        conf_version: u64,
-        version: u64,
-        peers: Vec<PeerJson>,
-        next_peer: u64,
-    }
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct PeerJson {
-        store: u64,
-        id: u64,
-        role: RoleJson,
-    }
-
-    #[derive(Clone, Copy, Serialize, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    enum RoleJson {
-        Voter,
-        Learner,
-        Incoming,
-        Outgoing,
-    }
-
-    impl From<&Peer> for PeerJson {
-        fn from(peer: &Peer) -> PeerJson {
-            let role = match peer.role {
-                PeerRole::Voter => RoleJson::Voter,
-                PeerRole::Learner => RoleJson::Learner,
-                PeerRole::Incoming => RoleJson::Incoming,
-                PeerRole::Outgoing => RoleJson::Outgoing,
-            };
-            PeerJson { store: peer.store, id: peer.id, role }
-        }
-    }
-
-    impl From<PeerJson> for Peer {
-        fn from(json: PeerJson) -> Peer {
-            let role = match json.role {
-                RoleJson::Voter => PeerRole::Voter,
-                RoleJson::Learner => PeerRole::Learner,
-                RoleJson::Incoming => PeerRole::Incoming,
-                RoleJson::Outgoing => PeerRole::Outgoing,
-            };
-            Peer { store: json.store, id: json.id, role }
-        }
-    }
-
-    impl From<&RegionDescriptor> for Json {
-        fn from(region: &RegionDescriptor) -> Json {
-            Json {
-                id: region.id,
-                slots: region.slots.map(|range| (range.first, range.last)),
-                conf_version: region.epoch.conf_version,
-                version: region.epoch.version,
-                peers: region.peers.iter().map(PeerJson::from).collect(),
-                next_peer: region.next_peer,
-            }
-        }
-    }
-
-    impl From<Json> for RegionDescriptor {
-        fn from(json: Json) -> RegionDescriptor {
-            let mut peers: Vec<Peer> = json.peers.into_iter().map(Peer::from).collect();
-            peers.sort_unstable();
-            RegionDescriptor {
-                id: json.id,
-                slots: json.slots.map(|(first, last)| SlotRange { first, last }),
-                epoch: RegionEpoch { conf_version: json.conf_version, version: json.version },
-                peers,
-                next_peer: json.next_peer,
-            }
-        }
-    }
-
-    pub(crate) fn serialize<S: Serializer>(regions: &[RegionDescriptor], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(regions.iter().map(Json::from))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RegionDescriptor>, D::Error> {
-        let regions = Vec::<Json>::deserialize(from)?;
-        Ok(regions.into_iter().map(RegionDescriptor::from).collect())
-    }
 }
 
 #[cfg(test)]

@@ -1,59 +1,79 @@
 //! The view that placement plans on: what is agreed, with what was last heard.
 
-use placement::{ClusterView, PeerView, RegionView, StoreState, StoreView};
-use types::{BootNanos, PeerRole};
+use placement::{ClusterView, PeerView, RegionView, StoreView};
+use types::{BootNanos, PeerRole, RegionDescriptor};
 
+use crate::ledger::Liveness;
+use crate::state::{StoreRecord, StoreState};
 use crate::{Driver, Ledger, MetaState};
 
-/// Stores and regions are those of the cluster's state; speeds, sizes, rates and lags are the last heard.
+/// Stores and regions are those of the cluster's state; speeds, sizes, rates and lags are the last heard,
+/// and so are a region's peers where its leader tells of a newer epoch.
 ///
 /// A region is taken to be led by whom the routing table says even when that store has not yet (or no
 /// longer) reported so, or a leader that just moved would count nowhere and something else would be moved
 /// in its place. Without a report no peer's lag is known, and so the region itself is not moved.
 pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) -> ClusterView {
-    let stores = meta.stores.values().map(|record| {
-        let heard = ledger.heard(record.id).map(|heard| &heard.heartbeat);
-        StoreView {
-            id: record.id,
-            capability: heard.map_or(record.capability, |heartbeat| heartbeat.capability),
-            capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
-            used_bytes: heard.map_or(0, |heartbeat| heartbeat.used_bytes),
-            data_weight: None,
-            leader_weight: None,
-            labels: record.labels.clone(),
-            state: if ledger.is_up(record.id, now) { StoreState::Up } else { StoreState::Down },
-        }
-    });
-    let regions = meta.regions.values().map(|region| {
-        let lead = ledger.lead(region.id);
-        RegionView {
-            id: region.id,
-            bytes: lead.map_or(0, |lead| lead.bytes),
-            first_slot: region.slots.map_or(0, |slots| slots.first),
-            last_slot: region.slots.map_or(0, |slots| slots.last),
-            slots: region.slots.map_or(0, |slots| slots.len() as u32),
-            write_rate: lead.map_or(0.0, |lead| lead.write_rate),
-            read_rate: lead.map_or(0.0, |lead| lead.read_rate),
-            write_bytes_rate: 0.0,
-            heat: lead.map_or(0.0, |lead| lead.write_rate + lead.read_rate),
-            leader: ledger.routes().get(region.id).map(|route| route.leader),
-            peers: region
-                .peers
-                .iter()
-                .map(|peer| PeerView {
-                    store: peer.store,
-                    voter: peer.role == PeerRole::Voter,
-                    lag: lead.and_then(|lead| lead.lag_of(peer.store)),
-                })
-                .collect(),
-            joint: region.peers.iter().any(|peer| !matches!(peer.role, PeerRole::Voter | PeerRole::Learner)),
-            cooldown: driver.is_cooling(region.id, now),
-        }
-    });
+    let begun = meta.operators.values().map(|flight| flight.operator.clone());
     ClusterView {
-        stores: stores.collect(),
-        regions: regions.collect(),
-        in_flight: driver.in_flight().map(|flight| flight.operator.clone()).collect(),
-        ..ClusterView::default()
+        stores: meta.stores.values().filter_map(|record| store_view(record, meta, ledger, now)).collect(),
+        regions: meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect(),
+        in_flight: begun.chain(driver.beginning().cloned()).collect(),
+        replicas: meta.replicas(),
+        meta_replicas: meta.meta_replicas(),
+        domain_label: meta.domain_label().map(str::to_owned),
+    }
+}
+
+fn store_view(record: &StoreRecord, meta: &MetaState, ledger: &Ledger, now: BootNanos) -> Option<StoreView> {
+    let state = match (record.state, ledger.liveness(record.id, now)) {
+        // An order that came late gave it a peer again, which has to go.
+        (StoreState::Removed, _) if meta.first_peer_on(record.id).is_some() => placement::StoreState::Lost,
+        (StoreState::Removed, _) => return None,
+        (_, Liveness::Lost) => placement::StoreState::Lost,
+        (_, Liveness::Down) => placement::StoreState::Down,
+        (StoreState::Draining, Liveness::Up) => placement::StoreState::Draining,
+        (StoreState::Up, Liveness::Up) => placement::StoreState::Up,
+    };
+    let heard = ledger.heard(record.id).map(|heard| &heard.heartbeat);
+    Some(StoreView {
+        id: record.id,
+        capability: heard.map_or(record.facts.capability, |heartbeat| heartbeat.capability),
+        capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
+        used_bytes: heard.map_or(0, |heartbeat| heartbeat.used_bytes),
+        data_weight: record.data_weight,
+        leader_weight: record.leader_weight,
+        labels: record.facts.labels.clone(),
+        state,
+        ..StoreView::default()
+    })
+}
+
+fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now: BootNanos) -> RegionView {
+    let lead = ledger.lead(agreed.id);
+    let told = lead.map(|lead| &lead.descriptor).filter(|told| told.epoch.is_newer_than(agreed.epoch));
+    let newest = told.unwrap_or(agreed);
+    RegionView {
+        id: agreed.id,
+        bytes: lead.map_or(0, |lead| lead.bytes),
+        first_slot: agreed.slots.map_or(0, |slots| slots.first),
+        last_slot: agreed.slots.map_or(0, |slots| slots.last),
+        slots: agreed.slots.map_or(0, |slots| slots.len() as u32),
+        write_rate: lead.map_or(0.0, |lead| lead.write_rate),
+        read_rate: lead.map_or(0.0, |lead| lead.read_rate),
+        write_bytes_rate: lead.map_or(0.0, |lead| lead.write_bytes_rate),
+        heat: lead.map_or(0.0, |lead| lead.heat),
+        leader: ledger.routes().get(agreed.id).map(|route| route.leader),
+        peers: newest
+            .peers
+            .iter()
+            .map(|peer| PeerView {
+                store: peer.store,
+                voter: matches!(peer.role, PeerRole::Voter | PeerRole::Incoming),
+                lag: lead.and_then(|lead| lead.lag_of(peer.store)),
+            })
+            .collect(),
+        joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into.is_some()),
+        cooldown: driver.is_cooling(agreed.id, now),
     }
 }

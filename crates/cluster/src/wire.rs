@@ -1,9 +1,20 @@
-//! Writing and reading compact binary reports: unsigned LEB128 integers and IEEE 754 rates.
+//! Writing and reading compact binary messages: unsigned LEB128 integers and IEEE 754 rates.
 //!
 //! The reader checks everything: it never reads past the end, and nothing is allocated for a declared length
 //! that the input is too short to hold.
 
-use crate::HeartbeatError;
+use types::{RegionDescriptor, RegionEpoch};
+
+/// Bytes that are no message of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("a message is cut short")]
+    Cut,
+    #[error("a message has the unknown version {0}")]
+    UnknownVersion(u8),
+    #[error("a malformed message: {0}")]
+    Malformed(&'static str),
+}
 
 #[derive(Default)]
 pub(crate) struct Writer(Vec<u8>);
@@ -25,6 +36,18 @@ impl Writer {
         self.0.extend_from_slice(&value.to_bits().to_be_bytes());
     }
 
+    pub fn epoch(&mut self, epoch: RegionEpoch) {
+        self.uint(epoch.conf_version);
+        self.uint(epoch.version);
+    }
+
+    /// With its length before it.
+    pub fn descriptor(&mut self, region: &RegionDescriptor) {
+        let bytes = region.encode();
+        self.uint(bytes.len() as u64);
+        self.0.extend_from_slice(&bytes);
+    }
+
     pub fn finish(self) -> bytes::Bytes {
         self.0.into()
     }
@@ -33,53 +56,76 @@ impl Writer {
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {
-    pub fn u8(&mut self) -> Result<u8, HeartbeatError> {
-        let (&first, rest) = self.0.split_first().ok_or(HeartbeatError::Cut)?;
+    /// The first byte of a message.
+    pub fn version(&mut self, known: u8) -> Result<(), WireError> {
+        match self.u8()? {
+            version if version == known => Ok(()),
+            version => Err(WireError::UnknownVersion(version)),
+        }
+    }
+
+    pub fn u8(&mut self) -> Result<u8, WireError> {
+        let (&first, rest) = self.0.split_first().ok_or(WireError::Cut)?;
         self.0 = rest;
         Ok(first)
     }
 
-    pub fn uint(&mut self) -> Result<u64, HeartbeatError> {
+    pub fn uint(&mut self) -> Result<u64, WireError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
-                return Err(HeartbeatError::Malformed("a number is larger than 64 bits"));
+                return Err(WireError::Malformed("a number is larger than 64 bits"));
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
-        Err(HeartbeatError::Malformed("a number is longer than ten bytes"))
+        Err(WireError::Malformed("a number is longer than ten bytes"))
+    }
+
+    pub fn slot(&mut self) -> Result<u16, WireError> {
+        u16::try_from(self.uint()?).map_err(|_| WireError::Malformed("a slot is too large"))
+    }
+
+    pub fn epoch(&mut self) -> Result<RegionEpoch, WireError> {
+        Ok(RegionEpoch { conf_version: self.uint()?, version: self.uint()? })
+    }
+
+    pub fn descriptor(&mut self) -> Result<RegionDescriptor, WireError> {
+        let length = self.count(1)?;
+        let (bytes, rest) = self.0.split_at(length);
+        self.0 = rest;
+        RegionDescriptor::decode(bytes).map_err(|_| WireError::Malformed("a region's descriptor"))
     }
 
     /// A rate or speed: finite and not negative.
-    pub fn float(&mut self) -> Result<f64, HeartbeatError> {
-        let (bits, rest) = self.0.split_first_chunk().ok_or(HeartbeatError::Cut)?;
+    pub fn float(&mut self) -> Result<f64, WireError> {
+        let (bits, rest) = self.0.split_first_chunk().ok_or(WireError::Cut)?;
         self.0 = rest;
         let value = f64::from_bits(u64::from_be_bytes(*bits));
         if value.is_finite() && value.is_sign_positive() {
             Ok(value)
         } else {
-            Err(HeartbeatError::Malformed("a rate is negative or not finite"))
+            Err(WireError::Malformed("a rate is negative or not finite"))
         }
     }
 
     /// A list's length, when the input can hold so many items of at least `item_bytes_min`.
-    pub fn count(&mut self, item_bytes_min: usize) -> Result<usize, HeartbeatError> {
-        let count = usize::try_from(self.uint()?).map_err(|_| HeartbeatError::Cut)?;
+    pub fn count(&mut self, item_bytes_min: usize) -> Result<usize, WireError> {
+        let count = usize::try_from(self.uint()?).map_err(|_| WireError::Cut)?;
         if count > self.0.len() / item_bytes_min {
-            return Err(HeartbeatError::Cut);
+            return Err(WireError::Cut);
         }
         Ok(count)
     }
 
-    pub fn end(&self) -> Result<(), HeartbeatError> {
+    pub fn end(&self) -> Result<(), WireError> {
         match self.0 {
             [] => Ok(()),
-            _ => Err(HeartbeatError::Malformed("bytes follow the end")),
+            _ => Err(WireError::Malformed("bytes follow the end")),
         }
     }
 }

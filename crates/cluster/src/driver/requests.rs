@@ -1,0 +1,133 @@
+//! What people ask for, checked against what is known before it is proposed.
+
+use placement::Operator;
+use types::{BootNanos, PeerRole, RegionId, StoreId, META_REGION};
+
+use super::{is_current, touches, Driver};
+use crate::state::StoreState;
+use crate::{Ledger, MetaCommand, MetaError, MetaState};
+
+/// Why a requested operator was not begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    #[error("region {0} has no known leader")]
+    NoLeader(RegionId),
+    #[error("store {store} leads region {region} already")]
+    LeadsAlready { region: RegionId, store: StoreId },
+    #[error("store {store} has no voting peer of region {region}")]
+    NotAVoter { region: RegionId, store: StoreId },
+    #[error("store {store} has a voting peer of region {region} already")]
+    HasPeer { region: RegionId, store: StoreId },
+    #[error("store {store} has no peer of region {region}")]
+    NoPeer { region: RegionId, store: StoreId },
+    #[error("regions {region} and {into} are not neighbours with peers on the same stores")]
+    NotNeighbours { region: RegionId, into: RegionId },
+    #[error("store {0} is down")]
+    Down(StoreId),
+    #[error("region {0} is just changing")]
+    Changing(RegionId),
+    #[error(transparent)]
+    Refused(#[from] MetaError),
+}
+
+/// Why a store cannot be drained now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DrainError {
+    #[error("only {live} of the stores that would stay are alive, and a region has {replicas} replicas")]
+    TooFewLive { live: usize, replicas: usize },
+    #[error("without store {store} region {region} would have no majority of its voters alive")]
+    NoQuorum { store: StoreId, region: RegionId },
+    #[error(transparent)]
+    Refused(#[from] MetaError),
+}
+
+impl Driver {
+    /// The command that begins an operator which somebody asked for. A policy that wants it otherwise
+    /// changes it back.
+    pub fn request(
+        &mut self,
+        meta: &MetaState,
+        ledger: &Ledger,
+        operator: Operator,
+        now: BootNanos,
+    ) -> Result<MetaCommand, StartError> {
+        self.forget_old_proposals(meta, now);
+        meta.check_operator(&operator)?;
+        let id = operator.region();
+        let involved = [Some(id), operator.into_region()].into_iter().flatten();
+        for region in involved.clone() {
+            if self.beginning().any(|other| touches(other, region)) {
+                return Err(MetaError::RegionBusy(region).into());
+            }
+            ledger.routes().get(region).ok_or(StartError::NoLeader(region))?;
+        }
+        let leader = ledger.routes().get(id).map(|route| route.leader);
+        let descriptor = ledger.lead(id).map_or(&meta.regions[&id], |lead| &lead.descriptor);
+        let role_on = |store| descriptor.peer_on(store).map(|peer| peer.role);
+        if descriptor.is_joint() || !is_current(meta, ledger, &operator) {
+            return Err(StartError::Changing(id));
+        }
+        match &operator {
+            Operator::TransferLeader { region, to, .. } => {
+                let (region, store) = (*region, *to);
+                if leader == Some(store) {
+                    return Err(StartError::LeadsAlready { region, store });
+                }
+                if role_on(store) != Some(PeerRole::Voter) {
+                    return Err(StartError::NotAVoter { region, store });
+                }
+            }
+            Operator::AddPeer { .. } | Operator::RemovePeer { .. } | Operator::MovePeer { .. } => {
+                if let Some(store) = operator.to().filter(|&to| role_on(to) == Some(PeerRole::Voter)) {
+                    return Err(StartError::HasPeer { region: id, store });
+                }
+                if let Some(store) = operator.from().filter(|&from| role_on(from).is_none()) {
+                    return Err(StartError::NoPeer { region: id, store });
+                }
+            }
+            Operator::Split { .. } => {}
+            Operator::Merge { region, into, .. } => {
+                if meta.regions[into].joined(&meta.regions[region]).is_none() {
+                    return Err(StartError::NotNeighbours { region: *region, into: *into });
+                }
+            }
+        }
+        let source = match &operator {
+            // A dead store's peer is removed and moved without its help.
+            Operator::RemovePeer { .. } | Operator::MovePeer { .. } => None,
+            _ => operator.from(),
+        };
+        if let Some(down) = source.into_iter().chain(operator.to()).find(|&at| !ledger.is_up(at, now)) {
+            return Err(StartError::Down(down));
+        }
+        Ok(self.begin(meta, operator, now))
+    }
+}
+
+/// Whether everything that `store` holds can live without it, as far as one can tell now. What can be told
+/// from agreed state alone, [`MetaCommand::SetStoreState`] checks again.
+pub fn may_drain(
+    meta: &MetaState,
+    ledger: &Ledger,
+    store: StoreId,
+    now: BootNanos,
+) -> Result<(), DrainError> {
+    meta.member(store)?;
+    let is_live = |other: StoreId| other != store && ledger.is_up(other, now);
+    let staying = meta.members().filter(|other| other.state == StoreState::Up && is_live(other.id));
+    let (live, replicas) = (staying.count(), meta.replicas());
+    if live < replicas {
+        return Err(DrainError::TooFewLive { live, replicas });
+    }
+    // The meta region first: without it nothing else can be moved.
+    debug_assert!(meta.regions.keys().next() == Some(&META_REGION));
+    for region in meta.regions.values().filter(|region| region.has_peer_on(store)) {
+        let others: Vec<StoreId> = region.voters().filter(|&other| other != store).collect();
+        let live = others.iter().filter(|&&other| is_live(other)).count();
+        // A lone voter hands over to the new one before it goes.
+        if !others.is_empty() && live < others.len() / 2 + 1 {
+            return Err(DrainError::NoQuorum { store, region: region.id });
+        }
+    }
+    Ok(())
+}

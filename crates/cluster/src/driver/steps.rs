@@ -1,0 +1,261 @@
+//! What an operator needs next, from what is known of its regions at one moment.
+//!
+//! ```text
+//! transfer   hand the lead to `to`
+//! add        add learner ─▶ caught up ─▶ promote
+//! remove     (hand the lead on) ─▶ demote ─▶ remove
+//! move       add learner ─▶ caught up ─▶ (hand the lead on) ─▶ promote and demote, jointly ─▶ remove
+//! split      split
+//! merge      prepare the source ─▶ all its peers have all of its log ─▶ *bound* ─▶ the target commits
+//! ```
+//!
+//! Which of these is next is read from the descriptor that the region's leader reported; nothing is
+//! remembered. A region's leader leaves a joint configuration by itself. A vote is only given to a peer that
+//! has caught up, and only taken where a majority of those that go on voting is alive.
+
+use std::cmp::Reverse;
+
+use placement::Operator;
+use types::{BootNanos, PeerChange, PeerRole, RegionChange, RegionDescriptor, RegionId, StoreId, Term};
+
+use super::DriverConfig;
+use crate::state::{InFlight, Outcome, Phase};
+use crate::{LeadReport, Ledger, MetaState, Order};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Wait,
+    Order(Order),
+    /// From here on there is no way back.
+    Bind,
+    /// It failed while something may be half done.
+    Fail(Outcome),
+    /// It is over, and nothing is left half done.
+    Done(Outcome),
+}
+
+pub(super) struct Scene<'a> {
+    pub config: &'a DriverConfig,
+    pub meta: &'a MetaState,
+    pub ledger: &'a Ledger,
+    pub flight: &'a InFlight,
+    /// The region's term when the operator was first seen.
+    pub began_term: Term,
+    pub now: BootNanos,
+}
+
+impl Scene<'_> {
+    pub fn lead(&self) -> Option<&LeadReport> {
+        self.ledger.lead(self.flight.operator.region())
+    }
+
+    /// Whether the region takes no commands because this operator stopped it.
+    pub fn is_frozen(&self) -> bool {
+        let known = self.lead().map(|lead| lead.merging_into.is_some());
+        // Without word of its leader it may be.
+        self.flight.operator.into_region().is_some() && known.unwrap_or(true)
+    }
+
+    pub fn next(&self) -> Next {
+        let undoing = match self.flight.phase {
+            Phase::Going | Phase::Bound => None,
+            Phase::Undoing { because } => Some(because),
+        };
+        let region = self.flight.operator.region();
+        match &self.flight.operator {
+            Operator::TransferLeader { to, .. } => undoing.map_or_else(|| self.transfer(*to), Next::Done),
+            Operator::Split { .. } => undoing.map_or_else(|| self.split(), Next::Done),
+            Operator::Merge { into, .. } => self.merge(*into, undoing),
+            _ if !self.meta.regions.contains_key(&region) => {
+                Next::Done(undoing.unwrap_or(Outcome::Overtaken))
+            }
+            Operator::AddPeer { to, .. } => self.with_lead(|lead| self.add(lead, *to, undoing)),
+            Operator::RemovePeer { from, .. } => self.with_lead(|lead| self.remove(lead, *from, undoing)),
+            Operator::MovePeer { from, to, .. } => {
+                self.with_lead(|lead| self.move_peer(lead, *from, *to, undoing))
+            }
+        }
+    }
+
+    /// Membership changes wait for a leader's word, and for a joint configuration to be left.
+    fn with_lead(&self, next: impl FnOnce(&LeadReport) -> Next) -> Next {
+        match self.lead() {
+            Some(lead) if !lead.descriptor.is_joint() && lead.merging_into.is_none() => next(lead),
+            _ => Next::Wait,
+        }
+    }
+
+    fn transfer(&self, to: StoreId) -> Next {
+        let region = self.flight.operator.region();
+        let Some(route) = self.ledger.routes().get(region) else { return Next::Wait };
+        if route.leader == to {
+            return Next::Done(Outcome::Succeeded);
+        }
+        if route.term > self.began_term {
+            return Next::Done(Outcome::LedElsewhere { leader: route.leader });
+        }
+        match self.lead() {
+            Some(lead) if role_on(lead, to) != Some(PeerRole::Voter) => Next::Done(Outcome::Overtaken),
+            _ => Next::Order(Order::TransferLeader { region, to }),
+        }
+    }
+
+    fn add(&self, lead: &LeadReport, to: StoreId, undoing: Option<Outcome>) -> Next {
+        match (role_on(lead, to), undoing) {
+            (Some(PeerRole::Voter), _) => Next::Done(Outcome::Succeeded),
+            (None, Some(because)) => Next::Done(because),
+            (None, None) => change(lead, [PeerChange::AddLearner(to)]),
+            (Some(_), Some(_)) => change(lead, [PeerChange::Remove(to)]),
+            (Some(_), None) if self.is_caught_up(lead, to) => change(lead, [PeerChange::Promote(to)]),
+            (Some(_), None) => Next::Wait,
+        }
+    }
+
+    fn remove(&self, lead: &LeadReport, from: StoreId, undoing: Option<Outcome>) -> Next {
+        match (role_on(lead, from), undoing) {
+            (None, _) => Next::Done(Outcome::Succeeded),
+            // Its vote is gone already; the rest is quickly done.
+            (Some(PeerRole::Learner), _) => change(lead, [PeerChange::Remove(from)]),
+            (Some(_), Some(because)) => Next::Done(because),
+            (Some(_), None) => self.take_vote(lead, from, None),
+        }
+    }
+
+    fn move_peer(&self, lead: &LeadReport, from: StoreId, to: StoreId, undoing: Option<Outcome>) -> Next {
+        let (old, new) = (role_on(lead, from), role_on(lead, to));
+        match (new, old) {
+            (Some(PeerRole::Voter), None) => Next::Done(Outcome::Succeeded),
+            (Some(PeerRole::Voter), Some(PeerRole::Learner)) => change(lead, [PeerChange::Remove(from)]),
+            (Some(PeerRole::Voter), Some(_)) => self.take_vote(lead, from, None),
+            (None, _) => match (undoing, old) {
+                (Some(because), _) => Next::Done(because),
+                (None, None) => Next::Done(Outcome::Overtaken),
+                (None, Some(_)) => change(lead, [PeerChange::AddLearner(to)]),
+            },
+            (Some(_), _) if undoing.is_some() => change(lead, [PeerChange::Remove(to)]),
+            (Some(_), _) if !self.is_caught_up(lead, to) => Next::Wait,
+            (Some(_), Some(PeerRole::Voter)) => self.take_vote(lead, from, Some(to)),
+            // The old peer has no vote to give.
+            (Some(_), _) => change(lead, [PeerChange::Promote(to)]),
+        }
+    }
+
+    /// Takes the vote of `from`, which leads no more by then, and gives it to `to`, if anybody.
+    fn take_vote(&self, lead: &LeadReport, from: StoreId, to: Option<StoreId>) -> Next {
+        let region = lead.region();
+        let leads = self.ledger.routes().get(region).is_some_and(|route| route.leader == from);
+        if leads {
+            return match (self.next_leader(lead, from), to) {
+                (Some(to), _) => Next::Order(Order::TransferLeader { region, to }),
+                // The only voter: the new one gets a vote beside it, and then the lead.
+                (None, Some(to)) if lead.descriptor.voters().eq([from]) => {
+                    change(lead, [PeerChange::Promote(to)])
+                }
+                (None, _) => Next::Wait,
+            };
+        }
+        let stay: Vec<StoreId> = lead.descriptor.voters().filter(|&store| store != from).chain(to).collect();
+        let live = stay.iter().filter(|&&store| self.is_live(lead, store)).count();
+        if live < stay.len() / 2 + 1 {
+            return Next::Wait;
+        }
+        let given = to.map(PeerChange::Promote);
+        change(lead, given.into_iter().chain([PeerChange::Demote(from)]))
+    }
+
+    fn split(&self) -> Next {
+        let new_region = self.flight.new_region.expect("a split has a region to make");
+        if self.meta.regions.contains_key(&new_region) || self.ledger.descriptor(new_region).is_some() {
+            return Next::Done(Outcome::Succeeded);
+        }
+        match self.lead() {
+            Some(lead) if lead.epoch().version == self.flight.version && !lead.descriptor.is_joint() => {
+                let (region, expect) = (lead.region(), lead.epoch());
+                Next::Order(Order::Split { region, expect, new_region })
+            }
+            // It is done, and its second half has not spoken yet; or something else cut the region.
+            _ => Next::Wait,
+        }
+    }
+
+    fn merge(&self, into: RegionId, undoing: Option<Outcome>) -> Next {
+        let source_id = self.flight.operator.region();
+        let Some(source) = self.meta.regions.get(&source_id) else { return Next::Done(Outcome::Succeeded) };
+        let target = self.ledger.lead(into);
+        if target.is_some_and(|target| holds(&target.descriptor, source)) {
+            return Next::Done(Outcome::Succeeded);
+        }
+        let Some(source) = self.lead() else { return Next::Wait };
+        let (region, expect) = (source_id, source.epoch());
+        if source.merging_into != Some(into) {
+            return match (undoing, self.flight.phase, target) {
+                (Some(because), _, _) => Next::Done(because),
+                // Its leader's word is older than what was agreed.
+                (None, Phase::Bound, _) | (None, _, None) => Next::Wait,
+                (None, _, Some(target)) if target.descriptor.joined(&source.descriptor).is_none() => {
+                    Next::Done(Outcome::Overtaken)
+                }
+                (None, _, Some(_)) => {
+                    Next::Order(Order::Change { region, expect, change: RegionChange::PrepareMerge { into } })
+                }
+            };
+        }
+        if undoing.is_some() {
+            return Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge });
+        }
+        // Nothing is written any more, so what is committed now is all there will be.
+        let has_all =
+            |peer: &types::Peer| source.peer(peer.store).is_some_and(|p| p.matched >= source.commit);
+        match (self.flight.phase, target) {
+            (Phase::Bound, Some(target)) => {
+                let change = RegionChange::CommitMerge {
+                    source: Box::new(source.descriptor.clone()),
+                    source_index: source.commit,
+                };
+                Next::Order(Order::Change { region: into, expect: target.epoch(), change })
+            }
+            (Phase::Bound, None) => Next::Wait,
+            _ if source.descriptor.peers.iter().all(has_all) => Next::Bind,
+            _ => Next::Wait,
+        }
+    }
+
+    fn is_caught_up(&self, lead: &LeadReport, store: StoreId) -> bool {
+        lead.lag_of(store).is_some_and(|lag| lag <= self.config.caught_up_entries)
+            && self.ledger.is_up(store, self.now)
+    }
+
+    /// Whether the region can count on the peer's vote.
+    fn is_live(&self, lead: &LeadReport, store: StoreId) -> bool {
+        let leads = self.ledger.routes().get(lead.region()).is_some_and(|route| route.leader == store);
+        self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
+    }
+
+    /// Of the other voters that have caught up the fastest one that is not leaving, or else any.
+    fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
+        let rank = |&store: &StoreId| {
+            let staying = self.meta.stores.get(&store).map_or(false, |r| r.state == crate::StoreState::Up);
+            let speed = self.ledger.heard(store).map_or(0, |heard| heard.heartbeat.capability.speed());
+            (staying, speed, Reverse(store))
+        };
+        let others = lead.descriptor.voters().filter(|&store| store != from);
+        others.filter(|&store| self.is_caught_up(lead, store)).max_by_key(rank)
+    }
+}
+
+fn role_on(lead: &LeadReport, store: StoreId) -> Option<PeerRole> {
+    lead.descriptor.peer_on(store).map(|peer| peer.role)
+}
+
+fn change(lead: &LeadReport, changes: impl IntoIterator<Item = PeerChange>) -> Next {
+    let change = RegionChange::Peers(changes.into_iter().collect());
+    Next::Order(Order::Change { region: lead.region(), expect: lead.epoch(), change })
+}
+
+/// Whether all slots of `part` are `whole`'s.
+fn holds(whole: &RegionDescriptor, part: &RegionDescriptor) -> bool {
+    match (whole.slots, part.slots) {
+        (Some(whole), Some(part)) => whole.first <= part.first && part.last <= whole.last,
+        _ => false,
+    }
+}

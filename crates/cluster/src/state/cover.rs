@@ -1,0 +1,121 @@
+//! Reports of regions, taken when the user regions' ranges cover every slot once afterwards as before.
+//!
+//! A split is told by two leaders and a merge by one, each when it comes to it and in any order. A report
+//! that does not fit yet is left alone; it comes again, together with what it waits for.
+//!
+//! The version of a slot's region rises whenever the slot gets another region. Hence a range of a lower
+//! version than a slot's present one is an old story, and nothing of regions that merged away must be kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{RegionDescriptor, RegionId, META_REGION, SLOT_COUNT};
+
+type Regions = BTreeMap<RegionId, RegionDescriptor>;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fit<'a> {
+    /// Ascending by id.
+    pub taken: Vec<&'a RegionDescriptor>,
+    /// Regions that are no more: their slots are others'.
+    pub gone: Vec<RegionId>,
+    /// News that do not fit.
+    pub ignored: Vec<RegionId>,
+}
+
+/// What of `reports` is newer than `known`, and of that the most that fits. `known` covers every slot once.
+pub(crate) fn fit<'a>(
+    known: &Regions,
+    reports: impl IntoIterator<Item = &'a RegionDescriptor>,
+    is_plausible: impl Fn(&RegionDescriptor) -> bool,
+) -> Fit<'a> {
+    let mut fit = Fit::default();
+    let mut news: BTreeMap<RegionId, &RegionDescriptor> = BTreeMap::new();
+    for report in reports {
+        let is_newer = |than: &RegionDescriptor| report.epoch.is_newer_than(than.epoch);
+        if known.get(&report.id).is_some_and(|region| !is_newer(region)) {
+            continue;
+        }
+        let is_meta = report.id == META_REGION;
+        if report.slots.is_none() != is_meta || !is_plausible(report) {
+            fit.ignored.push(report.id);
+        } else if news.get(&report.id).map_or(true, |other| is_newer(other)) {
+            news.insert(report.id, report);
+        }
+    }
+    fit.taken.extend(news.remove(&META_REGION));
+    // Most reports change no range, and those fit whatever the others do.
+    let slots_now = |id: RegionId| known.get(&id).and_then(|region| region.slots);
+    let (same, other): (Vec<_>, Vec<_>) =
+        news.into_values().partition(|report| slots_now(report.id) == report.slots);
+    if other.is_empty() {
+        fit.taken.extend(same);
+    } else {
+        let candidates = same.into_iter().chain(other).collect();
+        let settled = settle(known, candidates);
+        fit.taken.extend(settled.taken);
+        fit.gone = settled.gone;
+        fit.ignored.extend(settled.ignored);
+    }
+    fit.taken.sort_unstable_by_key(|region| region.id);
+    fit.ignored.sort_unstable();
+    fit.ignored.dedup();
+    fit
+}
+
+const NOBODY: usize = usize::MAX;
+
+/// Lays the candidates over the known regions, the highest version first; as long as a slot is left without
+/// a region, takes back those that took its region from it.
+fn settle<'a>(known: &Regions, mut candidates: Vec<&'a RegionDescriptor>) -> Fit<'a> {
+    candidates.sort_unstable_by_key(|region| (std::cmp::Reverse(region.epoch.version), region.id));
+    let mut rejected = vec![false; candidates.len()];
+    loop {
+        // Slot by slot: which candidate has it.
+        let mut taker = vec![NOBODY; usize::from(SLOT_COUNT)];
+        let mut accepted: BTreeMap<RegionId, usize> = BTreeMap::new();
+        for (at, region) in candidates.iter().enumerate().filter(|(at, _)| !rejected[*at]) {
+            let slots = slots_of(region);
+            if taker[slots.clone()].iter().all(|&taker| taker == NOBODY) {
+                taker[slots].fill(at);
+                accepted.insert(region.id, at);
+            }
+        }
+        let mut gone = Vec::new();
+        let mut wrong = BTreeSet::new();
+        for old in known.values().filter(|old| old.id != META_REGION) {
+            let slots = slots_of(old);
+            let successor = accepted.get(&old.id).copied();
+            let takers: BTreeSet<usize> = taker[slots.clone()].iter().copied().collect();
+            if takers.iter().all(|&taker| taker == NOBODY) && successor.is_none() {
+                continue;
+            }
+            // It moves over, or goes: the slots must all have somebody, of a higher version.
+            let others = takers.iter().copied().filter(|&at| at != NOBODY && Some(at) != successor);
+            let all_newer = others.clone().all(|at| candidates[at].epoch.version > old.epoch.version);
+            if takers.contains(&NOBODY) || !all_newer {
+                wrong.extend(others.chain(successor));
+            } else if successor.is_none() {
+                gone.push(old.id);
+            }
+        }
+        if wrong.is_empty() {
+            let is_taken = |at: usize| accepted.get(&candidates[at].id) == Some(&at);
+            let (taken, ignored): (Vec<usize>, Vec<usize>) =
+                (0..candidates.len()).partition(|&at| is_taken(at));
+            return Fit {
+                taken: taken.into_iter().map(|at| candidates[at]).collect(),
+                gone,
+                ignored: ignored.into_iter().map(|at| candidates[at].id).collect(),
+            };
+        }
+        wrong.into_iter().for_each(|at| rejected[at] = true);
+    }
+}
+
+fn slots_of(region: &RegionDescriptor) -> std::ops::Range<usize> {
+    let slots = region.slots.expect("user regions have slots");
+    usize::from(slots.first)..usize::from(slots.last) + 1
+}
+
+#[cfg(test)]
+mod tests;

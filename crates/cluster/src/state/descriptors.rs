@@ -1,0 +1,97 @@
+//! Descriptors as JSON: `types` has no serialization of its own.
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use types::{DescriptorError, Peer, PeerRole, RegionDescriptor, RegionEpoch, SlotRange};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Json {
+    id: u64,
+    slots: Option<(u16, u16)>,
+    conf_version: u64,
+    version: u64,
+    peers: Vec<PeerJson>,
+    next_peer: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PeerJson {
+    store: u64,
+    id: u64,
+    role: RoleJson,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RoleJson {
+    Voter,
+    Learner,
+    Incoming,
+    Outgoing,
+}
+
+impl From<&Peer> for PeerJson {
+    fn from(peer: &Peer) -> PeerJson {
+        let role = match peer.role {
+            PeerRole::Voter => RoleJson::Voter,
+            PeerRole::Learner => RoleJson::Learner,
+            PeerRole::Incoming => RoleJson::Incoming,
+            PeerRole::Outgoing => RoleJson::Outgoing,
+        };
+        PeerJson { store: peer.store, id: peer.id, role }
+    }
+}
+
+impl From<PeerJson> for Peer {
+    fn from(json: PeerJson) -> Peer {
+        let role = match json.role {
+            RoleJson::Voter => PeerRole::Voter,
+            RoleJson::Learner => PeerRole::Learner,
+            RoleJson::Incoming => PeerRole::Incoming,
+            RoleJson::Outgoing => PeerRole::Outgoing,
+        };
+        Peer { store: json.store, id: json.id, role }
+    }
+}
+
+impl From<&RegionDescriptor> for Json {
+    fn from(region: &RegionDescriptor) -> Json {
+        Json {
+            id: region.id,
+            slots: region.slots.map(|range| (range.first, range.last)),
+            conf_version: region.epoch.conf_version,
+            version: region.epoch.version,
+            peers: region.peers.iter().map(PeerJson::from).collect(),
+            next_peer: region.next_peer,
+        }
+    }
+}
+
+impl TryFrom<Json> for RegionDescriptor {
+    type Error = DescriptorError;
+
+    fn try_from(json: Json) -> Result<RegionDescriptor, DescriptorError> {
+        let mut peers: Vec<Peer> = json.peers.into_iter().map(Peer::from).collect();
+        peers.sort_unstable();
+        let region = RegionDescriptor {
+            id: json.id,
+            slots: json.slots.map(|(first, last)| SlotRange { first, last }),
+            epoch: RegionEpoch { conf_version: json.conf_version, version: json.version },
+            peers,
+            next_peer: json.next_peer,
+        };
+        // What a descriptor must hold to, its own decoder knows.
+        RegionDescriptor::decode(&region.encode())
+    }
+}
+
+pub(crate) fn serialize<S: Serializer>(regions: &[RegionDescriptor], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(regions.iter().map(Json::from))
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RegionDescriptor>, D::Error> {
+    let regions = Vec::<Json>::deserialize(from)?.into_iter().map(RegionDescriptor::try_from);
+    regions.collect::<Result<_, _>>().map_err(D::Error::custom)
+}

@@ -1,0 +1,170 @@
+//! Members: how a store becomes one, what is known of it, and how it goes.
+
+use std::collections::BTreeMap;
+
+use placement::Capability;
+use serde::{Deserialize, Serialize};
+use types::{RegionId, StoreId};
+
+use super::{MetaState, Object};
+use crate::{MetaCommand, MetaError, MetaReply};
+
+/// What a store says of itself. Addresses are `host:port`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreFacts {
+    /// Drawn at random when the store's disk was first used: an empty disk under an old id has another.
+    /// 0: not told yet.
+    pub token: u64,
+    pub client: String,
+    pub peer: String,
+    pub admin: String,
+    pub forward: Option<String>,
+    /// The device's profile, for people.
+    pub device: String,
+    pub capability: Capability,
+    pub labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreState {
+    /// A member. Whether it lives, only heartbeats say.
+    #[default]
+    Up,
+    /// A member that is asked to go: its leaders and peers move away.
+    Draining,
+    /// No member any more. Kept, so that its id is not used again and it is told so when it comes back.
+    Removed,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreRecord {
+    pub id: StoreId,
+    pub facts: StoreFacts,
+    pub state: StoreState,
+    /// Stand in for the measured capability when data and leaders are placed.
+    pub data_weight: Option<f64>,
+    pub leader_weight: Option<f64>,
+}
+
+impl StoreRecord {
+    pub fn new(id: StoreId, facts: StoreFacts) -> StoreRecord {
+        StoreRecord { id, facts, state: StoreState::Up, data_weight: None, leader_weight: None }
+    }
+}
+
+impl MetaState {
+    /// Everybody that is not removed, ascending.
+    pub fn members(&self) -> impl Iterator<Item = &StoreRecord> {
+        self.stores.values().filter(|store| store.state != StoreState::Removed)
+    }
+
+    pub fn member(&self, store: StoreId) -> Result<&StoreRecord, MetaError> {
+        let record = self.stores.get(&store).ok_or(MetaError::UnknownStore(store))?;
+        match record.state {
+            StoreState::Removed => Err(MetaError::StoreRemoved(store)),
+            StoreState::Up | StoreState::Draining => Ok(record),
+        }
+    }
+
+    /// The first region that has a peer of any role on `store`.
+    pub fn first_peer_on(&self, store: StoreId) -> Option<RegionId> {
+        self.regions.values().find(|region| region.has_peer_on(store)).map(|region| region.id)
+    }
+
+    pub(super) fn join(&mut self, facts: &StoreFacts) -> Result<(MetaReply, Option<Object>), MetaError> {
+        if facts.token == 0 {
+            return Err(MetaError::NoToken);
+        }
+        let cluster_id = self.cluster_id.expect("commands but the first need a cluster");
+        let known = self.stores.values().find(|store| store.facts.token == facts.token);
+        let (store, object) = match known.map(|store| (store.id, store.state)) {
+            Some((id, StoreState::Removed)) => return Err(MetaError::StoreRemoved(id)),
+            Some((id, _)) => (id, self.change_store(id, |record| record.facts = facts.clone())),
+            None => {
+                let id = self.next_store;
+                self.next_store = id.checked_add(1).ok_or(MetaError::NoIds)?;
+                self.stores.insert(id, StoreRecord::new(id, facts.clone()));
+                self.members_version += 1;
+                (id, Some(Object::Store(id)))
+            }
+        };
+        Ok((MetaReply::Joined { store, cluster_id }, object))
+    }
+
+    /// What concerns a member that there is.
+    pub(super) fn apply_to_store(&mut self, command: &MetaCommand) -> Result<Option<Object>, MetaError> {
+        match command {
+            MetaCommand::SetStore { store, facts } => {
+                let known = self.member(*store)?.facts.token;
+                if known != 0 && known != facts.token {
+                    return Err(MetaError::OtherDisk(*store));
+                }
+                Ok(self.change_store(*store, |record| record.facts = facts.clone()))
+            }
+            MetaCommand::SetStoreState { store, state } => {
+                let known = self.member(*store)?.state;
+                match state {
+                    StoreState::Draining if known == StoreState::Up => self.check_staying(*store)?,
+                    StoreState::Removed => self.check_removal(*store)?,
+                    StoreState::Up | StoreState::Draining => {}
+                }
+                Ok(self.change_store(*store, |record| record.state = *state))
+            }
+            MetaCommand::RemoveStore { store } => {
+                self.member(*store)?;
+                self.check_removal(*store)?;
+                Ok(self.change_store(*store, |record| record.state = StoreState::Removed))
+            }
+            MetaCommand::SetPins { store, data_weight, leader_weight } => {
+                self.member(*store)?;
+                let is_weight = |weight: &f64| weight.is_finite() && *weight > 0.0;
+                if !data_weight.iter().chain(leader_weight).all(is_weight) {
+                    return Err(MetaError::BadWeight);
+                }
+                Ok(self.change_store(*store, |record| {
+                    record.data_weight = *data_weight;
+                    record.leader_weight = *leader_weight;
+                }))
+            }
+            _ => unreachable!("not a command about a store: {command:?}"),
+        }
+    }
+
+    /// `None`: nothing is different afterwards.
+    fn change_store(&mut self, id: StoreId, change: impl FnOnce(&mut StoreRecord)) -> Option<Object> {
+        let record = self.stores.get_mut(&id).expect("the caller found it");
+        let before = record.clone();
+        change(record);
+        if *record == before {
+            return None;
+        }
+        self.members_version += 1;
+        Some(Object::Store(id))
+    }
+
+    /// Whether the stores that are not asked to go can hold every region without `store`.
+    fn check_staying(&self, store: StoreId) -> Result<(), MetaError> {
+        let stays = |other: &&StoreRecord| other.state == StoreState::Up && other.id != store;
+        let staying = self.stores.values().filter(stays).count();
+        let replicas = self.replicas();
+        if staying < replicas {
+            return Err(MetaError::TooFewStores { staying, replicas });
+        }
+        Ok(())
+    }
+
+    fn check_removal(&self, store: StoreId) -> Result<(), MetaError> {
+        if let Some(region) = self.first_peer_on(store) {
+            return Err(MetaError::HoldsPeer { store, region });
+        }
+        let named = |to: Option<StoreId>| to == Some(store);
+        if self.operators.values().any(|flight| named(flight.operator.to()) || named(flight.operator.from()))
+        {
+            return Err(MetaError::StoreInUse(store));
+        }
+        Ok(())
+    }
+}
