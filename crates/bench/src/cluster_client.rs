@@ -343,4 +343,4 @@ fn slot_map(reply: &Reply, target: SocketAddr) -> BTreeMap<Slot, SocketAddr> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,9 +1,10 @@
 //! Measuring and driving stores from outside: child processes, a RESP client that knows clusters, a load
-//! generator, and comparisons with neighbours on the same machine.
+//! generator, YCSB, comparisons with neighbours on the same machine, and the reproduction of a paper's figures.
 
 #![deny(unsafe_code)]
 
 pub mod admin;
+pub mod alor;
 pub mod cluster_client;
 pub mod connection;
 pub mod load;
@@ -11,3 +12,4 @@ pub mod measure;
 pub mod peers;
 pub mod process;
 pub mod table;
+pub mod ycsb;

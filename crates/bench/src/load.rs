@@ -77,6 +77,11 @@ impl Draw {
         z ^ (z >> 31)
     }
 
+    /// From 0 up to but not including 1, in steps of 2^-53.
+    pub fn fraction(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// 0..bound, evenly but for a bias below bound / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound.max(1))) >> 64) as u64

@@ -1,5 +1,6 @@
 //! What the machine says of itself: CPU time of processes, file systems, the disk's sync time.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -25,6 +26,38 @@ fn parse_cpu_ticks(stat: &str) -> Option<u64> {
     let user: u64 = fields.nth(11)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some(user + system)
+}
+
+/// CPU time of a process by the names of its threads; of threads that share a name, the busiest one's. `None`
+/// once it is gone.
+pub fn threads_cpu_time(pid: u32) -> Option<BTreeMap<String, Duration>> {
+    let mut times: BTreeMap<String, Duration> = BTreeMap::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        // A thread may end between the two looks.
+        let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
+        let Some((name, ticks)) = thread_name(&stat).zip(parse_cpu_ticks(&stat)) else { continue };
+        let time = times.entry(name.to_owned()).or_default();
+        *time = (*time).max(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND));
+    }
+    Some(times)
+}
+
+fn thread_name(stat: &str) -> Option<&str> {
+    stat.get(stat.find('(')? + 1..stat.rfind(')')?)
+}
+
+/// Time that all CPUs were busy since the machine started, whoever used them; what a hypervisor took included.
+pub fn machine_busy_time() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    parse_busy_ticks(&stat).map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+}
+
+/// `cpu user nice system idle iowait irq softirq steal guest ...`; guests are in user already.
+fn parse_busy_ticks(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
+    let idle = fields.get(3)? + fields.get(4)?;
+    Some(fields.iter().take(8).sum::<u64>() - idle)
 }
 
 /// The type of the file system that holds `path` (or its nearest existing parent), as `/proc/mounts` names
@@ -119,6 +152,15 @@ mod tests {
         assert_eq!(parse_cpu_ticks(stat), Some(100));
         assert!(cpu_time(std::process::id()).is_some());
         assert_eq!(parse_cpu_ticks("garbage"), None);
+        assert_eq!(thread_name(stat), Some("a) b (c)"));
+        assert!(!threads_cpu_time(std::process::id()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn idle_cpus_are_not_busy() {
+        let stat = "cpu  10 2 8 1000 50 1 4 5 3 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(parse_busy_ticks(stat), Some(10 + 2 + 8 + 1 + 4 + 5));
+        assert!(machine_busy_time().is_some());
     }
 
     #[test]

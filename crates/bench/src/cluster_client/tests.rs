@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use super::*;
 
 /// A store that answers each request by `script(request as text)`; `None` closes the connection.
-async fn scripted(script: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
+pub(crate) async fn scripted(script: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let script = Arc::new(script);
@@ -47,7 +47,7 @@ fn request(input: &str) -> Option<(String, String)> {
     (!rest.is_empty()).then(|| (words.join(" "), rest.join("\r\n")))
 }
 
-fn slots(address: SocketAddr) -> String {
+pub(crate) fn slots(address: SocketAddr) -> String {
     format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{}\r\n", address.port())
 }
 

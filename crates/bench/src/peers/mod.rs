@@ -8,7 +8,7 @@ mod etcd;
 mod redis;
 mod report;
 mod servers;
-mod ycsb;
+pub(crate) mod ycsb;
 
 use std::path::PathBuf;
 use std::time::Duration;

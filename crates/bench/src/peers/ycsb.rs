@@ -102,14 +102,17 @@ pub async fn insert(
     if let Some(line) = text.lines().find(|line| line.starts_with("INSERT_ERROR")) {
         bail!("go-ycsb met errors, so its figures mean nothing: {line}");
     }
-    let (sample, count) = parse(&text, round).with_context(|| format!("go-ycsb said: {}", tail()))?;
+    let (sample, count) = parse(&text, "INSERT", round).with_context(|| format!("go-ycsb said: {}", tail()))?;
     ensure!(count == inserts.count as u64, "go-ycsb inserted {count} of {} records", inserts.count);
     Ok(sample)
 }
 
-/// The last `INSERT - Takes(s): 0.8, Count: 20000, OPS: 26328.8, Avg(us): 2359, ..., 99th(us): 7755, ...`
-fn parse(text: &str, round: usize) -> Option<(Sample, u64)> {
-    let line = text.lines().rev().find(|line| line.starts_with("INSERT "))?;
+/// The last `INSERT - Takes(s): 0.8, Count: 20000, OPS: 26328.8, Avg(us): 2359, ..., 99th(us): 7755, ...`, or
+/// that of another operation.
+pub(crate) fn parse(text: &str, operation: &str, round: usize) -> Option<(Sample, u64)> {
+    let of_operation =
+        |line: &&str| line.strip_prefix(operation).is_some_and(|rest| rest.trim_start().starts_with("- "));
+    let line = text.lines().rev().find(of_operation)?;
     let (_, fields) = line.split_once(" - ")?;
     let of = |name: &str| {
         let pairs = fields.split(", ").filter_map(|pair| pair.split_once(": "));
@@ -135,12 +138,13 @@ mod tests {
         let text = "INSERT - Takes(s): 1.0, Count: 5, OPS: 5.0, Avg(us): 9, 99th(us): 9\n\
                     Run finished, takes 767.009456ms\n\
                     INSERT - Takes(s): 0.8, Count: 20000, OPS: 26328.8, Avg(us): 2359, Min(us): 22, 99th(us): 7755, 99.9th(us): 11143\n\
-                    TOTAL  - Takes(s): 0.8, Count: 20000, OPS: 26324.6, Avg(us): 2359\n";
-        let (sample, count) = parse(text, 1).unwrap();
+                    TOTAL  - Takes(s): 0.8, Count: 20000, OPS: 26324.6, Avg(us): 2359, 99th(us): 7755\n";
+        let (sample, count) = parse(text, "INSERT", 1).unwrap();
         assert_eq!(
             (sample.per_second, sample.mean_us, sample.p99_us, count),
             (26328.8, 2359.0, 7755.0, 20000)
         );
-        assert!(parse("nothing", 0).is_none());
+        assert_eq!(parse(text, "TOTAL", 1).unwrap().0.per_second, 26324.6);
+        assert!(parse("nothing", "INSERT", 0).is_none());
     }
 }

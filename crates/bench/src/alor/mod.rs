@@ -1,0 +1,21 @@
+//! The evaluation of ALOR (NPC 2018, §4) made again: real stores on emulated devices, the policies in turn,
+//! medians of several runs, and the paper's numbers beside them.
+//!
+//! This module knows figures, settings, evidence and reports. How a cluster is started and looked at is the
+//! caller's: see [`Laboratory`].
+
+mod evidence;
+mod figures;
+mod plot;
+mod report;
+mod runs;
+mod scale;
+mod statistics;
+
+pub use evidence::{Evidence, Sample, StoreSample, StoreUse};
+pub use figures::{devices, select, Comparison, Figure, Metric, BASELINE, FIGURES};
+pub use plot::write_plots;
+pub use report::{charts, report};
+pub use runs::{cases, make, with_baseline, Account, Case, Laboratory, Phase, Run, Runs, Setup};
+pub use scale::Scale;
+pub use statistics::{Bar, Chart};

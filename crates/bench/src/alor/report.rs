@@ -1,0 +1,293 @@
+//! The report: what was set up, each figure beside the paper, what was void and why, and what the good runs
+//! leaned on.
+
+use std::fmt::Write as _;
+
+use super::evidence::Evidence;
+use super::figures::{paper_mean, Comparison, Figure, Metric, BASELINE};
+use super::plot::file_name;
+use super::runs::{Account, Phase, Run, Setup};
+use super::statistics::{chart, Chart};
+use crate::table::{bytes, count, micros, Align, Table};
+
+/// Charts in the order of the figures.
+pub fn charts(figures: &[Figure], runs: &[Run]) -> Vec<Chart> {
+    let of = |figure: &Figure| -> Vec<Chart> {
+        figure.metrics.iter().map(|metric| chart(*figure, *metric, runs)).collect()
+    };
+    figures.iter().flat_map(of).collect()
+}
+
+pub fn report(setup: &Setup, charts: &[Chart], runs: &[Run], account: &Account) -> String {
+    let mut text = String::from("# ALOR's evaluation, made again\n\n");
+    text += &settings(setup);
+    text += &summary(charts);
+    for chart in charts {
+        text += &section(chart);
+    }
+    text += &void(runs);
+    text += &absent(account);
+    text += &evidence(runs);
+    text
+}
+
+fn settings(setup: &Setup) -> String {
+    let scale = &setup.scale;
+    let mut text = String::new();
+    if !scale.makes_claims() {
+        let _ = writeln!(
+            text,
+            "**Scale `{}`: {} run per point. It shows that everything runs, and makes no claim.**\n",
+            scale.name, scale.runs
+        );
+    }
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "- {name}: {value}");
+    };
+    line(
+        "scale",
+        format!(
+            "`{}`, {} runs per point, policies in turn; medians, with the least and the most run",
+            scale.name, scale.runs
+        ),
+    );
+    line(
+        "data factor",
+        format!(
+            "1/{:.0} of the paper's 10 GB: {} records of 1 KiB under keys of 16 bytes on six stores, three copies",
+            1.0 / scale.data_factor,
+            count(scale.records(6) as f64)
+        ),
+    );
+    let options: Vec<String> = scale
+        .store_options()
+        .iter()
+        .map(|(name, size)| format!("`{name}` {}", bytes(*size as f64)))
+        .collect();
+    line("by the same factor", options.join(", "));
+    line(
+        "speed factor",
+        format!("{} of every device's bandwidth, latencies in inverse proportion", scale.device_speed),
+    );
+    line("load", format!("{} closed-loop threads, {} regions", scale.threads, scale.regions));
+    line("after Load", format!("as many operations as records, at most {} s", scale.phase_at_most_s));
+    line(
+        "capacity",
+        "not limited: no store fills, where the paper's six stores of 5 GB were exactly full".to_owned(),
+    );
+    line(
+        "machine",
+        format!(
+            "{} CPUs for stores and client, data on {}, {}",
+            setup.cpus, setup.file_system, setup.program
+        ),
+    );
+    text.push('\n');
+    text
+}
+
+/// The paper's sums over all workloads of its main cluster.
+fn summary(charts: &[Chart]) -> String {
+    use Align::{Left, Right};
+    let mut table =
+        Table::new([("mean over workloads", Left), ("policy", Left), ("ratio", Right), ("paper", Right)]);
+    for chart in charts.iter().filter(|chart| chart.figure.comparison == Comparison::Workloads) {
+        let mut policies: Vec<&str> = Vec::new();
+        for bar in &chart.bars {
+            if bar.policy != BASELINE && bar.value.is_some() && !policies.contains(&bar.policy.as_str()) {
+                policies.push(&bar.policy);
+            }
+        }
+        for policy in policies {
+            let ratio = chart.mean_ratio("1N2H3P", policy);
+            table.row([
+                chart.metric.name().to_owned(),
+                policy.to_owned(),
+                ratio.map_or("incomplete".to_owned(), |ratio| format!("{ratio:.2}")),
+                if policy == "alor" { format!("{:.2}", paper_mean(chart.metric)) } else { "-".to_owned() },
+            ]);
+        }
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        format!("## Over all workloads\n\n{}\n", table.markdown())
+    }
+}
+
+fn section(chart: &Chart) -> String {
+    let number = match chart.figure.name.parse::<u8>() {
+        Ok(number) => format!("Figure {number}: "),
+        Err(_) => String::new(),
+    };
+    let mut text = format!("## {number}{}", chart.figure.title);
+    if chart.figure.metrics.len() > 1 {
+        let _ = write!(text, ", {}", chart.metric.name());
+    }
+    text.push_str("\n\n");
+    if chart.is_empty() {
+        text += "Nothing was measured.\n\n";
+        return text;
+    }
+    let _ = writeln!(text, "![{}]({})\n", chart.figure.title, file_name(chart));
+    use Align::{Left, Right};
+    let unit = if chart.metric == Metric::Throughput { "ops/s" } else { chart.metric.name() };
+    let mut table = Table::new([
+        ("stores", Left),
+        ("workload", Left),
+        ("policy", Left),
+        (unit, Right),
+        ("least to most", Right),
+        ("runs", Right),
+        ("over even", Right),
+        ("paper", Right),
+    ]);
+    let shown = |value: f64| if chart.metric == Metric::Throughput { count(value) } else { micros(value) };
+    for bar in chart.bars.iter().filter(|bar| bar.value.is_some() || bar.void > 0) {
+        let good = |text: String| if bar.value.is_some() { text } else { "void".to_owned() };
+        let void = if bar.void > 0 { format!(" + {} void", bar.void) } else { String::new() };
+        table.row([
+            bar.mix.clone(),
+            bar.workload.name().to_owned(),
+            bar.policy.clone(),
+            good(shown(bar.value.unwrap_or(0.0))),
+            good(format!("{} to {}", shown(bar.least), shown(bar.most))),
+            format!("{}{void}", bar.runs),
+            bar.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            if bar.policy == BASELINE { "-".to_owned() } else { bar.paper.text() },
+        ]);
+    }
+    let _ = writeln!(text, "{}", table.markdown());
+    text
+}
+
+fn phases(runs: &[Run]) -> impl Iterator<Item = (&Run, &Phase)> {
+    runs.iter().flat_map(|run| run.phases.iter().map(move |phase| (run, phase)))
+}
+
+fn void(runs: &[Run]) -> String {
+    let total = phases(runs).count();
+    let void: Vec<_> = phases(runs).filter(|(_, phase)| !phase.void.is_empty()).collect();
+    let mut text = format!("## Void measurements\n\n{} of {total}.\n\n", void.len());
+    for (run, phase) in &void {
+        let _ = writeln!(
+            text,
+            "- {} {} ({} ops/s): {}",
+            run.case.name(),
+            phase.workload().name(),
+            count(phase.summary.per_second()),
+            phase.void.join("; ")
+        );
+    }
+    if !void.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn absent(account: &Account) -> String {
+    if account.refused.is_empty() && account.failed.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("## Not measured\n\n");
+    for why in &account.refused {
+        let _ = writeln!(text, "- {why}");
+    }
+    for (case, why) in &account.failed {
+        let _ = writeln!(text, "- {} failed: {why}", case.name());
+    }
+    text.push('\n');
+    text
+}
+
+fn evidence(runs: &[Run]) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("run", Left),
+        ("workload", Left),
+        ("ops/s", Right),
+        ("CPU", Right),
+        ("client", Right),
+        ("others", Right),
+        ("busiest device", Left),
+        ("compacted / rows", Right),
+        ("moves", Right),
+        ("worst lag", Right),
+    ]);
+    for (run, phase) in phases(runs) {
+        let evidence: &Evidence = &phase.evidence;
+        let percent = |share: f64| format!("{:.0}%", 100.0 * share);
+        let device = evidence.busiest_device().map_or("-".to_owned(), |store| {
+            format!(
+                "{} {}: write {}, sync {}, read {}",
+                store.store,
+                store.device,
+                percent(store.write_share),
+                percent(store.sync_share),
+                percent(store.read_share)
+            )
+        });
+        table.row([
+            run.case.name(),
+            phase.workload().name().to_owned(),
+            count(phase.summary.per_second()),
+            percent(evidence.cpu_share()),
+            percent(evidence.client_share()),
+            percent(evidence.others_share()),
+            device,
+            format!("{:.1}", evidence.compaction_ratio()),
+            evidence.moves.to_string(),
+            count(evidence.worst_lag as f64),
+        ]);
+    }
+    format!(
+        "## What the measurements leaned on\n\nCPU is of all CPUs, the client's share of its threads. Moves are operators \
+         begun in the phase; the lag is in log entries at its end, of the peer that lags most.\n\n{}",
+        table.markdown()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::select;
+    use super::super::runs::tests::{run, setup};
+    use super::super::runs::Case;
+    use super::*;
+
+    /// The whole report of a small reproduction. After a change on purpose: REGENERATE=1, and review the diff.
+    #[test]
+    fn the_report_reads_as_it_should() {
+        let mut void = run("1N2H3P", "alor", 2, 150.0, 155.0);
+        void.phases[1].void.push("bound by CPU: stores and client used 95% of 2 CPUs (limit 85%)".into());
+        let runs = [
+            run("1N2H3P", "even", 1, 1000.0, 2000.0),
+            run("1N2H3P", "alor", 1, 1600.0, 3100.0),
+            run("1N2H3P", "even", 2, 1100.0, 1900.0),
+            void,
+        ];
+        let figures = select(&["5-6".to_owned(), "16".to_owned()]).unwrap();
+        let account = Account {
+            refused: ["policy 'adaptive' is unknown to this program".to_owned()].into(),
+            failed: vec![(Case { mix: "6Y".into(), policy: "even".into(), run: 1 }, "no such device".into())],
+            made: 4,
+            found: 0,
+        };
+        let charts = charts(&figures, &runs);
+        let text = report(&setup(), &charts, &runs, &account);
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/alor/testdata/report.md");
+        if std::env::var_os("REGENERATE").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let expected = std::fs::read_to_string(path).unwrap();
+        assert!(text == expected, "the report is now:\n{text}");
+    }
+
+    #[test]
+    fn a_smoke_run_makes_no_claim() {
+        let mut smoke = setup();
+        smoke.scale = super::super::Scale::named("smoke").unwrap();
+        let text = report(&smoke, &[], &[], &Account::default());
+        assert!(text.contains("makes no claim"), "{text}");
+        assert!(!report(&setup(), &[], &[], &Account::default()).contains("makes no claim"));
+    }
+}

@@ -1,0 +1,429 @@
+//! Single runs: one cluster, one policy, the workloads one after the other; kept as a file each, so that an
+//! interrupted reproduction goes on where it was.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, ensure, Context};
+use serde::{Deserialize, Serialize};
+
+use super::evidence::Evidence;
+use super::figures::{Figure, BASELINE};
+use super::scale::Scale;
+use crate::ycsb::{Summary, Workload};
+
+/// The version of the files.
+const VERSION: u32 = 1;
+
+/// One run to make.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Case {
+    pub mix: String,
+    pub policy: String,
+    /// From 1.
+    pub run: usize,
+}
+
+impl Case {
+    pub fn name(&self) -> String {
+        format!("{}-{}-{}", self.mix, self.policy, self.run)
+    }
+}
+
+/// What every run of one directory shares: runs that were made otherwise are not compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    pub scale: Scale,
+    pub seed: u64,
+    pub cpus: usize,
+    /// Where the stores' data was: a file system's type.
+    pub file_system: String,
+    pub program: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    pub summary: Summary,
+    pub evidence: Evidence,
+    /// Why its figures are void; empty: they are good.
+    pub void: Vec<String>,
+}
+
+impl Phase {
+    pub fn new(summary: Summary, evidence: Evidence) -> Phase {
+        let mut void = evidence.void(summary.workload.is_write_heavy());
+        void.extend(summary.faults());
+        Phase { summary, evidence, void }
+    }
+
+    pub fn workload(&self) -> Workload {
+        self.summary.workload
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    version: u32,
+    pub case: Case,
+    pub setup: Setup,
+    pub phases: Vec<Phase>,
+    /// Seconds from the end of the load until the placement was at rest; none: it still moved when the next
+    /// workload began.
+    pub settled_s: Option<f64>,
+}
+
+impl Run {
+    pub fn new(case: Case, setup: Setup, phases: Vec<Phase>, settled_s: Option<f64>) -> Run {
+        Run { version: VERSION, case, setup, phases, settled_s }
+    }
+
+    pub fn phase(&self, workload: Workload) -> Option<&Phase> {
+        self.phases.iter().find(|phase| phase.workload() == workload)
+    }
+}
+
+/// Every run that the figures need, each once, in the order to make them: run by run, cluster by cluster, and
+/// the policies in turn, another first each time. What changes slowly on a machine meets all of them alike.
+pub fn cases(figures: &[Figure], policies: &[String], runs: usize) -> Vec<Case> {
+    let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
+    for group in figures.iter().flat_map(|figure| figure.comparison.groups()) {
+        let known = match groups.iter_mut().find(|(mix, _)| *mix == group.mix) {
+            Some((_, known)) => known,
+            None => {
+                groups.push((group.mix, Vec::new()));
+                &mut groups.last_mut().expect("just pushed").1
+            }
+        };
+        for policy in group.policies.iter().filter(|policy| policies.iter().any(|p| p == *policy)) {
+            if !known.contains(policy) {
+                known.push(policy);
+            }
+        }
+    }
+    let mut cases = Vec::new();
+    for run in 1..=runs {
+        for (mix, policies) in &mut groups {
+            for policy in policies.iter() {
+                cases.push(Case { mix: (*mix).to_owned(), policy: (*policy).to_owned(), run });
+            }
+            if !policies.is_empty() {
+                policies.rotate_left(1);
+            }
+        }
+    }
+    cases
+}
+
+/// The runs of one directory.
+pub struct Runs {
+    dir: PathBuf,
+    setup: Setup,
+    done: Vec<Run>,
+}
+
+impl Runs {
+    /// Reads what an earlier reproduction left in `dir`. Refuses runs that were made with other settings.
+    pub fn open(dir: &Path, setup: Setup) -> anyhow::Result<Runs> {
+        let dir = dir.join("runs");
+        std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        let mut done = Vec::new();
+        let mut paths: Vec<PathBuf> =
+            std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+        paths.sort();
+        for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        {
+            let text = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+            let run: Run = serde_json::from_slice(&text)
+                .with_context(|| format!("{} is not a run of this version", path.display()))?;
+            ensure!(
+                run.version == VERSION,
+                "{} has version {}, not {VERSION}: choose another directory",
+                path.display(),
+                run.version
+            );
+            if let Some(difference) = difference(&run.setup, &setup) {
+                bail!("{} was made with {difference}: choose another directory", path.display());
+            }
+            done.push(run);
+        }
+        Ok(Runs { dir, setup, done })
+    }
+
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    pub fn done(&self) -> &[Run] {
+        &self.done
+    }
+
+    pub fn has(&self, case: &Case) -> bool {
+        self.done.iter().any(|run| run.case == *case)
+    }
+
+    /// Forgets every run of which a phase is void, so that it is made again.
+    pub fn drop_void(&mut self) -> anyhow::Result<usize> {
+        let void = |run: &Run| run.phases.iter().any(|phase| !phase.void.is_empty());
+        let names: Vec<String> =
+            self.done.iter().filter(|run| void(run)).map(|run| run.case.name()).collect();
+        for name in &names {
+            std::fs::remove_file(self.path(name))?;
+        }
+        self.done.retain(|run| !void(run));
+        Ok(names.len())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.json"))
+    }
+
+    /// Whole or not at all: a run that was cut off half-way leaves no file that would be taken for one.
+    pub fn keep(&mut self, run: Run) -> anyhow::Result<()> {
+        let path = self.path(&run.case.name());
+        let staged = path.with_extension("part");
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::create(&staged)?;
+            file.write_all((serde_json::to_string_pretty(&run)? + "\n").as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&staged, &path)
+        };
+        write().with_context(|| format!("{} cannot be written", path.display()))?;
+        self.done.retain(|known| known.case != run.case);
+        self.done.push(run);
+        Ok(())
+    }
+}
+
+/// The first setting that differs, in words.
+fn difference(old: &Setup, new: &Setup) -> Option<String> {
+    fn walk(old: &serde_json::Value, new: &serde_json::Value, name: &str) -> Option<String> {
+        match (old.as_object(), new.as_object()) {
+            (Some(old), Some(fields)) => {
+                let absent = serde_json::Value::Null;
+                fields.iter().find_map(|(name, new)| walk(old.get(name).unwrap_or(&absent), new, name))
+            }
+            _ => (old != new).then(|| format!("{} {old}, not {new}", name.replace('_', " "))),
+        }
+    }
+    walk(&serde_json::to_value(old).ok()?, &serde_json::to_value(new).ok()?, "")
+}
+
+/// Starts a cluster, runs the workloads on it, and ends it.
+pub trait Laboratory {
+    /// Why this program cannot make such a run; `Ok`: it can.
+    fn supports(&self, mix: &str, policy: &str) -> Result<(), String>;
+
+    fn measure(
+        &mut self,
+        case: &Case,
+        setup: &Setup,
+    ) -> impl std::future::Future<Output = anyhow::Result<(Vec<Phase>, Option<f64>)>>;
+}
+
+/// What is known after a reproduction beside its runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// What this program cannot do, once each.
+    pub refused: BTreeSet<String>,
+    /// Runs that failed, and why.
+    pub failed: Vec<(Case, String)>,
+    pub made: usize,
+    pub found: usize,
+}
+
+/// After this many failures in a row there is something wrong that the next run will not mend.
+const FAILURES_MAX: usize = 3;
+
+/// Makes every run that is not there yet. `before` is told each case and how many are left with it.
+pub async fn make<L: Laboratory>(
+    laboratory: &mut L,
+    runs: &mut Runs,
+    cases: &[Case],
+    mut before: impl FnMut(&Case, usize),
+) -> anyhow::Result<Account> {
+    let mut account = Account::default();
+    let mut wanted = Vec::new();
+    for case in cases {
+        match laboratory.supports(&case.mix, &case.policy) {
+            _ if runs.has(case) => account.found += 1,
+            Ok(()) => wanted.push(case),
+            Err(why) => {
+                account.refused.insert(why);
+            }
+        }
+    }
+    let mut in_a_row = 0;
+    for (index, case) in wanted.iter().enumerate() {
+        before(case, wanted.len() - index);
+        let setup = runs.setup().clone();
+        match laboratory.measure(case, &setup).await {
+            Ok((phases, settled_s)) => {
+                runs.keep(Run::new((*case).clone(), setup, phases, settled_s))?;
+                account.made += 1;
+                in_a_row = 0;
+            }
+            Err(error) => {
+                account.failed.push(((*case).clone(), format!("{error:#}")));
+                in_a_row += 1;
+                ensure!(in_a_row < FAILURES_MAX, "{FAILURES_MAX} runs in a row failed, the last: {error:#}");
+            }
+        }
+    }
+    Ok(account)
+}
+
+/// The policies that were asked for; the baseline is always among them.
+pub fn with_baseline(policies: &[String]) -> Vec<String> {
+    let mut all = vec![BASELINE.to_owned()];
+    all.extend(policies.iter().filter(|policy| *policy != BASELINE).cloned());
+    all
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::alor::evidence::tests::evidence;
+    use crate::alor::figures::select;
+    use crate::ycsb::Latency;
+
+    pub fn setup() -> Setup {
+        Setup {
+            scale: Scale::named("quick").unwrap(),
+            seed: 1,
+            cpus: 2,
+            file_system: "tmpfs".into(),
+            program: "steelyard 0.1.0".into(),
+        }
+    }
+
+    /// A phase of `per_second` operations a second.
+    pub fn phase(workload: Workload, per_second: f64) -> Phase {
+        let latency = Latency {
+            count: per_second as u64 * 10,
+            mean_us: 1e6 / per_second,
+            p99_us: (4e6 / per_second) as u64,
+            ..Latency::default()
+        };
+        let summary = Summary {
+            workload,
+            seconds: 10.0,
+            operations: latency.count,
+            latency,
+            ..crate::ycsb::test_summary()
+        };
+        Phase::new(summary, evidence())
+    }
+
+    pub fn run(mix: &str, policy: &str, run: usize, load: f64, a: f64) -> Run {
+        let case = Case { mix: mix.into(), policy: policy.into(), run };
+        let phases = vec![phase(Workload::Load, load), phase(Workload::A, a)];
+        Run::new(case, setup(), phases, Some(2.5))
+    }
+
+    fn strings(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn policies_take_turns_and_each_run_is_made_once() {
+        let figures = select(&strings(&["5-7", "14"])).unwrap();
+        let cases = cases(&figures, &strings(&["even", "alor"]), 2);
+        let names: Vec<String> = cases.iter().map(Case::name).collect();
+        assert_eq!(names, ["1N2H3P-even-1", "1N2H3P-alor-1", "1N2H3P-alor-2", "1N2H3P-even-2"]);
+        let all =
+            super::cases(&select(&[]).unwrap(), &strings(&["even", "leader-only", "alor", "adaptive"]), 1);
+        assert_eq!(all.len(), 4 + 3 * 2 + 2 * 2 + 2);
+    }
+
+    struct Counting {
+        measured: Vec<String>,
+        fail_on: Option<&'static str>,
+    }
+
+    impl Laboratory for Counting {
+        fn supports(&self, _mix: &str, policy: &str) -> Result<(), String> {
+            match policy {
+                "adaptive" => Err("this program has no policy 'adaptive'".into()),
+                _ => Ok(()),
+            }
+        }
+
+        async fn measure(
+            &mut self,
+            case: &Case,
+            _setup: &Setup,
+        ) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
+            ensure!(self.fail_on != Some(case.policy.as_str()), "the cluster did not start");
+            self.measured.push(case.name());
+            Ok((vec![phase(Workload::Load, 100.0)], None))
+        }
+    }
+
+    fn counting() -> Counting {
+        Counting { measured: Vec::new(), fail_on: None }
+    }
+
+    #[tokio::test]
+    async fn done_runs_are_not_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let figures = select(&strings(&["5"])).unwrap();
+        let policies = strings(&["even", "alor", "adaptive"]);
+        let first = cases(&figures, &policies, 1);
+        let mut laboratory = counting();
+        let mut runs = Runs::open(dir.path(), setup()).unwrap();
+        let account = make(&mut laboratory, &mut runs, &first, |_, _| {}).await.unwrap();
+        assert_eq!((account.made, account.found), (2, 0));
+        assert_eq!(account.refused.iter().collect::<Vec<_>>(), ["this program has no policy 'adaptive'"]);
+
+        // The file of a run that was cut off is no run.
+        std::fs::write(dir.path().join("runs/1N2H3P-even-2.part"), "{").unwrap();
+        let mut runs = Runs::open(dir.path(), setup()).unwrap();
+        assert_eq!(runs.done().len(), 2);
+        let mut laboratory = counting();
+        let account =
+            make(&mut laboratory, &mut runs, &cases(&figures, &policies, 2), |_, _| {}).await.unwrap();
+        assert_eq!((account.made, account.found), (2, 2));
+        assert_eq!(laboratory.measured, ["1N2H3P-alor-2", "1N2H3P-even-2"]);
+    }
+
+    #[tokio::test]
+    async fn a_failed_run_is_told_and_the_others_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let figures = select(&strings(&["5"])).unwrap();
+        let cases = cases(&figures, &strings(&["even", "alor"]), 2);
+        let mut runs = Runs::open(dir.path(), setup()).unwrap();
+        let mut laboratory = Counting { fail_on: Some("alor"), ..counting() };
+        let account = make(&mut laboratory, &mut runs, &cases, |_, _| {}).await.unwrap();
+        assert_eq!((account.made, account.failed.len()), (2, 2));
+        assert!(account.failed[0].1.contains("did not start"));
+        let mut hopeless = Counting { fail_on: Some("even"), ..counting() };
+        let dir = tempfile::tempdir().unwrap();
+        let mut runs = Runs::open(dir.path(), setup()).unwrap();
+        let only_even: Vec<Case> = (1..5).map(|run| Case { run, ..cases[0].clone() }).collect();
+        assert!(make(&mut hopeless, &mut runs, &only_even, |_, _| {}).await.is_err());
+    }
+
+    #[test]
+    fn runs_of_other_settings_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut runs = Runs::open(dir.path(), setup()).unwrap();
+        runs.keep(run("1N2H3P", "even", 1, 100.0, 100.0)).unwrap();
+        let mut other = setup();
+        other.scale.device_speed = 0.5;
+        let error = Runs::open(dir.path(), other).err().unwrap().to_string();
+        assert!(error.contains("device speed 0.02, not 0.5"), "{error}");
+    }
+
+    #[test]
+    fn void_runs_can_be_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut runs = Runs::open(dir.path(), setup()).unwrap();
+        let mut void = run("1N2H3P", "even", 2, 100.0, 100.0);
+        void.phases[0].void.push("bound by CPU".into());
+        runs.keep(run("1N2H3P", "even", 1, 100.0, 100.0)).unwrap();
+        runs.keep(void).unwrap();
+        assert_eq!(runs.drop_void().unwrap(), 1);
+        assert_eq!(Runs::open(dir.path(), setup()).unwrap().done().len(), 1);
+    }
+}

@@ -1,0 +1,112 @@
+//! How large a reproduction is. One factor shrinks everything that has to do with data, one slows every
+//! device; both are stated in the report.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// ALOR §4: 10 GB of records of 1 KiB, over six stores.
+const PAPER_RECORDS: f64 = 10_000_000.0;
+const PAPER_STORES: f64 = 6.0;
+
+/// What a store has before the data factor, as RocksDB's and our own defaults.
+const MEMTABLE_BYTES: f64 = 67_108_864.0;
+const LEVEL_BASE_BYTES: f64 = 268_435_456.0;
+const BLOCK_CACHE_BYTES: f64 = 134_217_728.0;
+const ROW_CACHE_BYTES: f64 = 268_435_456.0;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scale {
+    pub name: String,
+    /// Of the data, memtables, level sizes and caches.
+    pub data_factor: f64,
+    /// Of every device's bandwidth; latencies grow by the same.
+    pub device_speed: f64,
+    pub runs: usize,
+    /// Closed-loop threads of the load.
+    pub threads: usize,
+    pub regions: u16,
+    /// A workload after `Load` ends after this.
+    pub phase_at_most_s: u64,
+}
+
+impl Scale {
+    pub const NAMES: [&'static str; 4] = ["smoke", "quick", "full", "overnight"];
+
+    pub fn named(name: &str) -> Result<Scale, String> {
+        let (data_factor, runs, phase_at_most_s) = match name {
+            "smoke" => (1.0 / 320.0, 1, 8),
+            "quick" => (1.0 / 64.0, 3, 40),
+            "full" => (1.0 / 32.0, 3, 60),
+            "overnight" => (1.0 / 8.0, 3, 180),
+            other => return Err(format!("'{other}' is no scale: {}", Scale::NAMES.join(", "))),
+        };
+        Ok(Scale {
+            name: name.to_owned(),
+            data_factor,
+            device_speed: 0.02,
+            runs,
+            threads: 256,
+            regions: 24,
+            phase_at_most_s,
+        })
+    }
+
+    /// Enough to see that everything works, and no more.
+    pub fn makes_claims(&self) -> bool {
+        self.runs >= 3
+    }
+
+    /// The paper's data per store, whatever the number of stores.
+    pub fn records(&self, stores: usize) -> u64 {
+        (PAPER_RECORDS * self.data_factor * stores as f64 / PAPER_STORES).round() as u64
+    }
+
+    pub fn phase_at_most(&self) -> Duration {
+        Duration::from_secs(self.phase_at_most_s)
+    }
+
+    fn scaled(&self, bytes: f64, least: f64) -> u64 {
+        (bytes * self.data_factor).max(least) as u64
+    }
+
+    /// RocksDB's options by name, and `maxmemory`, which bounds the row cache.
+    pub fn store_options(&self) -> Vec<(&'static str, u64)> {
+        const KIB: f64 = 1024.0;
+        vec![
+            ("write_buffer_size", self.scaled(MEMTABLE_BYTES, 128.0 * KIB)),
+            ("target_file_size_base", self.scaled(MEMTABLE_BYTES, 128.0 * KIB)),
+            ("max_bytes_for_level_base", self.scaled(LEVEL_BASE_BYTES, 512.0 * KIB)),
+            ("block_cache_size", self.scaled(BLOCK_CACHE_BYTES, 256.0 * KIB)),
+            ("maxmemory", self.scaled(ROW_CACHE_BYTES, 256.0 * KIB)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_in_proportion_to_stores() {
+        let quick = Scale::named("quick").unwrap();
+        assert_eq!((quick.records(6), quick.records(4)), (156_250, 104_167));
+        let options = quick.store_options();
+        assert_eq!(options[0], ("write_buffer_size", 1 << 20));
+        assert!(options.iter().any(|(name, bytes)| *name == "maxmemory" && *bytes == 4 << 20));
+        assert!(Scale::named("huge").is_err());
+    }
+
+    /// Each store holds half of the records at three copies over six stores; a memtable must be a small part
+    /// of that, or nothing compacts.
+    #[test]
+    fn every_scale_fills_many_memtables() {
+        for name in Scale::NAMES {
+            let scale = Scale::named(name).unwrap();
+            let per_store = scale.records(6) * 1024 / 2;
+            let memtable = scale.store_options()[0].1;
+            assert!(per_store / memtable > 50, "{name}: {}", per_store / memtable);
+            assert_eq!(scale.makes_claims(), name != "smoke");
+        }
+    }
+}

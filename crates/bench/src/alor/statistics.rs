@@ -1,0 +1,163 @@
+//! From runs to a figure's numbers: medians over good runs, and ratios to the baseline.
+
+use super::figures::{paper, Figure, Metric, Paper, BASELINE};
+use super::runs::{Phase, Run};
+use crate::measure::median;
+use crate::ycsb::Workload;
+
+/// One value of a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    pub mix: String,
+    pub policy: String,
+    pub workload: Workload,
+    /// Median over good runs: operations per second or microseconds. `None`: there is no good run.
+    pub value: Option<f64>,
+    pub least: f64,
+    pub most: f64,
+    pub runs: usize,
+    pub void: usize,
+    /// Median over the baseline's median.
+    pub ratio: Option<f64>,
+    /// Least and most of this bar's runs over the baseline's median.
+    pub ratio_range: (f64, f64),
+    pub paper: Paper,
+}
+
+/// A figure by one metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    pub figure: Figure,
+    pub metric: Metric,
+    pub bars: Vec<Bar>,
+}
+
+fn value(phase: &Phase, metric: Metric) -> f64 {
+    match metric {
+        Metric::Throughput => phase.summary.per_second(),
+        Metric::MeanLatency => phase.summary.latency.mean_us,
+        Metric::TailLatency => phase.summary.latency.p99_us as f64,
+    }
+}
+
+/// Good values, and how many runs were void.
+fn values(runs: &[Run], mix: &str, policy: &str, workload: Workload, metric: Metric) -> (Vec<f64>, usize) {
+    let of_case = runs.iter().filter(|run| run.case.mix == mix && run.case.policy == policy);
+    let phases: Vec<&Phase> = of_case.filter_map(|run| run.phase(workload)).collect();
+    let good: Vec<f64> =
+        phases.iter().filter(|phase| phase.void.is_empty()).map(|phase| value(phase, metric)).collect();
+    let void = phases.len() - good.len();
+    (good, void)
+}
+
+pub fn chart(figure: Figure, metric: Metric, runs: &[Run]) -> Chart {
+    let mut bars = Vec::new();
+    for group in figure.comparison.groups() {
+        let baseline_mix = figure.comparison.baseline_mix(group.mix);
+        for workload in figure.comparison.workloads() {
+            let baseline = values(runs, baseline_mix, BASELINE, *workload, metric).0;
+            let baseline = (!baseline.is_empty()).then(|| median(&baseline)).filter(|value| *value > 0.0);
+            for policy in group.policies {
+                let (good, void) = values(runs, group.mix, policy, *workload, metric);
+                let least = good.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = good.iter().copied().fold(0.0, f64::max);
+                let value = (!good.is_empty()).then(|| median(&good));
+                let over = |value: f64| baseline.map_or(0.0, |baseline| value / baseline);
+                bars.push(Bar {
+                    mix: group.mix.to_owned(),
+                    policy: (*policy).to_owned(),
+                    workload: *workload,
+                    value,
+                    least,
+                    most,
+                    runs: good.len(),
+                    void,
+                    ratio: value.and_then(|value| Some(value / baseline?)),
+                    ratio_range: (over(least), over(most)),
+                    paper: match *policy {
+                        BASELINE => Paper::Ratio(1.0),
+                        policy => paper(figure.comparison, group.mix, policy, *workload, metric),
+                    },
+                });
+            }
+        }
+    }
+    Chart { figure, metric, bars }
+}
+
+impl Chart {
+    /// The mean of a policy's ratios over workloads, as the paper sums up; `None` unless all are there.
+    pub fn mean_ratio(&self, mix: &str, policy: &str) -> Option<f64> {
+        let of = |bar: &&Bar| bar.mix == mix && bar.policy == policy;
+        let ratios: Option<Vec<f64>> = self.bars.iter().filter(of).map(|bar| bar.ratio).collect();
+        let ratios = ratios.filter(|ratios| !ratios.is_empty())?;
+        Some(ratios.iter().sum::<f64>() / ratios.len() as f64)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bars.iter().all(|bar| bar.value.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::select;
+    use super::super::runs::tests::run;
+    use super::*;
+
+    fn figure(name: &str) -> Figure {
+        select(&[name.to_owned()]).unwrap()[0]
+    }
+
+    fn bar<'a>(chart: &'a Chart, policy: &str, workload: Workload) -> &'a Bar {
+        let of = |bar: &&Bar| bar.policy == policy && bar.workload == workload;
+        chart.bars.iter().find(of).unwrap()
+    }
+
+    fn runs() -> Vec<Run> {
+        let mut runs = Vec::new();
+        for (index, (even, alor)) in [(100.0, 180.0), (110.0, 150.0), (90.0, 200.0)].into_iter().enumerate() {
+            runs.push(run("1N2H3P", "even", index + 1, even, even));
+            runs.push(run("1N2H3P", "alor", index + 1, alor, alor));
+        }
+        runs
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_ranges_of_runs() {
+        let chart = chart(figure("5"), Metric::Throughput, &runs());
+        let alor = bar(&chart, "alor", Workload::Load);
+        assert_eq!((alor.value, alor.ratio, alor.runs), (Some(180.0), Some(1.8), 3));
+        assert_eq!(alor.ratio_range, (1.5, 2.0));
+        assert_eq!(alor.paper, Paper::Ratio(1.726));
+        assert_eq!(bar(&chart, "even", Workload::Load).ratio, Some(1.0));
+        assert_eq!(bar(&chart, "adaptive", Workload::Load).value, None);
+        assert_eq!(chart.mean_ratio("1N2H3P", "alor"), None, "B and C were not measured");
+    }
+
+    #[test]
+    fn void_runs_do_not_count() {
+        let mut runs = runs();
+        let fast = runs.iter_mut().find(|run| run.case.policy == "alor" && run.case.run == 3).unwrap();
+        fast.phases[0].void.push("bound by CPU".into());
+        let chart = chart(figure("5"), Metric::Throughput, &runs);
+        let alor = bar(&chart, "alor", Workload::Load);
+        assert_eq!((alor.value, alor.runs, alor.void), (Some(165.0), 2, 1));
+        assert_eq!(bar(&chart, "alor", Workload::A).runs, 3, "only the phase is void");
+    }
+
+    #[test]
+    fn latencies_are_compared_as_they_are() {
+        let chart = chart(figure("6"), Metric::MeanLatency, &runs());
+        let ratio = bar(&chart, "alor", Workload::A).ratio.unwrap();
+        assert!((ratio - 100.0 / 180.0).abs() < 1e-9, "{ratio}");
+    }
+
+    #[test]
+    fn hybrid_stores_are_the_baseline_of_their_figure() {
+        let runs = [run("6Y", "even", 1, 100.0, 100.0), run("1N5P", "alor", 1, 130.0, 120.0)];
+        let chart = chart(figure("16"), Metric::Throughput, &runs);
+        assert_eq!(bar(&chart, "alor", Workload::Load).ratio, Some(1.3));
+        assert_eq!(bar(&chart, "alor", Workload::Load).paper, Paper::Ratio(1.2857));
+    }
+}

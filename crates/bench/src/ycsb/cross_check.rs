@@ -1,0 +1,149 @@
+//! The same workload by two programs on the same cluster: ours, and go-ycsb.
+//!
+//! Absolute rates differ, for the clients cost different amounts of CPU. What must agree is what either of
+//! them says about two placements: the ratio of its figures under one policy and under another.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{bail, ensure, Context};
+use serde::{Deserialize, Serialize};
+
+use super::run::{run, Settings};
+use super::workload::{Kind, Workload};
+use crate::cluster_client::{ClusterClient, Patience};
+use crate::peers::ycsb as go_ycsb;
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    pub per_second: f64,
+    pub mean_us: f64,
+    pub p99_us: f64,
+}
+
+/// One workload by both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CrossCheck {
+    pub workload: Workload,
+    pub ours: Side,
+    pub go_ycsb: Side,
+}
+
+impl CrossCheck {
+    /// Of rates, ours over go-ycsb's.
+    pub fn ratio(&self) -> f64 {
+        self.ours.per_second / self.go_ycsb.per_second.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Runs `settings` by one after the other. Both insert records of their own when the workload is `Load`, and
+/// so must have done that before they run another.
+pub async fn cross_check(
+    stores: &[SocketAddr],
+    tools: &Path,
+    settings: &Settings,
+) -> anyhow::Result<CrossCheck> {
+    let program = tokio::task::block_in_place(|| go_ycsb::program(tools))?;
+    let program = program.context("go-ycsb cannot be built: Go is not installed")?;
+    let client = Arc::new(ClusterClient::new(stores.to_vec(), Patience::default()));
+    let summary = run(client, settings.clone(), |_| {}).await?;
+    ensure!(summary.faults().is_empty(), "our run had faults: {}", summary.faults().join(", "));
+    let ours = Side {
+        per_second: summary.per_second(),
+        mean_us: summary.latency.mean_us,
+        p99_us: summary.latency.p99_us as f64,
+    };
+    let mut command = Command::new(&program);
+    command.args(arguments(stores, settings)?);
+    let output = tokio::task::spawn_blocking(move || crate::process::output(&mut command)).await??;
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let tail = || text.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
+    ensure!(output.status.success(), "go-ycsb failed: {}", tail());
+    if let Some(line) = text.lines().find(|line| line.contains("_ERROR")) {
+        bail!("go-ycsb met errors, so its figures mean nothing: {line}");
+    }
+    let (total, _) =
+        go_ycsb::parse(&text, "TOTAL", 0).with_context(|| format!("go-ycsb said: {}", tail()))?;
+    let go_ycsb = Side { per_second: total.per_second, mean_us: total.mean_us, p99_us: total.p99_us };
+    Ok(CrossCheck { workload: settings.workload, ours, go_ycsb })
+}
+
+/// What makes go-ycsb run the same thing.
+fn arguments(stores: &[SocketAddr], settings: &Settings) -> anyhow::Result<Vec<String>> {
+    ensure!(
+        settings.pipeline == 1 && settings.fields == 1 && settings.at_most.is_none(),
+        "go-ycsb knows no pipelines and no end by time, and is compared by records of one field"
+    );
+    let load = settings.workload == Workload::Load;
+    let share = |kind: Kind| {
+        let found = settings.workload.shares().iter().find(|(known, _)| *known == kind);
+        found.map_or(0.0, |(_, percent)| *percent as f64 / 100.0)
+    };
+    let mut arguments = vec![if load { "load" } else { "run" }.to_owned(), "redis".to_owned()];
+    let addresses: Vec<String> = stores.iter().map(ToString::to_string).collect();
+    let mut properties = vec![
+        "workload=core".to_owned(),
+        format!("recordcount={}", settings.records),
+        format!("operationcount={}", settings.operations),
+        format!("threadcount={}", settings.threads),
+        "fieldcount=1".to_owned(),
+        format!("fieldlength={}", settings.field_bytes),
+        format!("requestdistribution={}", settings.distribution.name()),
+        // Progress lines would be read as results.
+        "measurement.interval=3600".to_owned(),
+        "redis.mode=cluster".to_owned(),
+        "redis.datatype=string".to_owned(),
+        "redis.max_redirects=8".to_owned(),
+        format!("redis.addr={}", addresses.join(";")),
+    ];
+    if !load {
+        properties.push(format!("readproportion={}", share(Kind::Read)));
+        properties.push(format!("updateproportion={}", share(Kind::Update)));
+        properties.push(format!("insertproportion={}", share(Kind::Insert)));
+        properties.push(format!("readmodifywriteproportion={}", share(Kind::ReadModifyWrite)));
+        properties.push("scanproportion=0".to_owned());
+    }
+    if let Some(target) = settings.target_per_s {
+        properties.push(format!("target={}", target.round()));
+    }
+    for property in properties {
+        arguments.extend(["-p".to_owned(), property]);
+    }
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_ycsb_is_told_the_same_workload() {
+        let stores = ["127.0.0.1:7000".parse().unwrap(), "127.0.0.1:7001".parse().unwrap()];
+        let settings = Settings { operations: 77, threads: 5, ..Settings::new(Workload::B, 900) };
+        let arguments = arguments(&stores, &settings).unwrap();
+        assert_eq!(arguments[..2], ["run", "redis"]);
+        for wanted in [
+            "recordcount=900",
+            "operationcount=77",
+            "threadcount=5",
+            "requestdistribution=zipfian",
+            "readproportion=0.95",
+            "updateproportion=0.05",
+            "redis.addr=127.0.0.1:7000;127.0.0.1:7001",
+        ] {
+            assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
+        }
+        let piped = Settings { pipeline: 2, ..settings };
+        assert!(super::arguments(&stores, &piped).is_err());
+    }
+
+    #[test]
+    fn the_ratio_is_of_rates() {
+        let side = |per_second| Side { per_second, mean_us: 1.0, p99_us: 2.0 };
+        let check = CrossCheck { workload: Workload::A, ours: side(150.0), go_ycsb: side(100.0) };
+        assert_eq!(check.ratio(), 1.5);
+    }
+}

@@ -1,0 +1,89 @@
+//! A record as commands: one string, or a hash of several fields.
+
+use bytes::Bytes;
+
+use super::workload::key;
+use crate::cluster_client::Call;
+use crate::load::Draw;
+
+/// Values are cut out of this much that does not compress; a table block holds a few of them.
+const POOL_BYTES: usize = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub struct Records {
+    fields: usize,
+    field_bytes: usize,
+    pool: Bytes,
+}
+
+impl Records {
+    pub fn new(fields: usize, field_bytes: usize, seed: u64) -> Records {
+        assert!(fields > 0 && field_bytes > 0, "a record has a field, and a field has bytes");
+        let pool = Bytes::from(crate::load::value(POOL_BYTES + field_bytes, seed));
+        Records { fields, field_bytes, pool }
+    }
+
+    fn value(&self, draw: &mut Draw) -> Bytes {
+        let at = draw.below(POOL_BYTES as u64) as usize;
+        self.pool.slice(at..at + self.field_bytes)
+    }
+
+    pub fn insert(&self, record: u64, draw: &mut Draw) -> Call {
+        let mut arguments = vec![Bytes::from_static(b"SET"), Bytes::from(key(record))];
+        if self.fields > 1 {
+            arguments[0] = Bytes::from_static(b"HSET");
+            for field in 0..self.fields {
+                arguments.extend([Bytes::from(format!("field{field}")), self.value(draw)]);
+            }
+        } else {
+            arguments.push(self.value(draw));
+        }
+        Call::new(arguments, false)
+    }
+
+    /// Writes one field, as YCSB does unless told otherwise.
+    pub fn update(&self, record: u64, draw: &mut Draw) -> Call {
+        if self.fields == 1 {
+            return self.insert(record, draw);
+        }
+        let field = Bytes::from(format!("field{}", draw.below(self.fields as u64)));
+        let name = Bytes::from_static(b"HSET");
+        Call::new(vec![name, Bytes::from(key(record)), field, self.value(draw)], false)
+    }
+
+    /// Reads all fields.
+    pub fn read(&self, record: u64) -> Call {
+        let name: &[u8] = if self.fields == 1 { b"GET" } else { b"HGETALL" };
+        Call::new(vec![Bytes::from_static(name), Bytes::from(key(record))], true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(call: &Call) -> Vec<String> {
+        let short = |bytes: &Bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(20)]).into_owned();
+        call.arguments.iter().map(short).collect()
+    }
+
+    #[test]
+    fn a_record_of_one_field_is_a_string() {
+        let records = Records::new(1, 1024, 1);
+        let insert = records.insert(7, &mut Draw::new(1));
+        assert_eq!(words(&insert)[..2], ["SET", "user000000000007"]);
+        assert_eq!((insert.arguments[2].len(), insert.read), (1024, false));
+        assert_eq!(words(&records.read(7)), ["GET", "user000000000007"]);
+        assert!(records.read(7).read);
+    }
+
+    #[test]
+    fn a_record_of_more_fields_is_a_hash_and_an_update_writes_one() {
+        let records = Records::new(3, 10, 1);
+        assert_eq!(records.insert(7, &mut Draw::new(1)).arguments.len(), 8);
+        let update = records.update(7, &mut Draw::new(1));
+        assert_eq!(update.arguments.len(), 4);
+        assert!(words(&update)[2].starts_with("field"));
+        assert_eq!(words(&records.read(7))[0], "HGETALL");
+    }
+}

@@ -1,0 +1,405 @@
+//! Running a workload: closed-loop threads, or operations that are due at a rate.
+//!
+//! Without a target rate each thread waits for its answer before it goes on, and latency counts from the
+//! sending: a stalled store then slows the load that would have shown the stall. With a target every
+//! operation has a moment at which it is due, and latency counts from there, sent late or not.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use hdrhistogram::Histogram;
+use resp::Reply;
+use tokio::task::JoinSet;
+
+use super::inserts::Inserts;
+use super::record::Records;
+use super::summary::{Latency, Second, Summary};
+use super::workload::{Kind, Operations, Workload};
+use super::Distribution;
+use crate::cluster_client::{Call, ClusterClient, Outcome};
+use crate::load::Draw;
+use crate::measure::histogram;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub workload: Workload,
+    /// The workload's own, unless another is asked for.
+    pub distribution: Distribution,
+    /// Records that exist, or that `Load` makes.
+    pub records: u64,
+    pub fields: usize,
+    pub field_bytes: usize,
+    /// Not for `Load`, which inserts every record once.
+    pub operations: u64,
+    /// The run ends after this, whatever is left to do. Not for `Load`.
+    pub at_most: Option<Duration>,
+    pub threads: usize,
+    /// Commands that a thread sends at once. One unless reads and writes of a record belong together.
+    pub pipeline: usize,
+    pub target_per_s: Option<f64>,
+    pub seed: u64,
+}
+
+impl Settings {
+    pub fn new(workload: Workload, records: u64) -> Settings {
+        Settings {
+            workload,
+            distribution: workload.distribution(),
+            records,
+            fields: 1,
+            field_bytes: 1024,
+            operations: records,
+            at_most: None,
+            threads: 64,
+            pipeline: 1,
+            target_per_s: None,
+            seed: 1,
+        }
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.records > 0, "a workload needs records");
+        ensure!(self.threads > 0 && self.pipeline > 0, "a load has threads, and they send something");
+        ensure!(self.fields > 0 && self.field_bytes > 0, "a record has a field, and a field has bytes");
+        ensure!(
+            self.target_per_s.is_none_or(|target| target.is_finite() && target > 0.0),
+            "a target is a number of operations per second above 0"
+        );
+        ensure!(
+            self.pipeline == 1 || self.workload != Workload::F,
+            "workload F writes what it has read: it cannot be pipelined"
+        );
+        ensure!(
+            self.pipeline == 1 || self.target_per_s.is_none(),
+            "operations that are due one by one are not sent in pipelines"
+        );
+        Ok(())
+    }
+}
+
+/// An insert, which changes nothing when it is repeated, is tried this often.
+const INSERT_ATTEMPTS: usize = 10;
+/// Threads share recorders, so that many threads do not need many histograms.
+const RECORDERS: usize = 8;
+
+struct Recorder {
+    kinds: BTreeMap<Kind, Histogram<u64>>,
+    service: Histogram<u64>,
+    second: Histogram<u64>,
+    missing: u64,
+    not_done: u64,
+    unknown: u64,
+    last: Option<Instant>,
+}
+
+impl Recorder {
+    fn new() -> Recorder {
+        Recorder {
+            kinds: BTreeMap::new(),
+            service: histogram(),
+            second: histogram(),
+            missing: 0,
+            not_done: 0,
+            unknown: 0,
+            last: None,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Histograms stay consistent: no code that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct Shared {
+    client: Arc<ClusterClient>,
+    settings: Settings,
+    records: Records,
+    inserts: Inserts,
+    /// Operations that were begun.
+    tickets: AtomicU64,
+    recorders: Vec<Mutex<Recorder>>,
+    started: Instant,
+    until: Option<Instant>,
+}
+
+/// Runs a workload to its end. `progress` is told the operations completed, every second.
+pub async fn run(
+    client: Arc<ClusterClient>,
+    settings: Settings,
+    mut progress: impl FnMut(u64),
+) -> anyhow::Result<Summary> {
+    settings.check()?;
+    let load = settings.workload == Workload::Load;
+    let inserts = match load {
+        true => Inserts::new(0, settings.records),
+        false => Inserts::new(settings.records, u64::MAX),
+    };
+    let started = Instant::now();
+    let until = settings.at_most.filter(|_| !load).map(|most| started + most);
+    let redirections = client.redirections();
+    let shared = Arc::new(Shared {
+        records: Records::new(settings.fields, settings.field_bytes, settings.seed),
+        client: client.clone(),
+        inserts,
+        tickets: AtomicU64::new(0),
+        recorders: (0..RECORDERS).map(|_| Mutex::new(Recorder::new())).collect(),
+        started,
+        until,
+        settings,
+    });
+    let mut threads = JoinSet::new();
+    for number in 0..shared.settings.threads {
+        threads.spawn(drive(shared.clone(), number));
+    }
+    let mut series = Vec::new();
+    let mut completed = 0;
+    let mut tick = tokio::time::interval_at((started + SECOND).into(), SECOND);
+    loop {
+        tokio::select! {
+            ended = threads.join_next() => match ended {
+                Some(done) => done??,
+                None => break,
+            },
+            _ = tick.tick() => {
+                let second = shared.turn();
+                completed += second.operations;
+                series.push(second);
+                progress(completed);
+            }
+        }
+    }
+    let last = shared.turn();
+    if last.operations > 0 {
+        series.push(last);
+    }
+    Ok(shared.summary(series, client.redirections() - redirections))
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// What ended since the last turn.
+    fn turn(&self) -> Second {
+        let mut all = histogram();
+        for recorder in &self.recorders {
+            let mut recorder = lock(recorder);
+            // Histograms of equal bounds always add.
+            let _ = all.add(&recorder.second);
+            recorder.second.reset();
+        }
+        let latency = Latency::of(&all);
+        Second {
+            at_s: self.started.elapsed().as_secs_f64(),
+            operations: latency.count,
+            mean_us: latency.mean_us,
+            p99_us: latency.p99_us,
+        }
+    }
+
+    fn summary(&self, series: Vec<Second>, redirections: u64) -> Summary {
+        let settings = &self.settings;
+        let mut kinds: BTreeMap<Kind, Histogram<u64>> = BTreeMap::new();
+        let (mut all, mut service) = (histogram(), histogram());
+        let (mut missing, mut not_done, mut unknown) = (0, 0, 0);
+        let mut last = None;
+        for recorder in &self.recorders {
+            let recorder = lock(recorder);
+            for (kind, latency) in &recorder.kinds {
+                let _ = all.add(latency);
+                let _ = kinds.entry(*kind).or_insert_with(histogram).add(latency);
+            }
+            let _ = service.add(&recorder.service);
+            missing += recorder.missing;
+            not_done += recorder.not_done;
+            unknown += recorder.unknown;
+            last = last.max(recorder.last);
+        }
+        let wanted = if settings.workload == Workload::Load { settings.records } else { settings.operations };
+        let cut_short = all.len() + not_done + unknown < wanted;
+        let end = match (cut_short, self.until) {
+            (true, Some(until)) => until,
+            _ => last.unwrap_or(self.started),
+        };
+        Summary {
+            workload: settings.workload,
+            distribution: settings.distribution,
+            records: settings.records,
+            threads: settings.threads,
+            pipeline: settings.pipeline,
+            seed: settings.seed,
+            target_per_s: settings.target_per_s,
+            seconds: end.duration_since(self.started).as_secs_f64(),
+            operations: all.len(),
+            latency: Latency::of(&all),
+            service: settings.target_per_s.map(|_| Latency::of(&service)),
+            kinds: kinds.into_iter().map(|(kind, latency)| (kind, Latency::of(&latency))).collect(),
+            series,
+            missing,
+            not_done,
+            unknown,
+            redirections,
+            cut_short,
+        }
+    }
+
+    /// Whether one more operation may begin.
+    fn ticket(&self) -> bool {
+        let time = self.until.is_none_or(|until| Instant::now() < until);
+        let wanted = match self.settings.workload {
+            Workload::Load => u64::MAX,
+            _ => self.settings.operations,
+        };
+        time && self.tickets.fetch_add(1, Ordering::Relaxed) < wanted
+    }
+}
+
+/// An operation on its way.
+struct Step {
+    kind: Kind,
+    record: u64,
+    call: Call,
+}
+
+async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
+    let settings = &shared.settings;
+    let mut streams = Draw::new(settings.seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
+    let chosen = Draw::new(streams.number());
+    let mut draw = Draw::new(streams.number());
+    let mut operations = Operations::new(settings.workload, settings.distribution, settings.records, chosen);
+    let mut due = settings.target_per_s.map(|target| {
+        let apart = Duration::from_secs_f64(settings.threads as f64 / target);
+        (shared.started + apart.mul_f64(number as f64 / settings.threads as f64), apart)
+    });
+    loop {
+        let mut steps = Vec::with_capacity(settings.pipeline);
+        while steps.len() < settings.pipeline && shared.ticket() {
+            match next(&shared, &mut operations, &mut draw) {
+                Some(step) => steps.push(step),
+                None => break,
+            }
+        }
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let from = match &mut due {
+            Some((moment, apart)) => {
+                let from = *moment;
+                *moment += *apart;
+                tokio::time::sleep_until(from.into()).await;
+                from
+            }
+            None => Instant::now(),
+        };
+        let sent = Instant::now();
+        if settings.pipeline == 1 {
+            for step in steps {
+                let outcome = complete(&shared, &step, &mut draw).await?;
+                record(&shared, number, &step, outcome, from, sent)?;
+            }
+        } else {
+            let calls: Vec<Call> = steps.iter().map(|step| step.call.clone()).collect();
+            let outcomes = shared.client.call_many(&calls).await;
+            for (step, outcome) in steps.iter().zip(outcomes) {
+                let outcome = match step.kind == Kind::Insert && !outcome.acknowledged() {
+                    true => insist(&shared, &step.call, outcome).await,
+                    false => outcome,
+                };
+                record(&shared, number, step, outcome, from, sent)?;
+            }
+        }
+    }
+}
+
+/// `None`: a `Load` has handed out every record.
+fn next(shared: &Shared, operations: &mut Operations, draw: &mut Draw) -> Option<Step> {
+    if shared.settings.workload == Workload::Load {
+        let record = shared.inserts.take()?;
+        return Some(Step { kind: Kind::Insert, record, call: shared.records.insert(record, draw) });
+    }
+    let operation = operations.next(shared.inserts.records());
+    let record = match operation.record {
+        Some(record) => record,
+        None => shared.inserts.take()?,
+    };
+    let call = match operation.kind {
+        Kind::Read | Kind::ReadModifyWrite => shared.records.read(record),
+        Kind::Update => shared.records.update(record, draw),
+        Kind::Insert => shared.records.insert(record, draw),
+    };
+    Some(Step { kind: operation.kind, record, call })
+}
+
+async fn complete(shared: &Shared, step: &Step, draw: &mut Draw) -> anyhow::Result<Outcome> {
+    let outcome = shared.client.call(&step.call).await;
+    match step.kind {
+        Kind::Insert if !outcome.acknowledged() => Ok(insist(shared, &step.call, outcome).await),
+        Kind::ReadModifyWrite if outcome.acknowledged() && !is_missing(&outcome) => {
+            Ok(shared.client.call(&shared.records.update(step.record, draw)).await)
+        }
+        _ => Ok(outcome),
+    }
+}
+
+async fn insist(shared: &Shared, call: &Call, first: Outcome) -> Outcome {
+    let mut outcome = first;
+    for _ in 1..INSERT_ATTEMPTS {
+        if matches!(outcome, Outcome::Done(_)) {
+            break;
+        }
+        outcome = shared.client.call(call).await;
+    }
+    outcome
+}
+
+fn is_missing(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done(Reply::Nil | Reply::NilArray) => true,
+        Outcome::Done(Reply::Array(fields)) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+fn record(
+    shared: &Shared,
+    number: usize,
+    step: &Step,
+    outcome: Outcome,
+    from: Instant,
+    sent: Instant,
+) -> anyhow::Result<()> {
+    let now = Instant::now();
+    if step.kind == Kind::Insert {
+        ensure!(outcome.acknowledged(), "record {} cannot be inserted: {outcome:?}", step.record);
+        shared.inserts.acknowledge(step.record);
+    }
+    if let Outcome::Done(Reply::Error(text)) = &outcome {
+        // Figures over errors would mean nothing.
+        bail!("a store answered: {text}");
+    }
+    if shared.until.is_some_and(|until| now > until) {
+        return Ok(());
+    }
+    let mut recorder = lock(&shared.recorders[number % RECORDERS]);
+    match &outcome {
+        Outcome::NotDone(_) => recorder.not_done += 1,
+        Outcome::Unknown(_) => recorder.unknown += 1,
+        Outcome::Done(_) => {
+            if step.kind != Kind::Insert && is_missing(&outcome) {
+                recorder.missing += 1;
+            }
+            let micros = |since: Instant| now.saturating_duration_since(since).as_micros() as u64;
+            recorder.kinds.entry(step.kind).or_insert_with(histogram).saturating_record(micros(from));
+            recorder.service.saturating_record(micros(sent));
+            recorder.second.saturating_record(micros(from));
+            recorder.last = recorder.last.max(Some(now));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

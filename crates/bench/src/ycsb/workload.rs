@@ -1,0 +1,189 @@
+//! The core workloads: what share of operations reads, updates, inserts, and by which distribution.
+
+use serde::{Deserialize, Serialize};
+
+use super::generator::{Chooser, Distribution};
+use crate::load::Draw;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Inserts every record once.
+    Load,
+    A,
+    B,
+    C,
+    D,
+    F,
+}
+
+/// YCSB's E reads short ranges of consecutive keys. Keys here are hashed to slots, as in Redis Cluster, and
+/// have no order to read a range in: a SCAN returns records in the order of their hashes, of one store.
+/// Measured under E's name it would be another workload, so there is none.
+const NO_RANGES: &str =
+    "workload E reads ranges of consecutive keys, and keys of a Redis cluster have no order: \
+     there is nothing here that could be measured under that name";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    Read,
+    Update,
+    Insert,
+    /// A read, and then a write of the same record; one latency.
+    ReadModifyWrite,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 4] = [Kind::Read, Kind::Update, Kind::Insert, Kind::ReadModifyWrite];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Update => "update",
+            Kind::Insert => "insert",
+            Kind::ReadModifyWrite => "read-modify-write",
+        }
+    }
+}
+
+impl Workload {
+    pub const ALL: [Workload; 6] =
+        [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::D, Workload::F];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Load => "Load",
+            Workload::A => "A",
+            Workload::B => "B",
+            Workload::C => "C",
+            Workload::D => "D",
+            Workload::F => "F",
+        }
+    }
+
+    /// Shares of the kinds, in percent.
+    pub fn shares(self) -> &'static [(Kind, u64)] {
+        match self {
+            Workload::Load => &[(Kind::Insert, 100)],
+            Workload::A => &[(Kind::Read, 50), (Kind::Update, 50)],
+            Workload::B => &[(Kind::Read, 95), (Kind::Update, 5)],
+            Workload::C => &[(Kind::Read, 100)],
+            Workload::D => &[(Kind::Read, 95), (Kind::Insert, 5)],
+            Workload::F => &[(Kind::Read, 50), (Kind::ReadModifyWrite, 50)],
+        }
+    }
+
+    pub fn distribution(self) -> Distribution {
+        match self {
+            Workload::Load => Distribution::Uniform,
+            Workload::A | Workload::B | Workload::C | Workload::F => Distribution::Zipfian,
+            Workload::D => Distribution::Latest,
+        }
+    }
+
+    /// Whether it writes enough for compaction to have work all the time.
+    pub fn is_write_heavy(self) -> bool {
+        let writes = |(kind, share): &(Kind, u64)| if *kind == Kind::Read { 0 } else { *share };
+        self.shares().iter().map(writes).sum::<u64>() >= 50
+    }
+}
+
+impl std::str::FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Workload, String> {
+        if text.eq_ignore_ascii_case("e") {
+            return Err(NO_RANGES.into());
+        }
+        let found = Workload::ALL.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| format!("'{text}' is no workload: load, a, b, c, d, f"))
+    }
+}
+
+/// `user` and twelve digits: sixteen bytes, ordered by number. The slot is the CRC16 of all of it.
+pub fn key(record: u64) -> String {
+    assert!(record < 1_000_000_000_000, "a record's number has at most twelve digits");
+    format!("user{record:012}")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    pub kind: Kind,
+    /// Of an insert, chosen by the caller: the next record that nobody has inserted.
+    pub record: Option<u64>,
+}
+
+/// One thread's operations: the same for the same seed, as far as the count of records that it is told is.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    workload: Workload,
+    chooser: Chooser,
+    draw: Draw,
+}
+
+impl Operations {
+    pub fn new(workload: Workload, distribution: Distribution, records: u64, draw: Draw) -> Operations {
+        Operations { workload, chooser: Chooser::new(distribution, records), draw }
+    }
+
+    /// `records`: how many there are now.
+    pub fn next(&mut self, records: u64) -> Operation {
+        let mut at = self.draw.below(100);
+        let mut kind = Kind::Read;
+        for (known, share) in self.workload.shares() {
+            kind = *known;
+            match at.checked_sub(*share) {
+                Some(rest) => at = rest,
+                None => break,
+            }
+        }
+        let record = (kind != Kind::Insert).then(|| self.chooser.next(records, &mut self.draw));
+        Operation { kind, record }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_make_a_hundred_and_are_kept() {
+        for workload in Workload::ALL {
+            assert_eq!(workload.shares().iter().map(|(_, share)| share).sum::<u64>(), 100);
+            let mut operations =
+                Operations::new(workload, workload.distribution(), 1000, Draw::new(workload as u64));
+            let drawn: Vec<Kind> = (0..20_000).map(|_| operations.next(1000).kind).collect();
+            for (kind, share) in workload.shares() {
+                let seen = drawn.iter().filter(|k| *k == kind).count() as f64 / 200.0;
+                assert!((seen - *share as f64).abs() < 1.5, "{workload:?} {kind:?}: {seen}%");
+            }
+        }
+        let heavy: Vec<_> = Workload::ALL.into_iter().filter(|w| w.is_write_heavy()).collect();
+        assert_eq!(heavy, [Workload::Load, Workload::A, Workload::F]);
+    }
+
+    #[test]
+    fn a_seed_repeats_its_operations() {
+        let of = |seed| {
+            let mut operations = Operations::new(Workload::A, Distribution::Zipfian, 500, Draw::new(seed));
+            (0..50).map(|_| operations.next(500)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
+    fn keys_are_sixteen_bytes() {
+        assert_eq!(key(42), "user000000000042");
+        assert_eq!(key(999_999_999_999).len(), 16);
+    }
+
+    #[test]
+    fn names_are_read_and_ranges_refused() {
+        assert_eq!("load".parse(), Ok(Workload::Load));
+        assert_eq!("a".parse(), Ok(Workload::A));
+        assert!("e".parse::<Workload>().unwrap_err().contains("no order"));
+        assert!("z".parse::<Workload>().is_err());
+    }
+}
