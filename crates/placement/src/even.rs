@@ -1,4 +1,5 @@
-//! `even`: ED, the usual scheme (ALOR §2): every live store leads as many user regions as any other.
+//! Leaders under `even`, ED, the usual scheme (ALOR §2): every live store leads as many user regions as any
+//! other. (Data is evened out in [`crate::data`].)
 //!
 //! A leader can only move to one of its region's peers, so moving one from a store that leads much to one
 //! that leads little may be impossible although handing on through a third store is not. Leaders on stores
@@ -14,8 +15,9 @@ use std::collections::VecDeque;
 
 use types::META_REGION;
 
+use crate::data::Allow;
 use crate::round::{At, Round};
-use crate::{ClusterView, Operator, PlanLimits, Reason};
+use crate::{Operator, Reason};
 
 /// Which region goes when several could: the least busy, whose clients notice least, the id last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,25 +54,20 @@ struct Step {
     led: u32,
 }
 
-pub(crate) fn plan(view: &ClusterView, limits: &PlanLimits) -> Vec<Operator> {
-    let mut round = Round::new(view, limits);
-    if round.room() == 0 {
-        return Vec::new();
+pub(crate) fn plan(round: &mut Round<'_>, allow: &impl Allow, operators: &mut Vec<Operator>) {
+    if round.room() == 0 || !is_uneven(round) {
+        return;
     }
-    let mut counts = round.leader_counts();
-    if !is_uneven(&round, &counts) {
-        return Vec::new();
-    }
-    let mut movable = Movable::new(&round);
-    let mut search = Search::new(counts.len());
-    let mut operators = Vec::new();
+    let mut movable = Movable::new(round);
+    let mut search = Search::new(round.view.stores.len());
     while round.room() > 0 {
-        let Some(mut chain) = search.find(&round, &movable, &counts) else { break };
+        let Some(mut chain) = search.find(round, &movable, allow) else { break };
         let (most, least) = (chain[0].from, chain[chain.len() - 1].to);
+        let counts = &round.totals.leaders;
         let (most_leaders, least_leaders) = (counts[most as usize], counts[least as usize]);
         let steps = chain.len() as u32;
         if chain.len() > round.room() {
-            if round.room() < limits.in_flight_max {
+            if round.room() < round.limits.in_flight_max {
                 break;
             }
             // Longer than a whole round's budget: begin at the far end, which leaves a shorter chain.
@@ -79,11 +76,9 @@ pub(crate) fn plan(view: &ClusterView, limits: &PlanLimits) -> Vec<Operator> {
         for (step, &Step { from, to, led }) in (steps - chain.len() as u32 + 1..).zip(&chain) {
             let led = &mut movable.led[led as usize];
             led.taken = true;
-            round.spend(to);
-            counts[from as usize] -= 1;
-            counts[to as usize] += 1;
-            operators.push(Operator::TransferLeader {
-                region: view.regions[led.pick.region as usize].id,
+            let region = led.pick.region;
+            let operator = Operator::TransferLeader {
+                region: round.region(region).id,
                 from: round.id(from),
                 to: round.id(to),
                 reason: Reason::LeaderCounts {
@@ -94,27 +89,26 @@ pub(crate) fn plan(view: &ClusterView, limits: &PlanLimits) -> Vec<Operator> {
                     step,
                     steps,
                 },
-            });
+            };
+            round.begin(region, &operator);
+            operators.push(operator);
         }
     }
-    operators
 }
 
-fn is_uneven(round: &Round<'_>, counts: &[u32]) -> bool {
-    let live = || counts.iter().zip(0..).filter(|(_, at)| round.is_up(*at)).map(|(count, _)| *count);
+fn is_uneven(round: &Round<'_>) -> bool {
+    let live =
+        || round.totals.leaders.iter().zip(0..).filter(|(_, at)| round.is_up(*at)).map(|(count, _)| *count);
     live().max().unwrap_or(0) >= live().min().unwrap_or(0) + 2
 }
 
 impl Movable {
     fn new(round: &Round<'_>) -> Movable {
         let stores = round.view.stores.len();
-        let mut by_leader: Vec<(At, u32)> = Vec::with_capacity(round.view.regions.len());
-        for (at, region) in round.view.regions.iter().enumerate() {
-            if region.id == META_REGION || region.cooldown || round.is_busy(region.id) {
-                continue;
-            }
-            if let Some(leader) = round.live_leader(region) {
-                by_leader.push((leader, at as u32));
+        let mut by_leader: Vec<(At, u32)> = Vec::with_capacity(round.cells.len());
+        for (at, cell) in (0..).zip(&round.cells) {
+            if cell.free && round.is_up(cell.leader) && round.region(at).id != META_REGION {
+                by_leader.push((cell.leader, at));
             }
         }
         let mut starts = vec![0u32; stores + 1];
@@ -129,12 +123,11 @@ impl Movable {
         let mut next = starts.clone();
         let mut candidates = Vec::with_capacity(2 * by_leader.len());
         for (leader, region) in by_leader {
-            let view = &round.view.regions[region as usize];
             let first = candidates.len() as u32;
-            candidates.extend(round.candidates(view));
+            candidates.extend(round.candidates(region));
             let place = &mut next[leader as usize];
             led[*place as usize] = Led {
-                pick: Pick { rate: view.rate(), region },
+                pick: Pick { rate: round.region(region).rate(), region },
                 first,
                 count: candidates.len() as u32 - first,
                 taken: false,
@@ -176,7 +169,8 @@ impl Search {
     }
 
     /// The shortest chain from the store that leads most, of those that have one.
-    fn find(&mut self, round: &Round<'_>, movable: &Movable, counts: &[u32]) -> Option<Vec<Step>> {
+    fn find(&mut self, round: &Round<'_>, movable: &Movable, allow: &impl Allow) -> Option<Vec<Step>> {
+        let counts = &round.totals.leaders;
         loop {
             let live = (0..counts.len() as At).filter(|&at| round.is_up(at) && !self.exhausted[at as usize]);
             // Of equals the lowest id: `max_by_key` would take the last.
@@ -184,7 +178,7 @@ impl Search {
             if counts[source as usize] < 2 {
                 return None;
             }
-            let found = self.search_from(source, round, movable, counts);
+            let found = self.search_from(source, round, movable, allow);
             let chain = found.map(|last| self.chain_to(source, last));
             for at in self.visited.drain(..) {
                 self.reached_by[at as usize] = None;
@@ -202,8 +196,9 @@ impl Search {
         source: At,
         round: &Round<'_>,
         movable: &Movable,
-        counts: &[u32],
+        allow: &impl Allow,
     ) -> Option<Step> {
+        let counts = &round.totals.leaders;
         let low = counts[source as usize] - 2;
         self.queue.clear();
         self.queue.push_back(source);
@@ -217,6 +212,9 @@ impl Search {
                 }
                 for &to in movable.candidates_of(led) {
                     if to == source || self.exhausted[to as usize] || !round.has_room_towards(to) {
+                        continue;
+                    }
+                    if !allow.allows(round, led.pick.region, from, to) {
                         continue;
                     }
                     let step = Step { from, to, led: at };

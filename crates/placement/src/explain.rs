@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId, META_REGION};
 
 use crate::leader_only::is_worth_it;
-use crate::round::{Eligibility, Round};
+use crate::round::{position, Eligibility, Round, NOWHERE};
 use crate::units::BytesPerSecond;
-use crate::{ClusterView, Operator, PlanLimits, Policy, RegionView};
+use crate::{ClusterView, Operator, PlanLimits, Policy};
 
 /// One peer of the region, with the numbers that decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,7 @@ pub enum Standing {
     Leads,
     Eligible,
     Down,
+    Draining,
     Learner,
     LagUnknown,
     Behind,
@@ -43,8 +44,20 @@ pub enum Verdict {
     InFlight {
         operator: Operator,
     },
+    /// Its membership is being changed.
+    Changing,
     /// A move failed lately.
     Cooldown,
+    /// Too few of its voters answer for anything to be agreed on.
+    NoMajority {
+        answering: u32,
+        voters: u32,
+    },
+    /// There is no store for another peer, or none with room.
+    TooFewVoters {
+        voters: u32,
+        wanted: u32,
+    },
     /// It is the next to be done, or among the next.
     Planned {
         operator: Operator,
@@ -55,7 +68,7 @@ pub enum Verdict {
     NotPlaced,
     /// `even`: moving it would not make the counts more even, or others are moved for that.
     CountsAllow,
-    /// `leader-only`: no eligible peer is on a store more capable by enough.
+    /// `leader-only` and `alor`: no eligible peer is on a store more capable by enough.
     MostCapable,
 }
 
@@ -79,18 +92,18 @@ pub fn explain(
 ) -> Option<Explanation> {
     let region = view.region(region)?;
     let round = Round::new(view, limits);
-    let leaders = round.leader_counts();
     let candidates = region
         .peers
         .iter()
         .map(|peer| Candidate {
             store: peer.store,
-            speed_bytes_per_s: view.store(peer.store).map_or(0, |store| store.capability.speed()),
-            leaders: round.at(peer.store).map_or(0, |at| leaders[at as usize]),
+            speed_bytes_per_s: view.store(peer.store).map_or(0, |store| store.leader_speed()),
+            leaders: round.at(peer.store).map_or(0, |at| round.totals.leaders[at as usize]),
             lag: peer.lag,
             standing: match round.eligibility(peer) {
                 Eligibility::Down => Standing::Down,
                 _ if region.leader == Some(peer.store) => Standing::Leads,
+                Eligibility::Draining => Standing::Draining,
                 Eligibility::Eligible => Standing::Eligible,
                 Eligibility::Learner => Standing::Learner,
                 Eligibility::LagUnknown => Standing::LagUnknown,
@@ -98,32 +111,47 @@ pub fn explain(
             },
         })
         .collect();
-    let verdict = verdict(&round, policy, region);
+    let verdict = verdict(&round, policy, region.id);
     Some(Explanation { region: region.id, policy, leader: region.leader, candidates, verdict })
 }
 
-fn verdict(round: &Round<'_>, policy: Policy, region: &RegionView) -> Verdict {
-    if let Some(operator) = round.view.in_flight.iter().find(|operator| operator.region() == region.id) {
+fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
+    let takes_part =
+        |operator: &&Operator| operator.region() == region || operator.into_region() == Some(region);
+    if let Some(operator) = round.view.in_flight.iter().find(takes_part) {
         return Verdict::InFlight { operator: operator.clone() };
     }
-    if region.leader.is_none() {
+    let at = position(round.view, region).expect("the region is in the view");
+    let (view, cell) = (round.region(at), &round.cells[at as usize]);
+    if view.leader.is_none() {
         return Verdict::NoLeader;
     }
-    let Some(leader) = round.live_leader(region) else { return Verdict::LeaderDown };
-    if region.cooldown {
+    if cell.leader == NOWHERE {
+        return Verdict::LeaderDown;
+    }
+    if view.joint {
+        return Verdict::Changing;
+    }
+    if view.cooldown {
         return Verdict::Cooldown;
     }
+    if !round.can_change(at) {
+        return Verdict::NoMajority { answering: cell.live_voters.into(), voters: cell.voters.into() };
+    }
     let planned = crate::plan(round.view, policy, round.limits);
-    if let Some(operator) = planned.into_iter().find(|operator| operator.region() == region.id) {
+    if let Some(operator) = planned.into_iter().find(|operator| takes_part(&operator)) {
         return Verdict::Planned { operator };
     }
+    let wanted = round.wanted(at) as u32;
+    let voters = u32::from(cell.voters);
     match policy {
-        Policy::Even if region.id == META_REGION => Verdict::NotPlaced,
+        _ if voters < wanted && round.peers_may_move() => Verdict::TooFewVoters { voters, wanted },
+        Policy::Even if region == META_REGION => Verdict::NotPlaced,
         Policy::Even => Verdict::CountsAllow,
-        Policy::LeaderOnly => {
-            let speed = |at: u32| round.view.stores[at as usize].capability.speed();
-            match round.candidates(region).map(speed).max() {
-                Some(best) if is_worth_it(speed(leader), best, round.limits) => Verdict::Waits,
+        Policy::LeaderOnly | Policy::Alor => {
+            let speed = |at: u32| round.view.stores[at as usize].leader_speed();
+            match round.candidates(at).map(speed).max() {
+                Some(best) if is_worth_it(speed(cell.leader), best, round.limits) => Verdict::Waits,
                 _ => Verdict::MostCapable,
             }
         }
@@ -136,6 +164,7 @@ impl fmt::Display for Standing {
             Standing::Leads => "leads",
             Standing::Eligible => "could lead",
             Standing::Down => "down",
+            Standing::Draining => "draining",
             Standing::Learner => "a learner, cannot lead",
             Standing::LagUnknown => "how far it is behind is not known",
             Standing::Behind => "too far behind to lead",
@@ -149,6 +178,14 @@ impl fmt::Display for Verdict {
             Verdict::NoLeader => f.write_str("Nothing is done until it has elected a leader."),
             Verdict::LeaderDown => f.write_str("Its leader's store is down; its peers elect another."),
             Verdict::InFlight { operator } => write!(f, "In flight: {operator}."),
+            Verdict::Changing => f.write_str("Its membership is being changed."),
+            Verdict::NoMajority { answering, voters } => {
+                write!(f, "Nothing can be done: {answering} of its {voters} voters answer.")
+            }
+            Verdict::TooFewVoters { voters, wanted } => write!(
+                f,
+                "It has {voters} of {wanted} voters; another is made when there is a store with room for it."
+            ),
             Verdict::Cooldown => f.write_str("A move failed a short while ago; it is left alone for now."),
             Verdict::Planned { operator } => write!(f, "Next: {operator}."),
             Verdict::Waits => {

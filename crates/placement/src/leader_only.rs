@@ -1,13 +1,16 @@
-//! `leader-only`: LMO, ALOR's leader migration alone (ALOR §3.1).
+//! Leaders under `leader-only` and `alor`: LMO, ALOR's leader migration (ALOR §3.1).
 //!
 //! A leader executes every request of its region and answers only when its own device is done, so each
-//! region is led by the most capable of its live, caught-up voters; where the peers are is left as it is.
+//! region is led by the most capable of its live, caught-up voters.
+//! Among stores that are as capable leaders are evened out as under `even`.
 //! Regions whose move gains most go first.
 
 use std::cmp::Reverse;
 
+use crate::data::Allow;
+use crate::even;
 use crate::round::{At, Round};
-use crate::{ClusterView, Operator, PlanLimits, Reason, RegionView};
+use crate::{Operator, PlanLimits, Reason};
 
 /// The order in which moves begin: the largest gap in speed, then the busiest region, the id last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -25,60 +28,66 @@ struct Fitness {
     store: At,
 }
 
-pub(crate) fn plan(view: &ClusterView, limits: &PlanLimits) -> Vec<Operator> {
-    let mut round = Round::new(view, limits);
+pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
     if round.room() == 0 {
-        return Vec::new();
+        return;
     }
-    let speeds: Vec<u64> = view.stores.iter().map(|store| store.capability.speed()).collect();
+    let speeds: Vec<u64> = round.view.stores.iter().map(|store| store.leader_speed()).collect();
     let mut moves: Vec<Rank> = Vec::new();
-    for (at, region) in view.regions.iter().enumerate() {
-        if region.cooldown || round.is_busy(region.id) {
+    for (region, cell) in (0..).zip(&round.cells) {
+        if !cell.free || !round.is_up(cell.leader) {
             continue;
         }
-        let Some(leader) = round.live_leader(region) else { continue };
-        let own = speeds[leader as usize];
+        let own = speeds[cell.leader as usize];
         let best = round.candidates(region).map(|at| speeds[at as usize]).max();
-        if let Some(best) = best.filter(|&best| is_worth_it(own, best, limits)) {
-            let rate = Reverse(region.rate());
-            moves.push(Rank { gap: Reverse(best - own), rate, region: at as u32 });
+        if let Some(best) = best.filter(|&best| is_worth_it(own, best, round.limits)) {
+            moves.push(Rank { gap: Reverse(best - own), rate: Reverse(round.region(region).rate()), region });
         }
     }
     moves.sort_unstable();
 
-    let mut leaders = if moves.is_empty() { Vec::new() } else { round.leader_counts() };
-    let mut operators = Vec::new();
-    for rank in moves {
+    for Rank { region, .. } in moves {
         if round.room() == 0 {
             break;
         }
-        let region = &view.regions[rank.region as usize];
-        let from = round.live_leader(region).expect("ranked for having one");
-        let Some(to) = target(&round, region, &speeds, &leaders) else { continue };
-        round.spend(to);
-        leaders[from as usize] = leaders[from as usize].saturating_sub(1);
-        leaders[to as usize] += 1;
-        operators.push(Operator::TransferLeader {
-            region: region.id,
+        let from = round.cells[region as usize].leader;
+        let Some(to) = target(round, region, &speeds) else { continue };
+        let operator = Operator::TransferLeader {
+            region: round.region(region).id,
             from: round.id(from),
             to: round.id(to),
             reason: Reason::MoreCapable {
                 from_bytes_per_s: speeds[from as usize],
                 to_bytes_per_s: speeds[to as usize],
             },
-        });
+        };
+        round.begin(region, &operator);
+        operators.push(operator);
     }
-    operators
+    even::plan(round, &AsCapable { speeds }, operators);
+}
+
+/// Allows what a leader would not be moved back from.
+struct AsCapable {
+    speeds: Vec<u64>,
+}
+
+impl Allow for AsCapable {
+    fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool {
+        let speed = |at: At| self.speeds[at as usize];
+        let best = round.candidates(region).map(speed).max().unwrap_or(0).max(speed(from));
+        !is_worth_it(speed(to), best, round.limits)
+    }
 }
 
 /// The best of the fastest candidates; `None` when all of those have as many moves towards them as they
 /// may. A second-best store is not taken instead: the leader would move twice.
-fn target(round: &Round<'_>, region: &RegionView, speeds: &[u64], leaders: &[u32]) -> Option<At> {
+fn target(round: &Round<'_>, region: u32, speeds: &[u64]) -> Option<At> {
     let fastest = round.candidates(region).map(|at| speeds[at as usize]).max()?;
     round
         .candidates(region)
         .filter(|&at| speeds[at as usize] == fastest && round.has_room_towards(at))
-        .map(|at| Fitness { leaders: leaders[at as usize], store: at })
+        .map(|at| Fitness { leaders: round.totals.leaders[at as usize], store: at })
         .min()
         .map(|fitness| fitness.store)
 }

@@ -5,32 +5,70 @@
 //! of Raft or storage, so that the running cluster, a simulation and a what-if question share it. What it
 //! must remember (moves in flight, regions whose last move failed) comes back in the next view.
 //!
-//! Invariants of every policy: an operator names a live source that leads the region and a live, caught-up
-//! voter; no region has two operators; limits count what is in flight; and planning, executing and planning
-//! again ends in a view for which nothing is planned.
+//! A round goes through the same steps under every policy, and each step sees what the ones before it asked
+//! for as done: [`repair`], [`split`] of what is too large, leaders, data, then merging. What differs is who
+//! should lead ([`even`], [`leader_only`]) and how much data a store should hold ([`fill`]).
+//!
+//! Invariants of every policy: an operator names a region with a live leader and a majority that answers;
+//! a leader goes to a live, caught-up voter; a peer goes to a live store that has none of the region and
+//! room for it, and no deeper into a failure domain than it was; no region has two operators; limits count
+//! what is in flight; and planning, executing and planning again ends in a view for which nothing is
+//! planned.
 
 #![forbid(unsafe_code)]
 
+mod data;
+mod domain;
 mod even;
 mod explain;
+mod fill;
 mod leader_only;
 mod limits;
 mod operator;
 mod policy;
+mod reason;
+mod repair;
 mod round;
+mod split;
 mod units;
 mod view;
 
 pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
+pub use fill::sheds;
 pub use limits::PlanLimits;
-pub use operator::{Operator, Reason};
+pub use operator::Operator;
 pub use policy::{Policy, UnknownPolicy};
+pub use reason::Reason;
 pub use view::{Capability, ClusterView, PeerView, RegionView, StoreState, StoreView};
+
+use data::{All, Order};
+use fill::Fill;
+use round::Round;
 
 /// The operators to begin now, the most useful first.
 pub fn plan(view: &ClusterView, policy: Policy, limits: &PlanLimits) -> Vec<Operator> {
-    match policy {
-        Policy::Even => even::plan(view, limits),
-        Policy::LeaderOnly => leader_only::plan(view, limits),
+    let mut round = Round::new(view, limits);
+    let mut operators = Vec::new();
+    if round.room() == 0 {
+        return operators;
     }
+    let mut fill = Fill::new(&round, policy);
+    repair::plan(&mut round, &mut fill, policy, &mut operators);
+    split::plan(&mut round, &mut operators);
+    match policy {
+        Policy::Even => {
+            even::plan(&mut round, &All, &mut operators);
+            data::plan(&mut round, &mut fill, Order::Calm, &All, &mut operators);
+        }
+        Policy::LeaderOnly => {
+            leader_only::plan(&mut round, &mut operators);
+            data::plan(&mut round, &mut fill, Order::Calm, &All, &mut operators);
+        }
+        Policy::Alor => {
+            leader_only::plan(&mut round, &mut operators);
+            data::plan(&mut round, &mut fill, Order::Cold, &All, &mut operators);
+        }
+    }
+    split::plan_merges(&mut round, &mut operators);
+    operators
 }

@@ -5,25 +5,42 @@
 pub struct PlanLimits {
     /// Operators in flight at any time, those begun earlier included.
     pub in_flight_max: usize,
-    /// The same, towards any one store.
+    /// Of them leaders that move towards any one store.
     pub per_target_max: usize,
-    /// Of them those that fill a store with a copy of a region; 0: none are moved, and regions are neither
-    /// repaired nor spread over other stores.
+    /// Of them those that fill a store with a copy of a region; 0: peers stay where they are, regions are
+    /// neither repaired nor spread over other stores.
     pub data_moves_max: usize,
     /// The same, from or towards any one store.
     pub data_moves_per_store_max: usize,
     /// A peer that is further behind what is committed is no candidate: a transfer waits for it to catch
     /// up, and writes wait for the transfer.
     pub lag_entries_max: u64,
-    /// `leader-only` moves only for a gain of at least this many hundredths, so that a capability that is
-    /// measured again and comes out a little different moves nothing.
+    /// A leader moves to a more capable store only for a gain of at least this many hundredths, and load
+    /// moves only to a store that is less busy by as much, so that a capability or a load that is measured
+    /// again and comes out a little different moves nothing.
     pub gain_percent_min: u32,
+    /// Data moves between two stores only when their levels differ by more than this many hundredths of
+    /// the mean level.
+    pub data_gap_percent_min: u32,
+    /// A store that holds more than this part of its capacity sheds data (ALOR §3.2: 95%) …
+    pub full_percent: u32,
+    /// … until it holds less than this; and to even out data no store is filled beyond it.
+    pub full_percent_low: u32,
+    /// Nothing moves to a store that would hold more than this afterwards.
+    pub reserve_percent: u32,
+    /// A region is copied for the sake of load only when what that gains in so many seconds exceeds what
+    /// the copy costs.
+    pub repay_seconds: u32,
     /// A region of more live bytes is split; 0: none is for its size.
     pub split_bytes: u64,
     /// A region of more operations per second is split; 0: none is for its load.
     pub split_ops: u64,
-    /// Neighbours that together have fewer live bytes are merged; 0: none are.
+    /// Neighbours that together have fewer live bytes are merged; 0: none are. Counts for at most half of
+    /// `split_bytes`.
     pub merge_bytes: u64,
+    /// Merging stops at so many user regions for each store that is up: with fewer there is nothing left to
+    /// share out.
+    pub regions_per_store_min: usize,
 }
 
 impl Default for PlanLimits {
@@ -35,9 +52,15 @@ impl Default for PlanLimits {
             data_moves_per_store_max: 2,
             lag_entries_max: 1024,
             gain_percent_min: 5,
+            data_gap_percent_min: 5,
+            full_percent: 95,
+            full_percent_low: 90,
+            reserve_percent: 98,
+            repay_seconds: 600,
             split_bytes: 0,
             split_ops: 0,
             merge_bytes: 0,
+            regions_per_store_min: 8,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What a policy may ask for, and why it asks.
+//! What a policy may ask for.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
 
-use crate::units::BytesPerSecond;
+use crate::Reason;
 
 /// One scheduled change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub enum Operator {
         to: StoreId,
         reason: Reason,
     },
-    /// A learner is added, filled and promoted.
+    /// A learner is added, filled and promoted; one that is there already is filled and promoted.
     AddPeer {
         region: RegionId,
         to: StoreId,
@@ -135,52 +135,5 @@ impl fmt::Display for Operator {
             Operator::Merge { region, into, .. } => write!(f, "merge region {region} into region {into}")?,
         }
         write!(f, ": {}", self.reason())
-    }
-}
-
-/// Why, in numbers; `Display` makes it a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "reason", rename_all = "kebab-case")]
-pub enum Reason {
-    /// `even`. The counts are those before the move, moves in flight and moves planned earlier in the same
-    /// round counted as done. When no region of `most` has an eligible peer on `least`, leadership is
-    /// handed on from store to store, each step a region of its own: `steps` is above 1.
-    LeaderCounts {
-        most: StoreId,
-        most_leaders: u32,
-        least: StoreId,
-        least_leaders: u32,
-        step: u32,
-        steps: u32,
-    },
-    /// `leader-only`. Bytes/s of the leader's store and of the one that shall lead.
-    MoreCapable { from_bytes_per_s: u64, to_bytes_per_s: u64 },
-    /// Somebody asked for it.
-    Requested,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::LeaderCounts { most, most_leaders, least, least_leaders, step, steps } => {
-                let regions = |count: &u32| if *count == 1 { "region" } else { "regions" };
-                write!(
-                    f,
-                    "store {most} leads {most_leaders} {} and store {least} leads {least_leaders}",
-                    regions(most_leaders)
-                )?;
-                if *steps > 1 {
-                    write!(f, " (step {step} of a chain of {steps} moves between them)")?;
-                }
-                Ok(())
-            }
-            Reason::MoreCapable { from_bytes_per_s, to_bytes_per_s } => write!(
-                f,
-                "its store writes {}, the present leader's {}",
-                BytesPerSecond(*to_bytes_per_s),
-                BytesPerSecond(*from_bytes_per_s)
-            ),
-            Reason::Requested => f.write_str("it was asked for"),
-        }
     }
 }

@@ -9,20 +9,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// ALOR's baseline ED: every live store leads as many user regions as any other.
+    /// ALOR's baseline ED: every live store holds as much data, and leads as many user regions, as any
+    /// other.
     #[default]
     Even,
-    /// ALOR's LMO: each region is led by its most capable live peer.
+    /// ALOR's LMO: each region is led by its most capable live peer; data as under `even`.
     LeaderOnly,
+    /// ALOR: leaders as under `leader-only`, data in proportion to what stores can write.
+    Alor,
 }
 
 impl Policy {
-    pub const ALL: [Policy; 2] = [Policy::Even, Policy::LeaderOnly];
+    pub const ALL: [Policy; 3] = [Policy::Even, Policy::LeaderOnly, Policy::Alor];
 
     pub fn name(self) -> &'static str {
         match self {
             Policy::Even => "even",
             Policy::LeaderOnly => "leader-only",
+            Policy::Alor => "alor",
         }
     }
 }
@@ -58,6 +62,6 @@ mod tests {
             assert_eq!(policy.name().parse(), Ok(policy));
         }
         let error = "best".parse::<Policy>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown policy 'best': the policies are even, leader-only");
+        assert_eq!(error.to_string(), "unknown policy 'best': the policies are even, leader-only, alor");
     }
 }

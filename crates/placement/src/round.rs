@@ -1,26 +1,76 @@
-//! One planning round: stores by position instead of by id, who may lead, and the budget.
+//! One planning round: stores and regions by position instead of by id, what each store holds, the budget.
 //!
-//! A view may hold a million regions. Stores are therefore looked up in a table, not in a tree, and what is
-//! asked for every peer of every region costs a few instructions.
+//! A view may hold a million regions. What rules ask for again and again is therefore copied once into flat
+//! arrays; a look at every peer of every region then costs a few instructions each, and no rule follows a
+//! pointer per region.
+//!
+//! What is in flight, and what this round has asked for, counts as done: see [`Round::begin`].
 
-use types::{RegionId, StoreId};
+use types::{RegionId, StoreId, META_REGION};
 
+use crate::domain::Domains;
 use crate::{ClusterView, Operator, PeerView, PlanLimits, RegionView, StoreState};
 
 /// A store's position in `ClusterView::stores`.
 pub(crate) type At = u32;
 
-const NOWHERE: At = At::MAX;
+/// No store, or one that the view does not have.
+pub(crate) const NOWHERE: At = At::MAX;
 
 pub(crate) struct Round<'a> {
     pub view: &'a ClusterView,
     pub limits: &'a PlanLimits,
+    pub domains: Domains,
     table: Table,
-    up: Vec<bool>,
-    /// Regions with an operator in flight, sorted.
-    busy: Vec<RegionId>,
-    in_flight: usize,
-    to: Vec<usize>,
+    /// `NOWHERE` has no entry and counts as lost.
+    states: Vec<StoreState>,
+    /// By position in `ClusterView::regions`.
+    pub cells: Vec<Cell>,
+    seats: Vec<Seat>,
+    /// Regions that are not as they should be, ascending.
+    pub ailing: Vec<u32>,
+    pub totals: Totals,
+    room: usize,
+    data_room: usize,
+    leaders_to: Vec<usize>,
+    data_moves: Vec<usize>,
+}
+
+/// A region as the rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    first: u32,
+    seats: u16,
+    pub voters: u16,
+    /// On stores that answer.
+    pub live_voters: u16,
+    /// Where the leader is, when it is on a store that answers.
+    pub leader: At,
+    /// Nothing is in flight for it, it does not cool down, its membership is not being changed.
+    pub free: bool,
+    /// All its peers are voters on stores that are up, as many as wanted.
+    pub healthy: bool,
+    /// What it counts for when data is shared out. Equal to its bytes unless it has so few that they do
+    /// not say what a region costs.
+    pub size: u64,
+}
+
+/// A peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub store: At,
+    pub voter: bool,
+    pub can_lead: bool,
+}
+
+/// Per store, user regions only.
+pub(crate) struct Totals {
+    /// Sum of sizes.
+    pub data: Vec<u64>,
+    /// Live user bytes, as the store says, with what is under way.
+    pub used: Vec<u64>,
+    pub leaders: Vec<u32>,
+    pub user_regions: usize,
 }
 
 /// From ids to positions: direct where ids are small numbers, as they usually are.
@@ -34,31 +84,125 @@ enum Table {
 pub(crate) enum Eligibility {
     Eligible,
     Down,
+    Draining,
     Learner,
     LagUnknown,
     Behind,
 }
 
+/// A region of few bytes counts for this part of a mean one: its log, its heartbeats and its share of the
+/// load are there from the first.
+const SIZE_FLOOR_PART: u64 = 8;
+
 impl<'a> Round<'a> {
     pub fn new(view: &'a ClusterView, limits: &'a PlanLimits) -> Round<'a> {
-        debug_assert!(view.stores.windows(2).all(|pair| pair[0].id < pair[1].id), "stores are sorted");
-        debug_assert!(view.regions.windows(2).all(|pair| pair[0].id < pair[1].id), "regions are sorted");
+        assert!(view.stores.windows(2).all(|pair| pair[0].id < pair[1].id), "stores are sorted");
+        assert!(view.regions.windows(2).all(|pair| pair[0].id < pair[1].id), "regions are sorted");
+        let stores = view.stores.len();
+        let data_in_flight = view.in_flight.iter().filter(|operator| operator.moves_data()).count();
         let mut round = Round {
             view,
             limits,
+            domains: Domains::new(view),
             table: Table::new(view),
-            up: view.stores.iter().map(|store| store.state == StoreState::Up).collect(),
-            busy: view.in_flight.iter().flat_map(|o| [Some(o.region()), o.into_region()]).flatten().collect(),
-            in_flight: view.in_flight.len(),
-            to: vec![0; view.stores.len()],
+            states: view.stores.iter().map(|store| store.state).collect(),
+            cells: Vec::with_capacity(view.regions.len()),
+            seats: Vec::with_capacity(4 * view.regions.len()),
+            ailing: Vec::new(),
+            totals: Totals {
+                data: vec![0; stores],
+                used: view.stores.iter().map(|store| store.used_bytes).collect(),
+                leaders: vec![0; stores],
+                user_regions: 0,
+            },
+            room: limits.in_flight_max.saturating_sub(view.in_flight.len()),
+            data_room: limits.data_moves_max.saturating_sub(data_in_flight),
+            leaders_to: vec![0; stores],
+            data_moves: vec![0; stores],
         };
-        round.busy.sort_unstable();
+        round.read_regions();
         for operator in &view.in_flight {
-            if let Some(at) = operator.to().and_then(|to| round.at(to)) {
-                round.to[at as usize] += 1;
+            round.count(operator);
+            let ends = [Some(operator.region()), operator.into_region()];
+            for region in ends.into_iter().flatten() {
+                if let Ok(at) = view.regions.binary_search_by_key(&region, |region| region.id) {
+                    round.cells[at].free = false;
+                    round.cells[at].healthy = false;
+                }
             }
         }
+        let cells = &round.cells;
+        round.ailing.retain(|&at| cells[at as usize].free);
         round
+    }
+
+    fn read_regions(&mut self) {
+        let view = self.view;
+        let wanted = (view.replicas, self.meta_wanted());
+        let floor = size_floor(view);
+        for (at, region) in view.regions.iter().enumerate() {
+            let wanted = if region.id == META_REGION { wanted.1 } else { wanted.0 };
+            let mut cell = Cell {
+                first: self.seats.len() as u32,
+                seats: region.peers.len() as u16,
+                voters: 0,
+                live_voters: 0,
+                leader: NOWHERE,
+                free: !(region.cooldown || region.joint),
+                healthy: true,
+                size: region.bytes.max(floor),
+            };
+            for peer in &region.peers {
+                let store = self.at(peer.store).unwrap_or(NOWHERE);
+                let state = self.state(store);
+                let answers = matches!(state, StoreState::Up | StoreState::Draining);
+                cell.voters += u16::from(peer.voter);
+                cell.live_voters += u16::from(peer.voter && answers);
+                cell.healthy &= state == StoreState::Up && peer.voter;
+                if answers && region.leader == Some(peer.store) {
+                    cell.leader = store;
+                }
+                let can_lead = self.eligibility(peer) == Eligibility::Eligible;
+                self.seats.push(Seat { store, voter: peer.voter, can_lead });
+            }
+            cell.healthy &= usize::from(cell.voters) == wanted && cell.free && cell.leader != NOWHERE;
+            self.cells.push(cell);
+            let seats = &self.seats[cell.first as usize..];
+            let odd = usize::from(cell.voters) != wanted
+                || seats.iter().any(|seat| {
+                    !seat.voter || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
+                })
+                || self.domains.can_spread(seats);
+            if odd && cell.free {
+                self.ailing.push(at as u32);
+            }
+            if region.id != META_REGION {
+                self.totals.user_regions += 1;
+                for seat in seats.iter().filter(|seat| seat.store != NOWHERE) {
+                    self.totals.data[seat.store as usize] += cell.size;
+                }
+                if self.is_up(cell.leader) {
+                    self.totals.leaders[cell.leader as usize] += 1;
+                }
+            }
+        }
+    }
+
+    /// Voters that the meta region should have: an odd number, for an even one outlives no more stores
+    /// than the odd one below it. Of two stores both, so that each has a copy.
+    fn meta_wanted(&self) -> usize {
+        let places = self.states.iter().filter(|state| matches!(state, StoreState::Up | StoreState::Down));
+        match places.count().min(self.view.meta_replicas) {
+            few @ 0..=2 => few.max(1),
+            more => more - 1 + more % 2,
+        }
+    }
+
+    pub fn wanted(&self, region: u32) -> usize {
+        match self.view.regions[region as usize].id {
+            META_REGION => self.meta_wanted(),
+            _ => self.view.replicas,
+        }
     }
 
     pub fn at(&self, store: StoreId) -> Option<At> {
@@ -75,23 +219,44 @@ impl<'a> Round<'a> {
         self.view.stores[at as usize].id
     }
 
+    pub fn stores(&self) -> std::ops::Range<At> {
+        0..self.states.len() as At
+    }
+
+    /// A store that left the cluster's state is lost.
+    pub fn state(&self, at: At) -> StoreState {
+        self.states.get(at as usize).copied().unwrap_or(StoreState::Lost)
+    }
+
     pub fn is_up(&self, at: At) -> bool {
-        self.up[at as usize]
+        self.state(at) == StoreState::Up
     }
 
-    /// The store of a region's leader when it is live.
-    pub fn live_leader(&self, region: &RegionView) -> Option<At> {
-        self.at(region.leader?).filter(|&at| self.is_up(at))
+    pub fn region(&self, at: u32) -> &'a RegionView {
+        &self.view.regions[at as usize]
     }
 
-    pub fn is_busy(&self, region: RegionId) -> bool {
-        !self.busy.is_empty() && self.busy.binary_search(&region).is_ok()
+    pub fn seats(&self, region: u32) -> &[Seat] {
+        let cell = &self.cells[region as usize];
+        &self.seats[cell.first as usize..cell.first as usize + usize::from(cell.seats)]
+    }
+
+    /// Whether a store has a peer of the region, voter or learner.
+    pub fn holds(&self, region: u32, store: At) -> bool {
+        self.seats(region).iter().any(|seat| seat.store == store)
+    }
+
+    /// Whether a majority answers and somebody leads: only then can the region be changed.
+    pub fn can_change(&self, region: u32) -> bool {
+        let cell = &self.cells[region as usize];
+        cell.free && cell.leader != NOWHERE && cell.live_voters > cell.voters / 2
     }
 
     pub fn eligibility(&self, peer: &PeerView) -> Eligibility {
-        match self.at(peer.store) {
-            Some(at) if self.is_up(at) => {}
-            _ => return Eligibility::Down,
+        match self.at(peer.store).map_or(StoreState::Lost, |at| self.state(at)) {
+            StoreState::Up => {}
+            StoreState::Draining => return Eligibility::Draining,
+            StoreState::Down | StoreState::Lost => return Eligibility::Down,
         }
         match peer.lag {
             _ if !peer.voter => Eligibility::Learner,
@@ -102,56 +267,105 @@ impl<'a> Round<'a> {
     }
 
     /// Live, caught-up voters of the region beside its leader.
-    pub fn candidates<'r>(&'r self, region: &'r RegionView) -> impl Iterator<Item = At> + 'r {
-        region
-            .peers
+    pub fn candidates(&self, region: u32) -> impl Iterator<Item = At> + '_ {
+        let leader = self.cells[region as usize].leader;
+        self.seats(region)
             .iter()
-            .filter(|peer| {
-                Some(peer.store) != region.leader && self.eligibility(peer) == Eligibility::Eligible
-            })
-            .filter_map(|peer| self.at(peer.store))
+            .filter(move |seat| seat.can_lead && seat.store != leader)
+            .map(|seat| seat.store)
     }
 
     /// How many more operators may begin.
     pub fn room(&self) -> usize {
-        self.limits.in_flight_max.saturating_sub(self.in_flight)
+        self.room
     }
 
     pub fn has_room_towards(&self, at: At) -> bool {
-        self.to[at as usize] < self.limits.per_target_max
+        self.leaders_to[at as usize] < self.limits.per_target_max
     }
 
-    /// Takes one operator towards `at` out of the budget.
-    pub fn spend(&mut self, at: At) {
-        self.in_flight += 1;
-        self.to[at as usize] += 1;
+    pub fn has_data_room(&self) -> bool {
+        self.room > 0 && self.data_room > 0
     }
 
-    /// User regions led per live store, with what is in flight counted as done.
-    pub fn leader_counts(&self) -> Vec<u32> {
-        let mut counts = vec![0; self.view.stores.len()];
-        for region in self.view.regions.iter().filter(|region| region.id != types::META_REGION) {
-            let at = match self.destination(region) {
-                Some(to) => self.at(to).filter(|&at| self.is_up(at)),
-                None => self.live_leader(region),
-            };
-            if let Some(at) = at {
-                counts[at as usize] += 1;
+    /// Whether one more copy may come to or leave this store. One that does not answer takes no part in it.
+    pub fn has_data_room_at(&self, at: At) -> bool {
+        self.data_moves.get(at as usize).is_none_or(|moves| *moves < self.limits.data_moves_per_store_max)
+    }
+
+    /// Whether peers may be moved at all.
+    pub fn peers_may_move(&self) -> bool {
+        self.limits.data_moves_max > 0
+    }
+
+    /// Takes an operator of this round out of the budget and counts it as done.
+    pub fn begin(&mut self, region: u32, operator: &Operator) {
+        self.room -= 1;
+        if operator.moves_data() {
+            self.data_room = self.data_room.saturating_sub(1);
+        }
+        self.count(operator);
+        self.cells[region as usize].free = false;
+        self.cells[region as usize].healthy = false;
+    }
+
+    fn count(&mut self, operator: &Operator) {
+        let from = operator.from().and_then(|store| self.at(store)).unwrap_or(NOWHERE);
+        let to = operator.to().and_then(|store| self.at(store)).unwrap_or(NOWHERE);
+        if let Operator::TransferLeader { .. } = operator {
+            if let Some(moves) = self.leaders_to.get_mut(to as usize) {
+                *moves += 1;
+            }
+        } else if operator.moves_data() {
+            for end in [from, to] {
+                if let Some(moves) = self.data_moves.get_mut(end as usize) {
+                    *moves += 1;
+                }
             }
         }
-        counts
-    }
-
-    /// Where an operator in flight takes the region's leader.
-    fn destination(&self, region: &RegionView) -> Option<StoreId> {
-        if !self.is_busy(region.id) {
-            return None;
+        let Ok(region) = self.view.regions.binary_search_by_key(&operator.region(), |region| region.id)
+        else {
+            return;
+        };
+        let user = operator.region() != META_REGION;
+        let leader = self.cells[region].leader;
+        // It is led by somebody else before its peer goes; by whom is the driver's choice.
+        let unseats = matches!(operator, Operator::TransferLeader { .. })
+            || !matches!(operator, Operator::AddPeer { .. }) && leader == from;
+        if unseats && user && self.is_up(leader) {
+            self.totals.leaders[leader as usize] -= 1;
+            self.cells[region].leader = NOWHERE;
         }
-        self.view.in_flight.iter().find_map(|operator| match operator {
-            Operator::TransferLeader { region: moved, to, .. } if *moved == region.id => Some(*to),
-            _ => None,
-        })
+        if let Operator::TransferLeader { .. } = operator {
+            if user && self.is_up(to) {
+                self.totals.leaders[to as usize] += 1;
+                self.cells[region].leader = to;
+            }
+            return;
+        }
+        let (size, bytes) = (self.cells[region].size, self.view.regions[region].bytes);
+        let stays = from == NOWHERE || !self.holds(region as u32, from);
+        if !stays {
+            self.totals.used[from as usize] = self.totals.used[from as usize].saturating_sub(bytes);
+            if user {
+                self.totals.data[from as usize] -= size;
+            }
+        }
+        if to != NOWHERE && !self.holds(region as u32, to) {
+            self.totals.used[to as usize] = self.totals.used[to as usize].saturating_add(bytes);
+            if user {
+                self.totals.data[to as usize] += size;
+            }
+        }
     }
+}
+
+fn size_floor(view: &ClusterView) -> u64 {
+    let users = view.regions.iter().filter(|region| region.id != META_REGION);
+    let (count, bytes) =
+        users.fold((0u64, 0u128), |(n, sum), region| (n + 1, sum + u128::from(region.bytes)));
+    let mean = (bytes / u128::from(count.max(1))) as u64;
+    (mean / SIZE_FLOOR_PART).max(1)
 }
 
 impl Table {
@@ -167,4 +381,9 @@ impl Table {
         }
         Table::Direct(table)
     }
+}
+
+/// Position of a region in the view.
+pub(crate) fn position(view: &ClusterView, region: RegionId) -> Option<u32> {
+    view.regions.binary_search_by_key(&region, |region| region.id).ok().map(|at| at as u32)
 }

@@ -2,15 +2,33 @@
 
 use std::fmt;
 
+pub(crate) struct Bytes(pub u64);
+
 pub(crate) struct BytesPerSecond(pub u64);
+
+/// Of thousandths.
+pub(crate) struct Percent(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const STEPS: [(u64, &str); 4] =
+            [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "KB")];
+        match STEPS.iter().find(|(unit, _)| self.0 >= *unit) {
+            Some((unit, name)) => write!(f, "{:.1} {name}", self.0 as f64 / *unit as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
 
 impl fmt::Display for BytesPerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const STEPS: [(u64, &str); 3] = [(1_000_000_000, "GB/s"), (1_000_000, "MB/s"), (1_000, "KB/s")];
-        match STEPS.iter().find(|(unit, _)| self.0 >= *unit) {
-            Some((unit, name)) => write!(f, "{:.1} {name}", self.0 as f64 / *unit as f64),
-            None => write!(f, "{} B/s", self.0),
-        }
+        write!(f, "{}/s", Bytes(self.0))
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}%", self.0 / 10, self.0 % 10)
     }
 }
 
@@ -19,10 +37,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_short() {
-        let shown = |speed| BytesPerSecond(speed).to_string();
-        assert_eq!(shown(1), "1 B/s");
-        assert_eq!(shown(62_500_000), "62.5 MB/s");
-        assert_eq!(shown(5_000_000_000), "5.0 GB/s");
+    fn speeds_sizes_and_parts_are_short() {
+        let speed = |speed| BytesPerSecond(speed).to_string();
+        assert_eq!(speed(1), "1 B/s");
+        assert_eq!(speed(62_500_000), "62.5 MB/s");
+        assert_eq!(speed(5_000_000_000), "5.0 GB/s");
+        assert_eq!(Bytes(2_500_000_000_000).to_string(), "2.5 TB");
+        assert_eq!(Percent(1234).to_string(), "123.4%");
     }
 }

@@ -61,6 +61,9 @@ pub struct StoreView {
     pub capacity_bytes: u64,
     /// Live user bytes that the store holds.
     pub used_bytes: u64,
+    /// It was above its threshold and has not been below the lower end of the band since: what
+    /// [`sheds`](crate::sheds) said of it last time.
+    pub shedding: bool,
     /// Stands in for the measured write speed when data is shared out.
     pub data_weight: Option<f64>,
     /// Stands in for the measured write speed when leaders are placed.
@@ -104,10 +107,22 @@ pub struct RegionView {
     pub cooldown: bool,
 }
 
+impl StoreView {
+    /// Bytes/s by which leaders are placed.
+    pub(crate) fn leader_speed(&self) -> u64 {
+        self.leader_weight.map_or(self.capability.speed(), |weight| weight as u64)
+    }
+}
+
 impl RegionView {
     /// Operations per second in whole numbers, for ranking.
     pub(crate) fn rate(&self) -> u64 {
         (self.write_rate + self.read_rate) as u64
+    }
+
+    /// Heat per byte: the least is the coldest.
+    pub(crate) fn density(&self) -> f64 {
+        self.heat.max(0.0) / self.bytes.max(1) as f64
     }
 }
 

@@ -9,8 +9,9 @@ const NVM: u64 = 625_000_000;
 const HIGH: u64 = 250_000_000;
 const PLAIN: u64 = 62_500_000;
 
+/// Peers stay: this is about leaders alone.
 fn limits() -> PlanLimits {
-    PlanLimits::default()
+    PlanLimits { data_moves_max: 0, ..PlanLimits::default() }
 }
 
 fn moves(operators: &[Operator]) -> Vec<(u64, u64, u64)> {
@@ -80,14 +81,26 @@ fn the_meta_regions_leader_moves_too() {
 
 #[test]
 fn equals_and_small_gains_move_nothing() {
-    let regions = || vec![region(1, 0, &[0, 1]), region(2, 0, &[0, 1])];
-    for other in [0, PLAIN - 1, PLAIN, PLAIN / 100 * 104] {
+    let regions = || vec![region(1, 0, &[0, 1]), region(2, 1, &[0, 1])];
+    for other in [PLAIN - 1, PLAIN, PLAIN / 100 * 104] {
         assert_eq!(plan(&cluster(&[PLAIN, other], regions()), Policy::LeaderOnly, &limits()), [], "{other}");
     }
-    assert_eq!(
-        plan(&cluster(&[PLAIN, PLAIN / 100 * 105], regions()), Policy::LeaderOnly, &limits()).len(),
-        2
-    );
+    let slower = cluster(&[PLAIN, 0], vec![region(1, 0, &[0, 1]), region(2, 0, &[0, 1])]);
+    assert_eq!(plan(&slower, Policy::LeaderOnly, &limits()), []);
+    let better = cluster(&[PLAIN, PLAIN / 100 * 105], regions());
+    assert_eq!(moves(&plan(&better, Policy::LeaderOnly, &limits())), [(1, 0, 1)]);
+}
+
+#[test]
+fn equals_share_the_leaders_as_under_even() {
+    for stores in [[PLAIN, PLAIN, PLAIN], [PLAIN, PLAIN / 100 * 104, PLAIN / 100 * 102]] {
+        let regions = || (1..=9).map(|id| region(id, 0, &[0, 1, 2])).collect();
+        let mut even = cluster(&stores, regions());
+        let mut leader_only = even.clone();
+        let moved = settle(&mut even, Policy::Even, &limits(), 10);
+        assert_eq!(settle(&mut leader_only, Policy::LeaderOnly, &limits(), 10), moved, "no move more");
+        assert_eq!(leader_counts(&leader_only), leader_counts(&even));
+    }
 }
 
 #[test]

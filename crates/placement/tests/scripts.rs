@@ -19,10 +19,22 @@ use goldenscript::{Command, Runner};
 use steelyard_placement::{explain, plan, ClusterView, PlanLimits, Policy, StoreState};
 use support::*;
 
-#[derive(Default)]
 struct Script {
     view: ClusterView,
+    /// What `stores` goes back to.
+    base: PlanLimits,
     limits: PlanLimits,
+}
+
+impl Script {
+    fn new(base: PlanLimits) -> Script {
+        Script { view: ClusterView::default(), base, limits: base }
+    }
+
+    /// Peers stay where they are.
+    fn of_leaders() -> Script {
+        Script::new(PlanLimits { data_moves_max: 0, ..PlanLimits::default() })
+    }
 }
 
 fn speed(text: &str) -> Result<u64, Box<dyn Error>> {
@@ -76,7 +88,7 @@ impl Runner for Script {
         let mut args = command.consume_args();
         match command.name.as_str() {
             "stores" => {
-                *self = Script::default();
+                *self = Script::new(self.base);
                 for arg in args.rest_key() {
                     let id = arg.key.as_deref().unwrap_or_default().parse()?;
                     self.view.stores.push(store(id, speed(&arg.value)?));
@@ -135,10 +147,10 @@ impl Runner for Script {
 
 #[test]
 fn even() {
-    goldenscript::run(&mut Script::default(), "tests/scripts/even").unwrap();
+    goldenscript::run(&mut Script::of_leaders(), "tests/scripts/even").unwrap();
 }
 
 #[test]
 fn leader_only() {
-    goldenscript::run(&mut Script::default(), "tests/scripts/leader_only").unwrap();
+    goldenscript::run(&mut Script::of_leaders(), "tests/scripts/leader_only").unwrap();
 }

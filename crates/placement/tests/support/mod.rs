@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use steelyard_placement::{
-    plan, Capability, ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreState, StoreView,
+    plan, sheds, Capability, ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreState,
+    StoreView,
 };
 use types::StoreId;
 
@@ -32,11 +33,160 @@ pub fn cluster(speeds: &[u64], regions: Vec<RegionView>) -> ClusterView {
     ClusterView { stores, regions, ..ClusterView::default() }
 }
 
+fn at(view: &ClusterView, region: u64) -> usize {
+    view.regions.binary_search_by_key(&region, |region| region.id).expect("the operator's region exists")
+}
+
+fn hold(view: &mut ClusterView, store: StoreId, bytes: u64) {
+    if let Some(store) = view.stores.iter_mut().find(|known| known.id == store) {
+        store.used_bytes += bytes;
+    }
+}
+
+fn drop_peer(view: &mut ClusterView, region: u64, store: StoreId) {
+    let region = at(view, region);
+    let peers = &mut view.regions[region].peers;
+    let before = peers.len();
+    peers.retain(|peer| peer.store != store);
+    assert_eq!(peers.len() + 1, before, "the peer that goes was there");
+    let bytes = view.regions[region].bytes;
+    if let Some(store) = view.stores.iter_mut().find(|known| known.id == store) {
+        store.used_bytes -= bytes;
+    }
+}
+
+/// Whoever leads hands on to the first live voter before its own peer goes.
+fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
+    let region = at(view, region);
+    if view.regions[region].leader == Some(store) {
+        let answers = |id| {
+            view.store(id).is_some_and(|store| matches!(store.state, StoreState::Up | StoreState::Draining))
+        };
+        let heir = view.regions[region]
+            .peers
+            .iter()
+            .find(|peer| peer.voter && peer.store != store && answers(peer.store));
+        view.regions[region].leader = Some(heir.expect("another voter answers").store);
+    }
+}
+
+/// What the cluster does, if all goes well. Fails when the operator asks for what cannot be.
 pub fn execute(view: &mut ClusterView, operator: &Operator) {
-    let Operator::TransferLeader { region, from, to, .. } = *operator else { panic!("{operator}") };
-    let at = view.regions.binary_search_by_key(&region, |region| region.id).unwrap();
-    assert_eq!(view.regions[at].leader, Some(from));
-    view.regions[at].leader = Some(to);
+    match *operator {
+        Operator::TransferLeader { region, from, to, .. } => {
+            let region = at(view, region);
+            assert_eq!(view.regions[region].leader, Some(from));
+            assert!(view.regions[region].peers.iter().any(|peer| peer.store == to && peer.voter));
+            view.regions[region].leader = Some(to);
+        }
+        Operator::AddPeer { region, to, .. } => add_peer(view, region, to),
+        Operator::RemovePeer { region, from, .. } => {
+            unseat(view, region, from);
+            drop_peer(view, region, from);
+        }
+        Operator::MovePeer { region, from, to, .. } => {
+            add_peer(view, region, to);
+            unseat(view, region, from);
+            drop_peer(view, region, from);
+        }
+        Operator::Split { region, .. } => split(view, region),
+        Operator::Merge { region, into, .. } => merge(view, region, into),
+    }
+    let region = operator.into_region().unwrap_or(operator.region());
+    let region = at(view, region);
+    view.regions[region].peers.sort_by_key(|peer| peer.store);
+}
+
+fn add_peer(view: &mut ClusterView, region: u64, to: StoreId) {
+    assert!(
+        view.store(to).is_some_and(|store| store.state == StoreState::Up),
+        "peers are made on live stores"
+    );
+    let region = at(view, region);
+    match view.regions[region].peers.iter_mut().find(|peer| peer.store == to) {
+        Some(peer) => {
+            assert!(!peer.voter, "no store has two peers of a region");
+            peer.voter = true;
+        }
+        None => {
+            view.regions[region].peers.push(PeerView { store: to, voter: true, lag: Some(0) });
+            let bytes = view.regions[region].bytes;
+            hold(view, to, bytes);
+        }
+    }
+}
+
+fn split(view: &mut ClusterView, region: u64) {
+    let id = view.regions.last().expect("the region itself").id + 1;
+    let region = at(view, region);
+    let old = &mut view.regions[region];
+    assert!(old.slots > 1);
+    let mut new = old.clone();
+    let middle = old.first_slot + (old.slots / 2) as u16;
+    (new.id, new.first_slot, old.last_slot) = (id, middle, middle - 1);
+    for half in [&mut *old, &mut new] {
+        half.slots = u32::from(half.last_slot - half.first_slot) + 1;
+        half.heat /= 2.0;
+        half.write_rate /= 2.0;
+        half.read_rate /= 2.0;
+        half.write_bytes_rate /= 2.0;
+    }
+    new.bytes = old.bytes / 2;
+    old.bytes -= new.bytes;
+    view.regions.push(new);
+}
+
+fn merge(view: &mut ClusterView, region: u64, into: u64) {
+    let gone = view.regions.remove(at(view, region));
+    let into = at(view, into);
+    let kept = &mut view.regions[into];
+    let stores = |region: &RegionView| region.peers.iter().map(|peer| peer.store).collect::<Vec<_>>();
+    assert_eq!(stores(&gone), stores(kept), "the peers of both are on the same stores");
+    assert!(gone.last_slot + 1 == kept.first_slot || kept.last_slot + 1 == gone.first_slot, "neighbours");
+    kept.first_slot = kept.first_slot.min(gone.first_slot);
+    kept.last_slot = kept.last_slot.max(gone.last_slot);
+    kept.slots += gone.slots;
+    kept.bytes += gone.bytes;
+    kept.heat += gone.heat;
+    kept.write_rate += gone.write_rate;
+    kept.read_rate += gone.read_rate;
+    kept.write_bytes_rate += gone.write_bytes_rate;
+}
+
+/// Sets what stores hold to what their regions have.
+pub fn fill_up(view: &mut ClusterView) {
+    let held = data(view);
+    for store in &mut view.stores {
+        store.used_bytes = held[&store.id];
+    }
+}
+
+/// Live user bytes by store, as the regions have them.
+pub fn data(view: &ClusterView) -> BTreeMap<StoreId, u64> {
+    let mut held: BTreeMap<StoreId, u64> = view.stores.iter().map(|store| (store.id, 0)).collect();
+    for region in &view.regions {
+        for peer in &region.peers {
+            *held.entry(peer.store).or_default() += region.bytes;
+        }
+    }
+    held
+}
+
+pub fn peer_counts(view: &ClusterView) -> BTreeMap<StoreId, u32> {
+    let mut counts: BTreeMap<StoreId, u32> = view.stores.iter().map(|store| (store.id, 0)).collect();
+    for region in view.regions.iter().filter(|region| region.id != types::META_REGION) {
+        for peer in &region.peers {
+            *counts.entry(peer.store).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Keeps in mind which stores are shedding, as whoever makes views does.
+pub fn remember_shedding(view: &mut ClusterView, limits: &PlanLimits) {
+    for store in &mut view.stores {
+        store.shedding = sheds(store, limits);
+    }
 }
 
 /// Plans and executes until nothing is planned; the number of moves. More rounds than `rounds_max` fail.
@@ -49,6 +199,7 @@ pub fn settle(view: &mut ClusterView, policy: Policy, limits: &PlanLimits, round
         }
         moves += operators.len();
         operators.iter().for_each(|operator| execute(view, operator));
+        remember_shedding(view, limits);
     }
     panic!("not quiet after {rounds_max} rounds: {:?}", plan(view, policy, limits));
 }

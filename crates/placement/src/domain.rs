@@ -1,0 +1,78 @@
+//! Failure domains: stores with equal values of one label fail together.
+//!
+//! A layout is the better the fewer pairs of a region's peers share a domain. That number, and not whether
+//! there is such a pair, is what moves lower: with five copies over two zones three and two is the best.
+
+use std::collections::BTreeMap;
+
+use crate::round::{At, Seat};
+use crate::{ClusterView, StoreState};
+
+pub(crate) struct Domains {
+    /// By store. A store without the label is a domain of its own.
+    of: Vec<u32>,
+    /// By domain, the stores of it that are up.
+    up: Vec<u32>,
+    /// Domains with a store that is up.
+    up_count: usize,
+    labelled: bool,
+}
+
+impl Domains {
+    pub fn new(view: &ClusterView) -> Domains {
+        let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut up = Vec::new();
+        let mut of = Vec::with_capacity(view.stores.len());
+        for store in &view.stores {
+            let value = view.domain_label.as_ref().and_then(|label| store.labels.get(label));
+            let next = up.len() as u32;
+            let domain = value.map_or(next, |value| *numbers.entry(value).or_insert(next));
+            if domain == next {
+                up.push(0);
+            }
+            up[domain as usize] += u32::from(store.state == StoreState::Up);
+            of.push(domain);
+        }
+        let up_count = up.iter().filter(|stores| **stores > 0).count();
+        let labelled = up.len() < of.len();
+        Domains { of, up, up_count, labelled }
+    }
+
+    /// Whether any two stores share a domain.
+    pub fn matter(&self) -> bool {
+        self.labelled
+    }
+
+    pub fn count(&self) -> usize {
+        self.up.len()
+    }
+
+    pub fn of(&self, store: At) -> Option<u32> {
+        self.of.get(store as usize).copied()
+    }
+
+    /// Whether a peer could go where it has at least two companions fewer: then, and only then, fewer pairs
+    /// share a domain afterwards. (Whether a store there has room is not asked.)
+    pub fn can_spread(&self, seats: &[Seat]) -> bool {
+        if !self.labelled {
+            return false;
+        }
+        let mut used: Vec<u32> = seats.iter().filter_map(|seat| self.of(seat.store)).collect();
+        let peers_in = |domain: u32| used.iter().filter(|used| **used == domain).count() as u32;
+        let most = used.iter().map(|&domain| peers_in(domain)).max().unwrap_or(0);
+        if most < 2 {
+            return false;
+        }
+        // A domain in use with a store left over …
+        if used
+            .iter()
+            .any(|&domain| peers_in(domain) + 2 <= most && self.up[domain as usize] > peers_in(domain))
+        {
+            return true;
+        }
+        // … or one that is not in use.
+        used.sort_unstable();
+        used.dedup();
+        used.iter().filter(|domain| self.up[**domain as usize] > 0).count() < self.up_count
+    }
+}

@@ -1,0 +1,188 @@
+//! How much data a store should hold: weights, the threshold above which it sheds, the reserve that is
+//! never given away (ALOR §3.2).
+//!
+//! The *level* of a store is what it holds divided by its weight. Data flows from high levels to low ones.
+
+use crate::round::{At, Round, Seat, NOWHERE};
+use crate::{PlanLimits, Policy, StoreState, StoreView};
+
+/// The weight of a store above its threshold, and of one whose weight is nothing (ALOR §3.2).
+pub(crate) const WEIGHT_MIN: f64 = 1e-6;
+
+pub(crate) struct Fill {
+    /// 1 for the most capable store.
+    weights: Vec<f64>,
+    full: Vec<bool>,
+    /// Every store that is up is above its threshold.
+    crowded: bool,
+    /// Mean level of the stores that are up, by which differences are judged.
+    mean: f64,
+}
+
+impl Fill {
+    pub fn new(round: &Round<'_>, policy: Policy) -> Fill {
+        let mut weights: Vec<f64> = round.view.stores.iter().map(|store| own_weight(store, policy)).collect();
+        let up = |at: &At| round.is_up(*at);
+        let most = round.stores().filter(up).map(|at| weights[at as usize]).fold(0.0, f64::max);
+        for weight in &mut weights {
+            // Of stores that all have no weight none is better than another.
+            *weight = if most > 0.0 { (*weight / most).clamp(WEIGHT_MIN, 1.0) } else { 1.0 };
+        }
+        let mut fill = Fill { full: vec![false; weights.len()], weights, crowded: false, mean: 0.0 };
+        fill.refresh(round);
+        fill
+    }
+
+    /// Looks again at who is full.
+    pub fn refresh(&mut self, round: &Round<'_>) {
+        for at in round.stores() {
+            let store = &round.view.stores[at as usize];
+            let used = round.totals.used[at as usize];
+            self.full[at as usize] = sheds_at(used, store, round.limits);
+        }
+        // With nowhere to shed to, weights are normal again and writes go on to the reserve.
+        self.crowded = round.stores().filter(|&at| round.is_up(at)).all(|at| self.full[at as usize]);
+        if self.crowded {
+            self.full.fill(false);
+        }
+        let up = || round.stores().filter(|&at| round.is_up(at));
+        let data: f64 = up().map(|at| round.totals.data[at as usize] as f64).sum();
+        self.mean = data / up().map(|at| self.weight(at)).sum::<f64>().max(WEIGHT_MIN);
+    }
+
+    pub fn is_full(&self, at: At) -> bool {
+        self.full[at as usize]
+    }
+
+    pub fn weight(&self, at: At) -> f64 {
+        if self.full[at as usize] {
+            WEIGHT_MIN
+        } else {
+            self.weights[at as usize]
+        }
+    }
+
+    pub fn level(&self, round: &Round<'_>, at: At) -> f64 {
+        round.totals.data[at as usize] as f64 / self.weight(at)
+    }
+
+    /// The level after the store got or lost a region of this size.
+    pub fn level_with(&self, round: &Round<'_>, at: At, size: u64) -> f64 {
+        (round.totals.data[at as usize] + size) as f64 / self.weight(at)
+    }
+
+    pub fn level_without(&self, round: &Round<'_>, at: At, size: u64) -> f64 {
+        round.totals.data[at as usize].saturating_sub(size) as f64 / self.weight(at)
+    }
+
+    /// Whether two levels differ by enough to move anything at all.
+    pub fn is_gap(&self, round: &Round<'_>, high: f64, low: f64) -> bool {
+        high - low > self.mean * f64::from(round.limits.data_gap_percent_min) / 100.0
+    }
+
+    /// Whether a region of so many bytes may come to a store to even levels out: it stays below the lower
+    /// end of the band, so that what a store shed does not come back.
+    pub fn admits(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
+        let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.full_percent_low };
+        !self.is_full(at) && stays_below(round, at, bytes, percent)
+    }
+
+    /// Whether a region that must go somewhere may come here: there is room for it above the reserve.
+    pub fn admits_at_need(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
+        stays_below(round, at, bytes, round.limits.reserve_percent)
+    }
+
+    /// Where a peer of the region should be made, for one on `leaving` or for none: the fewest companions
+    /// in its failure domain, then a store that is not getting full, then the lowest level.
+    pub fn place(&self, round: &Round<'_>, region: u32, leaving: At) -> Option<At> {
+        let bytes = round.region(region).bytes;
+        let size = round.cells[region as usize].size;
+        round
+            .stores()
+            .filter(|&at| {
+                round.is_up(at)
+                    && round.has_data_room_at(at)
+                    && !round.holds(region, at)
+                    && self.admits_at_need(round, at, bytes)
+            })
+            .map(|at| Place {
+                companions: round.companions(region, leaving, at),
+                crowded: !self.admits(round, at, bytes),
+                level: Ordered::new(self.level_with(round, at, size)),
+                store: at,
+            })
+            .min()
+            .map(|place| place.store)
+    }
+}
+
+/// The order among targets.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    companions: u32,
+    crowded: bool,
+    level: Ordered,
+    store: At,
+}
+
+/// A number from 0 up that can be ranked by. What is no number ranks last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ordered(u64);
+
+impl Ordered {
+    pub fn new(value: f64) -> Ordered {
+        match value {
+            nan if nan.is_nan() => Ordered(u64::MAX),
+            // Bits of numbers from 0 up are in their order.
+            value => Ordered(value.max(0.0).to_bits()),
+        }
+    }
+}
+
+impl Round<'_> {
+    /// Peers, beside the one on `leaving` and those on lost stores, in the failure domain of `at`.
+    pub fn companions(&self, region: u32, leaving: At, at: At) -> u32 {
+        if !self.domains.matter() {
+            return 0;
+        }
+        let stays = |seat: &&Seat| {
+            seat.store != leaving && seat.store != NOWHERE && self.state(seat.store) != StoreState::Lost
+        };
+        let domain = self.domains.of(at);
+        let shares = |seat: &&Seat| seat.store != at && self.domains.of(seat.store) == domain;
+        self.seats(region).iter().filter(stays).filter(shares).count() as u32
+    }
+}
+
+fn own_weight(store: &StoreView, policy: Policy) -> f64 {
+    match policy {
+        Policy::Even | Policy::LeaderOnly => 1.0,
+        Policy::Alor => {
+            let weight = store.data_weight.unwrap_or(store.capability.kv_bytes_per_s);
+            // Not a number is no weight.
+            if weight > 0.0 {
+                weight.min(f64::MAX)
+            } else {
+                0.0
+            }
+        }
+    }
+}
+
+fn stays_below(round: &Round<'_>, at: At, bytes: u64, percent: u32) -> bool {
+    let capacity = round.view.stores[at as usize].capacity_bytes;
+    let after = round.totals.used[at as usize].saturating_add(bytes);
+    capacity == 0 || u128::from(after) * 100 <= u128::from(capacity) * u128::from(percent)
+}
+
+fn sheds_at(used: u64, store: &StoreView, limits: &PlanLimits) -> bool {
+    let percent = if store.shedding { limits.full_percent_low } else { limits.full_percent };
+    store.capacity_bytes > 0
+        && u128::from(used) * 100 > u128::from(store.capacity_bytes) * u128::from(percent)
+}
+
+/// Whether a store is to shed data: it is above its threshold, or it was and is not yet below the lower end
+/// of the band. Whoever makes views keeps the answer for [`StoreView::shedding`] of the next one.
+pub fn sheds(store: &StoreView, limits: &PlanLimits) -> bool {
+    sheds_at(store.used_bytes, store, limits)
+}

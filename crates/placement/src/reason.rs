@@ -1,0 +1,135 @@
+//! Why an operator is asked for, in numbers.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use types::StoreId;
+
+use crate::units::{Bytes, BytesPerSecond, Percent};
+
+/// `Display` makes it a sentence. Numbers are those before the move, with what was in flight, and what was
+/// planned earlier in the same round, counted as done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+pub enum Reason {
+    /// Repair: one more peer makes up for it.
+    TooFewVoters { voters: u32, wanted: u32 },
+    /// Repair: the region is whole without the peer on a store that is lost.
+    Lost { store: StoreId },
+    /// The store is asked to go.
+    Draining { store: StoreId },
+    /// Repair.
+    TooManyVoters { voters: u32, wanted: u32 },
+    /// Repair: a learner that nothing is under way for.
+    StrayLearner,
+    /// Repair: `companions` others of its peers are in the same failure domain, fewer where it goes.
+    SharedDomain { companions: u32, companions_after: u32 },
+    /// Data to where there is less of it for the weight of the store (ALOR §3.2, Eq. 1). Weights in
+    /// millionths of the largest.
+    DataLevels { region_bytes: u64, from_bytes: u64, from_weight_ppm: u32, to_bytes: u64, to_weight_ppm: u32 },
+    /// The store is above its threshold and sheds what is least used (ALOR §3.2).
+    Full { used_bytes: u64, capacity_bytes: u64, heat_per_gb: u64 },
+    /// `even`. When no region of `most` has an eligible peer on `least`, leadership is handed on from store
+    /// to store, each step a region of its own: `steps` is above 1.
+    LeaderCounts {
+        most: StoreId,
+        most_leaders: u32,
+        least: StoreId,
+        least_leaders: u32,
+        step: u32,
+        steps: u32,
+    },
+    /// `leader-only` and `alor` (§3.1). Bytes/s of the leader's store and of the one that shall lead.
+    MoreCapable { from_bytes_per_s: u64, to_bytes_per_s: u64 },
+    /// `adaptive`: how busy the two stores are and would be, in thousandths of what they can do.
+    Busy { from_permille: u64, to_permille: u64, from_after_permille: u64, to_after_permille: u64 },
+    /// `adaptive`: a write waits for the slowest of the quorum's fastest stores. Bytes/s of it.
+    QuorumWait { before_bytes_per_s: u64, after_bytes_per_s: u64 },
+    /// A split.
+    TooLarge { bytes: u64, bytes_max: u64 },
+    /// A split.
+    TooBusy { ops_per_s: u64, ops_per_s_max: u64 },
+    /// A merge: of both together.
+    Small { bytes: u64, bytes_max: u64 },
+    /// Somebody asked for it.
+    Requested,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::TooFewVoters { voters, wanted } => {
+                write!(f, "it has {voters} of {wanted} voters on stores that are not lost")
+            }
+            Reason::Lost { store } => write!(f, "store {store} is lost and the others are enough"),
+            Reason::Draining { store } => write!(f, "store {store} is draining"),
+            Reason::TooManyVoters { voters, wanted } => write!(f, "it has {voters} voters and needs {wanted}"),
+            Reason::StrayLearner => f.write_str("it is a learner that nothing is under way for"),
+            Reason::SharedDomain { companions, companions_after } => write!(
+                f,
+                "it shares its failure domain with {companions} of the region's peers, there with {companions_after}"
+            ),
+            Reason::DataLevels { region_bytes, from_bytes, from_weight_ppm, to_bytes, to_weight_ppm } => {
+                let weight = |ppm: &u32| f64::from(*ppm) / 1e6;
+                write!(
+                    f,
+                    "the one holds {} for a weight of {:.3}, the other {} for {:.3}, the region is {}",
+                    Bytes(*from_bytes),
+                    weight(from_weight_ppm),
+                    Bytes(*to_bytes),
+                    weight(to_weight_ppm),
+                    Bytes(*region_bytes)
+                )
+            }
+            Reason::Full { used_bytes, capacity_bytes, heat_per_gb } => write!(
+                f,
+                "the store holds {} of {}, and of its regions that can go this is the coldest \
+                 with {heat_per_gb} operations/s per GB",
+                Bytes(*used_bytes),
+                Bytes(*capacity_bytes)
+            ),
+            Reason::LeaderCounts { most, most_leaders, least, least_leaders, step, steps } => {
+                let regions = |count: &u32| if *count == 1 { "region" } else { "regions" };
+                write!(
+                    f,
+                    "store {most} leads {most_leaders} {} and store {least} leads {least_leaders}",
+                    regions(most_leaders)
+                )?;
+                if *steps > 1 {
+                    write!(f, " (step {step} of a chain of {steps} moves between them)")?;
+                }
+                Ok(())
+            }
+            Reason::MoreCapable { from_bytes_per_s, to_bytes_per_s } => write!(
+                f,
+                "its store writes {}, the present leader's {}",
+                BytesPerSecond(*to_bytes_per_s),
+                BytesPerSecond(*from_bytes_per_s)
+            ),
+            Reason::Busy { from_permille, to_permille, from_after_permille, to_after_permille } => write!(
+                f,
+                "the one is {} busy and the other {}, afterwards {} and {}",
+                Percent(*from_permille),
+                Percent(*to_permille),
+                Percent(*from_after_permille),
+                Percent(*to_after_permille)
+            ),
+            Reason::QuorumWait { before_bytes_per_s, after_bytes_per_s } => write!(
+                f,
+                "its writes wait for a store that writes {}, then for one of {}",
+                BytesPerSecond(*before_bytes_per_s),
+                BytesPerSecond(*after_bytes_per_s)
+            ),
+            Reason::TooLarge { bytes, bytes_max } => {
+                write!(f, "it holds {}, the limit is {}", Bytes(*bytes), Bytes(*bytes_max))
+            }
+            Reason::TooBusy { ops_per_s, ops_per_s_max } => {
+                write!(f, "it serves {ops_per_s} operations/s, the limit is {ops_per_s_max}")
+            }
+            Reason::Small { bytes, bytes_max } => {
+                write!(f, "together they hold {}, less than {}", Bytes(*bytes), Bytes(*bytes_max))
+            }
+            Reason::Requested => f.write_str("it was asked for"),
+        }
+    }
+}

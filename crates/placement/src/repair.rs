@@ -1,0 +1,202 @@
+//! What comes before any policy: every region has the voters it should have, on stores that stay, in as
+//! many failure domains as there are.
+//!
+//! A region is changed only while a majority of its voters answers and somebody leads it: with less the
+//! change could not be agreed on. One change a region at a time:
+//!
+//! 1. too few voters, those on lost stores not counted: one is added on the best store;
+//! 2. enough without a peer on a lost store: that peer goes. The new voter comes first, so that at no time
+//!    fewer voters answer than before;
+//! 3. a peer on a draining store moves, after its leader has;
+//! 4. learners that nothing is under way for and voters too many go;
+//! 5. a peer moves to where it shares its failure domain with at least two peers fewer. (With one fewer, as
+//!    many pairs share a domain afterwards as before.)
+
+use std::cmp::Reverse;
+
+use crate::fill::{Fill, Ordered};
+use crate::round::{At, Round, NOWHERE};
+use crate::{Operator, Policy, Reason, StoreState};
+
+/// The order in which repairs begin.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Urgency {
+    ail: Ail,
+    /// Stores that may fail before a majority does not answer.
+    spare: u16,
+    busy: Reverse<u64>,
+    region: u32,
+}
+
+/// What a region suffers from, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ail {
+    TooFewVoters,
+    LostVoter,
+    LeaderDrains,
+    PeerDrains,
+    Superfluous,
+    SharedDomain,
+}
+
+pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, operators: &mut Vec<Operator>) {
+    let mut urgent: Vec<Urgency> = Vec::new();
+    for at in 0..round.ailing.len() {
+        let region = round.ailing[at];
+        let Some(ail) = diagnose(round, region).filter(|_| round.can_change(region)) else { continue };
+        let cell = &round.cells[region as usize];
+        let spare = cell.live_voters - (cell.voters / 2 + 1);
+        urgent.push(Urgency { ail, spare, busy: Reverse(round.region(region).rate()), region });
+    }
+    urgent.sort_unstable();
+    for Urgency { ail, region, .. } in urgent {
+        if round.room() == 0 {
+            break;
+        }
+        let Some(operator) = treat(round, fill, policy, region, ail) else { continue };
+        round.begin(region, &operator);
+        fill.refresh(round);
+        operators.push(operator);
+    }
+}
+
+/// Voters on stores that are not lost.
+fn kept_voters(round: &Round<'_>, region: u32) -> usize {
+    round
+        .seats(region)
+        .iter()
+        .filter(|seat| seat.voter && round.state(seat.store) != StoreState::Lost)
+        .count()
+}
+
+fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
+    let (seats, wanted) = (round.seats(region), round.wanted(region));
+    let kept = kept_voters(round, region);
+    let is = |state| move |at: At| round.state(at) == state;
+    if kept < wanted {
+        // With nowhere to put another, what else ails it is seen to.
+        let place =
+            round.peers_may_move() && round.stores().any(|at| round.is_up(at) && may_add(round, region, at));
+        if place {
+            return Some(Ail::TooFewVoters);
+        }
+    }
+    if kept >= wanted && seats.iter().any(|seat| seat.voter && is(StoreState::Lost)(seat.store)) {
+        return Some(Ail::LostVoter);
+    }
+    // With nobody to lead instead, what else ails it is seen to.
+    let leader = round.cells[region as usize].leader;
+    if is(StoreState::Draining)(leader) && round.candidates(region).next().is_some() {
+        return Some(Ail::LeaderDrains);
+    }
+    if kept > wanted || seats.iter().any(|seat| !seat.voter && kept >= wanted) {
+        return Some(Ail::Superfluous);
+    }
+    if seats.iter().any(|seat| is(StoreState::Draining)(seat.store)) {
+        return Some(Ail::PeerDrains);
+    }
+    round.domains.can_spread(seats).then_some(Ail::SharedDomain)
+}
+
+/// Whether a voter could be made on a store: there is none.
+fn may_add(round: &Round<'_>, region: u32, at: At) -> bool {
+    !round.seats(region).iter().any(|seat| seat.store == at && seat.voter)
+}
+
+fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) -> Option<Operator> {
+    let id = round.region(region).id;
+    let seats = round.seats(region);
+    let (voters, wanted) = (kept_voters(round, region) as u32, round.wanted(region) as u32);
+    if ail != Ail::LeaderDrains && !round.peers_may_move() {
+        return None;
+    }
+    match ail {
+        Ail::TooFewVoters => {
+            if !round.has_data_room() {
+                return None;
+            }
+            // A learner that is there already is nearest to its goal.
+            let begun = seats.iter().filter(|seat| !seat.voter && round.is_up(seat.store));
+            let begun = begun.map(|seat| seat.store).find(|&at| round.has_data_room_at(at));
+            let to = begun.or_else(|| fill.place(round, region, NOWHERE))?;
+            let reason = Reason::TooFewVoters { voters, wanted };
+            Some(Operator::AddPeer { region: id, to: round.id(to), reason })
+        }
+        Ail::LostVoter => {
+            let lost = |at: &usize| seats[*at].voter && round.state(seats[*at].store) == StoreState::Lost;
+            // In the order of the view's peers; a store that is not in the view has its number there.
+            let store = round.region(region).peers[(0..seats.len()).find(lost)?].store;
+            Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Lost { store } })
+        }
+        Ail::LeaderDrains => {
+            let leader = round.cells[region as usize].leader;
+            let to = heir(round, policy, region)?;
+            let reason = Reason::Draining { store: round.id(leader) };
+            Some(Operator::TransferLeader { region: id, from: round.id(leader), to: round.id(to), reason })
+        }
+        Ail::PeerDrains => {
+            if !round.has_data_room() {
+                return None;
+            }
+            let drains = |at: &At| round.state(*at) == StoreState::Draining && round.has_data_room_at(*at);
+            let from = seats.iter().map(|seat| seat.store).find(drains)?;
+            let to = fill.place(round, region, from)?;
+            let reason = Reason::Draining { store: round.id(from) };
+            Some(Operator::MovePeer { region: id, from: round.id(from), to: round.id(to), reason })
+        }
+        Ail::Superfluous => {
+            if let Some(at) = seats.iter().position(|seat| !seat.voter) {
+                let from = round.region(region).peers[at].store;
+                return Some(Operator::RemovePeer { region: id, from, reason: Reason::StrayLearner });
+            }
+            let leader = round.cells[region as usize].leader;
+            let rank = |at: At| {
+                let draining = round.state(at) == StoreState::Draining;
+                let companions = round.companions(region, at, at);
+                (
+                    draining,
+                    at != leader,
+                    !round.is_up(at),
+                    companions,
+                    Ordered::new(fill.level(round, at)),
+                    at,
+                )
+            };
+            // A majority of those that are left answers.
+            let cell = &round.cells[region as usize];
+            let answers = |at| matches!(round.state(at), StoreState::Up | StoreState::Draining);
+            let affordable = |at: &At| cell.live_voters - u16::from(answers(*at)) > (cell.voters - 1) / 2;
+            let from = seats.iter().map(|seat| seat.store).filter(affordable).max_by_key(|&at| rank(at))?;
+            let reason = Reason::TooManyVoters { voters, wanted };
+            Some(Operator::RemovePeer { region: id, from: round.id(from), reason })
+        }
+        Ail::SharedDomain => {
+            if !round.has_data_room() {
+                return None;
+            }
+            let leader = round.cells[region as usize].leader;
+            let crowd = |at: At| round.companions(region, at, at);
+            let up = seats
+                .iter()
+                .map(|seat| seat.store)
+                .filter(|&at| round.is_up(at) && round.has_data_room_at(at));
+            let from = up.max_by_key(|&at| (crowd(at), at != leader, Reverse(at)))?;
+            let to = fill.place(round, region, from)?;
+            let (companions, companions_after) = (crowd(from), round.companions(region, from, to));
+            let reason = Reason::SharedDomain { companions, companions_after };
+            let better = companions_after < companions;
+            better.then(|| Operator::MovePeer { region: id, from: round.id(from), to: round.id(to), reason })
+        }
+    }
+}
+
+/// Who leads instead of a leader that must go: the one that the policy would choose.
+fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<At> {
+    let speed = |at: At| match policy {
+        Policy::Even => 0,
+        _ => round.view.stores[at as usize].leader_speed(),
+    };
+    let led = |at: At| round.totals.leaders[at as usize];
+    let able = round.candidates(region).filter(|&at| round.has_room_towards(at));
+    able.min_by_key(|&at| (Reverse(speed(at)), led(at), at))
+}
