@@ -1,0 +1,234 @@
+//! A store's log device: what was written, what of it was synced, and what a crash leaves.
+//!
+//! Everything that is written is a record in one sequence. A sync makes all before it durable. A crash keeps
+//! the synced records and, of the bytes behind them, any number: records that are whole survive, the one that
+//! is torn fails its checksum and ends the log. A watermark beside the log tells how many records were synced,
+//! so a log that ends before them is refused.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use replica::eraftpb::Entry;
+use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite};
+use types::{LogIndex, RegionId, Term};
+
+use crate::rng::Rng;
+
+#[derive(Clone, Debug, Default)]
+pub struct RegionLog {
+    pub hard_state: Option<HardState>,
+    /// Index and term of the last entry that was dropped from the front.
+    pub truncated: (LogIndex, Term),
+    pub entries: BTreeMap<LogIndex, Entry>,
+}
+
+impl RegionLog {
+    pub fn last(&self) -> LogIndex {
+        self.entries.keys().next_back().copied().unwrap_or(self.truncated.0)
+    }
+
+    pub fn term(&self, index: LogIndex) -> Option<Term> {
+        let kept = (index == self.truncated.0).then_some(self.truncated.1);
+        kept.or_else(|| self.entries.get(&index).map(|entry| entry.term))
+    }
+}
+
+type Logs = BTreeMap<RegionId, RegionLog>;
+
+#[derive(Clone, Debug)]
+enum Record {
+    Batch(LogBatch),
+    Truncate { region: RegionId, index: LogIndex, term: Term },
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// As the process reads it.
+    current: Logs,
+    synced: Logs,
+    unsynced: VecDeque<Record>,
+    /// Records that were synced so far, by the watermark and by the log itself.
+    watermark: u64,
+    readable: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Disk(Rc<RefCell<State>>);
+
+/// The log ends before what was synced: it was damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostTail;
+
+impl Disk {
+    /// Writes without syncing.
+    pub fn append(&self, batch: &LogBatch) {
+        let mut state = self.0.borrow_mut();
+        let record = Record::Batch(batch.clone());
+        apply(&mut state.current, &record);
+        state.unsynced.push_back(record);
+    }
+
+    pub fn truncate(&self, region: RegionId, index: LogIndex, term: Term) {
+        let mut state = self.0.borrow_mut();
+        let record = Record::Truncate { region, index, term };
+        apply(&mut state.current, &record);
+        state.unsynced.push_back(record);
+    }
+
+    pub fn sync(&self) {
+        let state = &mut *self.0.borrow_mut();
+        for record in std::mem::take(&mut state.unsynced) {
+            apply(&mut state.synced, &record);
+            state.watermark += 1;
+            state.readable += 1;
+        }
+    }
+
+    /// What the next start finds: the synced records, and those of the others that are whole up to some byte.
+    pub fn crash(&self, rng: &mut Rng) {
+        let state = &mut *self.0.borrow_mut();
+        let bytes: u64 = state.unsynced.iter().map(size_of).sum();
+        let mut kept = rng.below(bytes + 1);
+        for record in std::mem::take(&mut state.unsynced) {
+            let size = size_of(&record);
+            if kept < size {
+                break;
+            }
+            kept -= size;
+            apply(&mut state.synced, &record);
+            state.watermark += 1;
+            state.readable += 1;
+        }
+        state.current = state.synced.clone();
+    }
+
+    /// Bits flip in the last synced record.
+    pub fn damage_tail(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.readable = state.readable.saturating_sub(1);
+    }
+
+    pub fn recover(&self) -> Result<(), LostTail> {
+        let state = self.0.borrow();
+        if state.readable < state.watermark {
+            return Err(LostTail);
+        }
+        Ok(())
+    }
+
+    pub fn with<T>(&self, region: RegionId, read: impl FnOnce(&RegionLog) -> T) -> T {
+        match self.0.borrow().current.get(&region) {
+            Some(log) => read(log),
+            None => read(&RegionLog::default()),
+        }
+    }
+}
+
+fn size_of(record: &Record) -> u64 {
+    let of_write = |write: &RegionWrite| {
+        32 + write.entries.iter().map(|entry| entry.data.len() as u64 + 24).sum::<u64>()
+    };
+    match record {
+        Record::Batch(batch) => 16 + batch.writes.iter().map(of_write).sum::<u64>(),
+        Record::Truncate { .. } => 40,
+    }
+}
+
+fn apply(logs: &mut Logs, record: &Record) {
+    match record {
+        Record::Batch(batch) => batch.writes.iter().for_each(|write| apply_write(logs, write)),
+        Record::Truncate { region, index, term } => {
+            let log = logs.entry(*region).or_default();
+            if *index > log.truncated.0 {
+                assert_eq!(log.term(*index), Some(*term), "a cut names an entry of the log");
+                log.truncated = (*index, *term);
+                log.entries = log.entries.split_off(&(index + 1));
+            }
+        }
+    }
+}
+
+fn apply_write(logs: &mut Logs, write: &RegionWrite) {
+    let log = logs.entry(write.region).or_default();
+    if let Some(head) = write.entries.first() {
+        assert!(head.index > log.truncated.0 && head.index <= log.last() + 1, "a hole in the log");
+        log.entries.split_off(&head.index);
+    }
+    for entry in &write.entries {
+        assert!(entry.index == log.last() + 1, "a hole in a batch");
+        log.entries.insert(entry.index, entry.clone());
+    }
+    if let Some(state) = write.hard_state {
+        if let Some(old) = log.hard_state {
+            assert!(old.term <= state.term && old.commit <= state.commit, "a hard state went back");
+        }
+        assert!(state.commit <= log.last(), "committed beyond the log");
+        log.hard_state = Some(state);
+    }
+}
+
+impl LogStore for Disk {
+    fn hard_state(&self, region: RegionId) -> Result<Option<HardState>, LogError> {
+        Ok(self.with(region, |log| log.hard_state))
+    }
+
+    fn bounds(&self, region: RegionId) -> Result<LogBounds, LogError> {
+        Ok(self.with(region, |log| LogBounds { first: log.truncated.0 + 1, last: log.last() }))
+    }
+
+    fn term(&self, region: RegionId, index: LogIndex) -> Result<Term, LogError> {
+        let missing = || LogError { region, reason: format!("no term of {index}") };
+        self.with(region, |log| log.term(index).ok_or_else(missing))
+    }
+
+    fn entries(&self, region: RegionId, low: u64, high: u64, max: u64) -> Result<Vec<Entry>, LogError> {
+        self.with(region, |log| {
+            let mut bytes = 0;
+            let found = log.entries.range(low..high).map(|(_, entry)| entry.clone());
+            let fits = |entry: &Entry| {
+                let is_first = bytes == 0;
+                bytes += entry.data.len() as u64 + 64;
+                is_first || bytes <= max
+            };
+            Ok(found.take_while(fits).collect())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(number: u64, index: LogIndex) -> LogBatch {
+        let entry = Entry { index, term: 1, ..Entry::default() };
+        let write = RegionWrite { region: 1, entries: vec![entry], hard_state: None };
+        LogBatch { number, writes: vec![write], must_sync: true }
+    }
+
+    #[test]
+    fn a_crash_keeps_what_was_synced_and_a_prefix_of_the_rest() {
+        let mut seen = [false; 4];
+        for seed in 0..64 {
+            let disk = Disk::default();
+            disk.append(&batch(1, 1));
+            disk.sync();
+            disk.append(&batch(2, 2));
+            disk.append(&batch(3, 3));
+            assert_eq!(disk.with(1, RegionLog::last), 3);
+            disk.crash(&mut Rng::new(seed));
+            seen[disk.with(1, RegionLog::last) as usize] = true;
+            assert_eq!(disk.recover(), Ok(()));
+        }
+        assert_eq!(seen, [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_log_that_lost_what_was_synced_is_refused() {
+        let disk = Disk::default();
+        disk.append(&batch(1, 1));
+        disk.sync();
+        disk.damage_tail();
+        assert_eq!(disk.recover(), Err(LostTail));
+    }
+}

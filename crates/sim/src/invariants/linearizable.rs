@@ -1,0 +1,229 @@
+//! Every group of keys behaves as one copy, with each command at one moment between its call and its answer.
+//!
+//! The logs say in which order commands took effect: that of the first execution anywhere. So there is
+//! nothing to search for. A command that was executed gets the group's next version; its replies, on every
+//! store, are those of the model. A read must agree with some version between the newest that anybody had
+//! seen when it was called and the newest there is. A refused command must never be executed, and none twice.
+
+use std::collections::BTreeMap;
+
+use resp::Reply;
+use types::{LogIndex, RegionId, UnixMillis};
+
+use super::Invariant;
+use crate::model::{slot_of, Command, Group, GroupState};
+use crate::observation::{EntryId, Item, Observation, OpId};
+
+struct OpRecord {
+    group: Group,
+    command: Command,
+    /// The newest version known to be seen by anybody when it was called.
+    floor: usize,
+    /// The version that it made, and what the model answered.
+    effect: Option<(usize, Reply)>,
+}
+
+#[derive(Default)]
+struct EntryRecord {
+    items: Vec<Item>,
+    is_refused: bool,
+    executed: Option<(RegionId, LogIndex, Vec<Option<Reply>>)>,
+}
+
+struct GroupRecord {
+    versions: Vec<GroupState>,
+    seen: usize,
+}
+
+#[derive(Default)]
+pub struct Linearizable {
+    ops: BTreeMap<OpId, OpRecord>,
+    entries: BTreeMap<EntryId, EntryRecord>,
+    groups: BTreeMap<Group, GroupRecord>,
+}
+
+impl Invariant for Linearizable {
+    fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        match *seen {
+            Observation::Invoked { op } => {
+                let fresh = || GroupRecord { versions: vec![GroupState::default()], seen: 0 };
+                let floor = self.groups.entry(op.group).or_insert_with(fresh).seen;
+                let record = OpRecord { group: op.group, command: op.command.clone(), floor, effect: None };
+                self.ops.insert(op.id, record);
+                Ok(())
+            }
+            Observation::Proposed { entry, items } => {
+                self.entries.insert(entry, EntryRecord { items: items.to_vec(), ..EntryRecord::default() });
+                Ok(())
+            }
+            Observation::NotProposed { entry } => {
+                let record = self.entries.entry(entry).or_default();
+                record.is_refused = true;
+                match &record.executed {
+                    None => Ok(()),
+                    Some((region, index, _)) => {
+                        Err(format!("entry {index} of region {region} was executed and then refused"))
+                    }
+                }
+            }
+            Observation::Executed { store, region, index, entry, now_ms, replies } => {
+                self.execute(entry, region, index, now_ms)?;
+                let (_, _, expected) = self.entries[&entry].executed.as_ref().expect("executed just now");
+                let same = expected.len() == replies.len()
+                    && expected.iter().zip(replies).all(|(a, b)| a.as_ref().is_none_or(|a| a == b));
+                match same {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "store {store} answers entry {index} of region {region} with {replies:?}, not {expected:?}"
+                    )),
+                }
+            }
+            Observation::Answered { op, reply, read_ms } => self.answer(op, reply, read_ms),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Linearizable {
+    /// The first execution of an entry makes the groups' next versions.
+    fn execute(
+        &mut self,
+        entry: EntryId,
+        region: RegionId,
+        index: LogIndex,
+        now: UnixMillis,
+    ) -> Result<(), String> {
+        let Some(record) = self.entries.get_mut(&entry) else {
+            return Err(format!("nobody proposed entry {index} of region {region}"));
+        };
+        if record.is_refused {
+            return Err(format!("entry {index} of region {region} was refused and is executed"));
+        }
+        match &record.executed {
+            Some((r, i, _)) if (*r, *i) == (region, index) => return Ok(()),
+            Some((r, i, _)) => {
+                return Err(format!(
+                    "a proposal is entry {i} of region {r} and again entry {index} of region {region}"
+                ))
+            }
+            None => {}
+        }
+        let mut replies = Vec::with_capacity(record.items.len());
+        for item in &record.items {
+            match *item {
+                Item::Op(id) => {
+                    let op = self.ops.get_mut(&id).expect("an item is an operation");
+                    if op.effect.is_some() {
+                        return Err(format!("operation {id} ({:?}) is executed twice", op.command));
+                    }
+                    let group = self.groups.get_mut(&op.group).expect("an operation has a group");
+                    let mut state = group.versions.last().expect("a first version").clone();
+                    let reply = state.apply(&op.command, now);
+                    group.versions.push(state);
+                    op.effect = Some((group.versions.len() - 1, reply.clone()));
+                    replies.push(Some(reply));
+                }
+                Item::ExpireDue(slot) => {
+                    for (_, group) in self.groups.iter_mut().filter(|(&group, _)| slot_of(group) == slot) {
+                        let mut state = group.versions.last().expect("a first version").clone();
+                        state.expire(now);
+                        group.versions.push(state);
+                    }
+                    replies.push(None);
+                }
+            }
+        }
+        record.executed = Some((region, index, replies));
+        Ok(())
+    }
+
+    fn answer(&mut self, id: OpId, reply: &Reply, read_ms: Option<UnixMillis>) -> Result<(), String> {
+        let op = &self.ops[&id];
+        let group = self.groups.get_mut(&op.group).expect("an operation has a group");
+        let version = match (read_ms, &op.effect) {
+            (None, Some((version, expected))) if expected == reply => *version,
+            (None, effect) => {
+                return Err(format!("operation {id} is answered {reply:?}; executed: {effect:?}"));
+            }
+            (Some(now), _) => {
+                let agrees = |state: &GroupState| state.read(&op.command, now).as_ref() == Some(reply);
+                let found = group.versions[op.floor..].iter().position(agrees);
+                let Some(found) = found else {
+                    let before = group.versions[..op.floor].iter().rposition(agrees);
+                    return Err(format!(
+                        "{:?} of group {} is answered {reply:?}: version {before:?}, and {} was seen before",
+                        op.command, op.group, op.floor
+                    ));
+                };
+                op.floor + found
+            }
+        };
+        group.seen = group.seen.max(version);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Key;
+    use crate::observation::Op;
+
+    fn invoke(invariant: &mut Linearizable, id: OpId, command: Command) {
+        invariant.observe(&Observation::Invoked { op: &Op { id, group: 1, command } }).unwrap();
+    }
+
+    fn execute(invariant: &mut Linearizable, entry: EntryId, op: OpId, reply: Reply) -> Result<(), String> {
+        invariant.observe(&Observation::Proposed { entry, items: &[Item::Op(op)] }).unwrap();
+        let replies = &[reply];
+        invariant.observe(&Observation::Executed {
+            store: 0,
+            region: 1,
+            index: entry,
+            entry,
+            now_ms: 1,
+            replies,
+        })
+    }
+
+    fn read(invariant: &mut Linearizable, id: OpId, value: &'static str) -> Result<(), String> {
+        let reply = &Reply::bulk(value);
+        invariant.observe(&Observation::Answered { op: id, reply, read_ms: Some(1) })
+    }
+
+    #[test]
+    fn a_read_older_than_an_answered_write_is_found() {
+        let get = Command::Get { key: Key::First };
+        let mut invariant = Linearizable::default();
+        for value in [1, 2] {
+            invoke(&mut invariant, value, Command::Set { key: Key::First, value });
+        }
+        execute(&mut invariant, 1, 1, Reply::OK).unwrap();
+        invariant.observe(&Observation::Answered { op: 1, reply: &Reply::OK, read_ms: None }).unwrap();
+        invoke(&mut invariant, 3, get.clone());
+        invoke(&mut invariant, 4, get.clone());
+        invoke(&mut invariant, 5, get.clone());
+        execute(&mut invariant, 2, 2, Reply::OK).unwrap();
+        // The second write is not answered: both values may be read, but never the older one again.
+        read(&mut invariant, 3, "1").unwrap();
+        read(&mut invariant, 4, "2").unwrap();
+        invoke(&mut invariant, 6, get);
+        assert!(read(&mut invariant, 6, "1").is_err());
+        read(&mut invariant, 5, "1").unwrap();
+    }
+
+    #[test]
+    fn a_command_executed_twice_is_found() {
+        let mut invariant = Linearizable::default();
+        invoke(&mut invariant, 1, Command::Increment);
+        execute(&mut invariant, 1, 1, Reply::Int(1)).unwrap();
+        assert!(execute(&mut invariant, 2, 1, Reply::Int(2)).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_the_model_does_not_give_is_found() {
+        let mut invariant = Linearizable::default();
+        invoke(&mut invariant, 1, Command::Increment);
+        assert!(execute(&mut invariant, 1, 1, Reply::Int(2)).is_err());
+    }
+}

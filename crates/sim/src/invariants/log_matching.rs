@@ -1,0 +1,37 @@
+//! Entries of the same index and term are the same, and so is everything before them.
+//!
+//! It is enough to compare the entry and the term of the one in front of it: the rest follows by induction.
+
+use std::collections::BTreeMap;
+
+use types::{LogIndex, RegionId, Term};
+
+use super::Invariant;
+use crate::observation::Observation;
+use crate::rng::fold;
+
+#[derive(Default)]
+pub struct LogMatching {
+    /// Digest of the entry, and the term of its predecessor once it is known.
+    written: BTreeMap<(RegionId, LogIndex, Term), (u64, Option<Term>)>,
+}
+
+impl Invariant for LogMatching {
+    fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        let &Observation::Logged { store, region, entries, mut before } = seen else { return Ok(()) };
+        for entry in entries {
+            let digest = fold(entry.get_entry_type() as u64, &entry.data);
+            let known = self.written.entry((region, entry.index, entry.term)).or_insert((digest, before));
+            let agrees = known.1.is_none() || before.is_none() || known.1 == before;
+            if known.0 != digest || !agrees {
+                let (index, term) = (entry.index, entry.term);
+                return Err(format!(
+                    "store {store} wrote another entry {index} of term {term} in region {region}"
+                ));
+            }
+            known.1 = known.1.or(before);
+            before = Some(entry.term);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! What must hold, one file each, shown everything that happens and asked after every step.
+
+mod acknowledged;
+mod committed;
+mod current_lease;
+mod linearizable;
+mod log_matching;
+mod one_leader;
+mod same_rows;
+
+use crate::observation::Observation;
+
+pub trait Invariant {
+    /// `Err` says how it was broken.
+    fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String>;
+}
+
+/// Name, source, and how a run begins with it.
+pub type Row = (&'static str, &'static str, fn() -> Box<dyn Invariant>);
+
+pub const TABLE: &[Row] = &[
+    ("one-leader", "Raft §5.2, Election Safety", || Box::<one_leader::OneLeader>::default()),
+    ("log-matching", "Raft §5.3, Log Matching", || Box::<log_matching::LogMatching>::default()),
+    ("committed", "Raft §5.4, Leader Completeness", || Box::<committed::CommittedStays>::default()),
+    ("same-rows", "Raft §5.4, State Machine Safety", || Box::<same_rows::SameRows>::default()),
+    ("acknowledged", "an answered write is durable on a majority", || {
+        Box::<acknowledged::Acknowledged>::default()
+    }),
+    ("current-lease", "Gray, Cheriton 1989: a lease's holder is current", || {
+        Box::<current_lease::CurrentLease>::default()
+    }),
+    ("linearizable", "Herlihy, Wing 1990, per group of keys", || {
+        Box::<linearizable::Linearizable>::default()
+    }),
+];
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub invariant: &'static str,
+    pub what: String,
+    /// True time since the run began.
+    pub at_ms: u64,
+}

@@ -1,0 +1,25 @@
+//! Two stores that have applied a region to the same index hold the same rows of it.
+
+use std::collections::BTreeMap;
+
+use types::{LogIndex, RegionId, StoreId};
+
+use super::Invariant;
+use crate::observation::Observation;
+
+#[derive(Default)]
+pub struct SameRows {
+    digests: BTreeMap<(RegionId, LogIndex), (StoreId, u64)>,
+}
+
+impl Invariant for SameRows {
+    fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        let &Observation::Rows { store, region, index, digest } = seen else { return Ok(()) };
+        match *self.digests.entry((region, index)).or_insert((store, digest)) {
+            (_, known) if known == digest => Ok(()),
+            (other, _) => {
+                Err(format!("stores {other} and {store} differ in region {region} at index {index}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What the commands of the simulated clients mean, said a second time and simply: the state of a group of
+//! keys with one hash tag, and what each command makes of it.
+//!
+//! Values are unique within a run, so a reply tells which writes it has seen.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use resp::Reply;
+use types::{slot_of_key, Slot, UnixMillis};
+
+pub type Group = u64;
+
+/// Keys of a group: two strings, a counter, a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    First,
+    Second,
+    Counter,
+    Fields,
+}
+
+impl Key {
+    pub const ALL: [Key; 4] = [Key::First, Key::Second, Key::Counter, Key::Fields];
+
+    pub fn name(self, group: Group) -> Bytes {
+        let name = match self {
+            Key::First => "a",
+            Key::Second => "b",
+            Key::Counter => "n",
+            Key::Fields => "h",
+        };
+        Bytes::from(format!("{{g{group}}}{name}"))
+    }
+}
+
+pub fn slot_of(group: Group) -> Slot {
+    slot_of_key(&Key::First.name(group))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Set { key: Key, value: u64 },
+    SetFor { key: Key, value: u64, ms: u64 },
+    Append { key: Key, value: u64 },
+    SetBoth { first: u64, second: u64 },
+    Delete { key: Key },
+    Increment,
+    SetField { field: u64, value: u64 },
+    Get { key: Key },
+    GetBoth,
+    GetField { field: u64 },
+}
+
+impl Command {
+    pub fn is_read(&self) -> bool {
+        matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. })
+    }
+
+    pub fn args(&self, group: Group) -> Vec<Bytes> {
+        let word = |word: &'static str| Bytes::from_static(word.as_bytes());
+        match *self {
+            Command::Set { key, value } => vec![word("SET"), key.name(group), text(value)],
+            Command::SetFor { key, value, ms } => {
+                vec![word("SET"), key.name(group), text(value), word("PX"), text(ms)]
+            }
+            Command::Append { key, value } => vec![word("APPEND"), key.name(group), text(value)],
+            Command::SetBoth { first, second } => {
+                vec![word("MSET"), Key::First.name(group), text(first), Key::Second.name(group), text(second)]
+            }
+            Command::Delete { key } => vec![word("DEL"), key.name(group)],
+            Command::Increment => vec![word("INCR"), Key::Counter.name(group)],
+            Command::SetField { field, value } => {
+                vec![word("HSET"), Key::Fields.name(group), text(field), text(value)]
+            }
+            Command::Get { key } => vec![word("GET"), key.name(group)],
+            Command::GetBoth => vec![word("MGET"), Key::First.name(group), Key::Second.name(group)],
+            Command::GetField { field } => vec![word("HGET"), Key::Fields.name(group), text(field)],
+        }
+    }
+}
+
+fn text(number: u64) -> Bytes {
+    Bytes::from(number.to_string())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Data {
+    Text(String),
+    Fields(BTreeMap<u64, u64>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Value {
+    data: Data,
+    expires_ms: Option<UnixMillis>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupState(BTreeMap<Key, Value>);
+
+impl GroupState {
+    /// What a read over this state answers; `None` when it meets a key past its time, which a log entry must
+    /// delete first.
+    pub fn read(&self, command: &Command, now: UnixMillis) -> Option<Reply> {
+        let find = |key: Key| match self.0.get(&key) {
+            Some(value) if value.expires_ms.is_some_and(|at| at <= now) => None,
+            found => Some(found),
+        };
+        let string = |value: Option<&Value>| match value.map(|value| &value.data) {
+            Some(Data::Text(text)) => Reply::bulk(text.clone().into_bytes()),
+            _ => Reply::Nil,
+        };
+        Some(match command {
+            Command::Get { key } => string(find(*key)?),
+            Command::GetBoth => Reply::Array(vec![string(find(Key::First)?), string(find(Key::Second)?)]),
+            Command::GetField { field } => match find(Key::Fields)?.map(|value| &value.data) {
+                Some(Data::Fields(fields)) => {
+                    fields.get(field).map_or(Reply::Nil, |&value| Reply::bulk(text(value)))
+                }
+                _ => Reply::Nil,
+            },
+            _ => unreachable!("only reads are read"),
+        })
+    }
+
+    /// What a command in a log entry answers, and makes of this state.
+    pub fn apply(&mut self, command: &Command, now: UnixMillis) -> Reply {
+        match *command {
+            Command::Set { key, value } => self.put(key, value, None),
+            Command::SetFor { key, value, ms } => self.put(key, value, Some(now + ms)),
+            Command::SetBoth { first, second } => {
+                self.put(Key::First, first, None);
+                self.put(Key::Second, second, None)
+            }
+            Command::Append { key, value } => {
+                self.expire_key(key, now);
+                let fresh = || Value { data: Data::Text(String::new()), expires_ms: None };
+                let Data::Text(text) = &mut self.0.entry(key).or_insert_with(fresh).data else {
+                    unreachable!("strings are appended to")
+                };
+                text.push_str(&value.to_string());
+                Reply::Int(text.len() as i64)
+            }
+            Command::Delete { key } => {
+                self.expire_key(key, now);
+                Reply::Int(i64::from(self.0.remove(&key).is_some()))
+            }
+            Command::Increment => {
+                let fresh = || Value { data: Data::Text("0".into()), expires_ms: None };
+                let Data::Text(text) = &mut self.0.entry(Key::Counter).or_insert_with(fresh).data else {
+                    unreachable!("the counter is a string")
+                };
+                let next = text.parse::<i64>().expect("a number") + 1;
+                *text = next.to_string();
+                Reply::Int(next)
+            }
+            Command::SetField { field, value } => {
+                let fresh = || Value { data: Data::Fields(BTreeMap::new()), expires_ms: None };
+                let Data::Fields(fields) = &mut self.0.entry(Key::Fields).or_insert_with(fresh).data else {
+                    unreachable!("the hash is a hash")
+                };
+                Reply::Int(i64::from(fields.insert(field, value).is_none()))
+            }
+            Command::Get { key } => {
+                self.expire_key(key, now);
+                self.read(command, now).expect("nothing is due")
+            }
+            Command::GetBoth | Command::GetField { .. } => {
+                self.expire(now);
+                self.read(command, now).expect("nothing is due")
+            }
+        }
+    }
+
+    /// All keys past their time go.
+    pub fn expire(&mut self, now: UnixMillis) {
+        self.0.retain(|_, value| value.expires_ms.is_none_or(|at| at > now));
+    }
+
+    fn expire_key(&mut self, key: Key, now: UnixMillis) {
+        if self.0.get(&key).is_some_and(|value| value.expires_ms.is_some_and(|at| at <= now)) {
+            self.0.remove(&key);
+        }
+    }
+
+    fn put(&mut self, key: Key, value: u64, expires_ms: Option<UnixMillis>) -> Reply {
+        self.0.insert(key, Value { data: Data::Text(value.to_string()), expires_ms });
+        Reply::OK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::{MemoryKeyspace, Txn};
+    use types::SlotRange;
+
+    use super::*;
+    use crate::rng::Rng;
+
+    /// The model and the commands themselves, side by side.
+    #[test]
+    fn the_model_says_what_the_commands_say() {
+        let mut rng = Rng::new(7);
+        let (mut engine, mut state) = (MemoryKeyspace::default(), GroupState::default());
+        let mut now = 1000;
+        for value in 0..2000 {
+            now += rng.below(40);
+            let command = crate::client::draw(&mut rng, value);
+            let mut builder = command::entry::Builder::new();
+            builder.push(0, false, &command.args(3));
+            let mut txn = Txn::begin(&engine, 1).unwrap();
+            let reply = command::entry::apply(&builder.finish(now, 0), &mut txn, SlotRange::ALL).unwrap();
+            engine.write(txn.finish().0);
+            assert_eq!(reply, [state.apply(&command, now)], "{command:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The network between stores: it loses, delays, reorders and doubles, and parts in any shape.
+
+use std::collections::BTreeSet;
+
+use types::StoreId;
+
+use crate::clock::MILLISECOND;
+use crate::rng::Rng;
+
+/// What becomes of messages, in percent of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    pub lost: u64,
+    pub doubled: u64,
+    /// Delayed by up to half a second, and so overtaken.
+    pub slow: u64,
+}
+
+/// Who cannot reach whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// One store and the rest.
+    Isolated,
+    /// One store hears nobody.
+    Deaf,
+    /// Nobody hears one store.
+    Mute,
+    Halves,
+    /// Two stores cannot reach each other, everybody else can.
+    Pair,
+    /// Each reaches its two neighbours alone.
+    Ring,
+}
+
+pub const PARTITIONS: [Partition; 6] = [
+    Partition::Isolated,
+    Partition::Deaf,
+    Partition::Mute,
+    Partition::Halves,
+    Partition::Pair,
+    Partition::Ring,
+];
+
+#[derive(Debug, Default)]
+pub struct Network {
+    pub weather: Weather,
+    /// Directed, by the number of the partition that cut them.
+    cuts: Vec<(u64, BTreeSet<(StoreId, StoreId)>)>,
+    partitions: u64,
+}
+
+impl Network {
+    /// When the copies of a message arrive, from now; none when it is lost.
+    pub fn delays(&self, rng: &mut Rng, from: StoreId, to: StoreId) -> Vec<u64> {
+        let mut delays = Vec::new();
+        let copies = 1 + u64::from(rng.chance(self.weather.doubled));
+        for _ in 0..copies {
+            let is_lost = rng.chance(self.weather.lost);
+            let span = if rng.chance(self.weather.slow) { 500 } else { 5 };
+            let delay = MILLISECOND / 4 + rng.below(span * 100) * (MILLISECOND / 100);
+            if !is_lost && self.reaches(from, to) {
+                delays.push(delay);
+            }
+        }
+        delays
+    }
+
+    pub fn reaches(&self, from: StoreId, to: StoreId) -> bool {
+        !self.cuts.iter().any(|(_, cut)| cut.contains(&(from, to)))
+    }
+
+    /// Parts the stores and returns the number by which [`Network::heal`] knows it.
+    pub fn part(&mut self, shape: Partition, stores: &[StoreId], rng: &mut Rng) -> u64 {
+        let mut order = stores.to_vec();
+        for at in (1..order.len()).rev() {
+            order.swap(at, rng.below(at as u64 + 1) as usize);
+        }
+        let half = order.len() / 2;
+        let place = |store: StoreId| order.iter().position(|&other| other == store).expect("a store");
+        let parted = |from: StoreId, to: StoreId| {
+            let (a, b) = (place(from), place(to));
+            match shape {
+                Partition::Isolated => (a == 0) != (b == 0),
+                Partition::Deaf => b == 0,
+                Partition::Mute => a == 0,
+                Partition::Halves => (a < half) != (b < half),
+                Partition::Pair => a.max(b) == 1,
+                Partition::Ring => {
+                    let apart = a.abs_diff(b);
+                    apart != 1 && apart + 1 != order.len()
+                }
+            }
+        };
+        let pairs = stores.iter().flat_map(|&from| stores.iter().map(move |&to| (from, to)));
+        let cut = pairs.filter(|&(from, to)| from != to && parted(from, to)).collect();
+        self.partitions += 1;
+        self.cuts.push((self.partitions, cut));
+        self.partitions
+    }
+
+    pub fn heal(&mut self, partition: u64) {
+        self.cuts.retain(|&(number, _)| number != partition);
+    }
+
+    pub fn calm(&mut self) {
+        self.cuts.clear();
+        self.weather = Weather::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreached(shape: Partition) -> usize {
+        let stores = [0, 1, 2, 3, 4];
+        let mut network = Network::default();
+        let number = network.part(shape, &stores, &mut Rng::new(1));
+        let pairs = stores.iter().flat_map(|&a| stores.iter().map(move |&b| (a, b)));
+        let cut = pairs.filter(|&(a, b)| !network.reaches(a, b)).count();
+        network.heal(number);
+        assert!(network.reaches(0, 1));
+        cut
+    }
+
+    #[test]
+    fn each_shape_cuts_what_it_says() {
+        let cut: Vec<_> = PARTITIONS.iter().map(|&shape| unreached(shape)).collect();
+        assert_eq!(cut, [8, 4, 4, 12, 2, 10]);
+    }
+}

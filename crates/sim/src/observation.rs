@@ -1,0 +1,104 @@
+//! What the invariants are shown, at the moment it happens.
+
+use replica::eraftpb::Entry;
+use replica::Committed;
+use resp::Reply;
+use types::{LogIndex, RegionId, Slot, StoreId, Term, UnixMillis};
+
+use crate::model::{Command, Group};
+
+pub type OpId = u64;
+/// Every log entry with commands has a number of its own, in the place of its seed.
+pub type EntryId = u64;
+
+/// What a client asked for.
+#[derive(Clone, Debug)]
+pub struct Op {
+    pub id: OpId,
+    pub group: Group,
+    pub command: Command,
+}
+
+/// What is in a log entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    Op(OpId),
+    ExpireDue(Slot),
+}
+
+#[derive(Debug)]
+pub enum Observation<'a> {
+    /// A peer became leader; its log ends at `last`.
+    Led {
+        store: StoreId,
+        region: RegionId,
+        term: Term,
+        last: LogIndex,
+    },
+    /// Entries were written, not yet synced. `before` is the term of the entry in front of them.
+    Logged {
+        store: StoreId,
+        region: RegionId,
+        entries: &'a [Entry],
+        before: Option<Term>,
+    },
+    /// Entries are durable.
+    Synced {
+        store: StoreId,
+        region: RegionId,
+        entries: &'a [Entry],
+    },
+    /// Entries were handed out as committed, by a peer in `term`.
+    Committed {
+        region: RegionId,
+        term: Term,
+        entries: &'a [Committed],
+    },
+    /// An entry of a user region was executed; a reply for each item.
+    Executed {
+        store: StoreId,
+        region: RegionId,
+        index: LogIndex,
+        entry: EntryId,
+        now_ms: UnixMillis,
+        replies: &'a [Reply],
+    },
+    /// A digest of all rows of a region, its state's row among them.
+    Rows {
+        store: StoreId,
+        region: RegionId,
+        index: LogIndex,
+        digest: u64,
+    },
+    Invoked {
+        op: &'a Op,
+    },
+    Proposed {
+        entry: EntryId,
+        items: &'a [Item],
+    },
+    /// The proposal was refused: it is in no log.
+    NotProposed {
+        entry: EntryId,
+    },
+    /// A store hands out the answers to an entry's commands.
+    Acknowledged {
+        store: StoreId,
+        region: RegionId,
+        index: LogIndex,
+        term: Term,
+        voters: &'a [StoreId],
+    },
+    /// A client has its answer; of a read, with the time at which the rows were read.
+    Answered {
+        op: OpId,
+        reply: &'a Reply,
+        read_ms: Option<UnixMillis>,
+    },
+    /// A store whose clock is below its lease's end would answer reads from what it has applied.
+    Leased {
+        store: StoreId,
+        region: RegionId,
+        applied: LogIndex,
+    },
+}

@@ -1,0 +1,56 @@
+//! Chance, from a seed. One generator per run: a run is a function of its seed.
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Of `0..bound`; 0 when there is no choice.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        let drawn = self.draw();
+        if bound == 0 {
+            0
+        } else {
+            drawn % bound
+        }
+    }
+
+    /// Of `low..=high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        let at = self.below(from.len() as u64);
+        from.get(at as usize).copied()
+    }
+}
+
+/// A chain of hashes: what a run did, or what rows hold.
+pub fn fold(hash: u64, bytes: &[u8]) -> u64 {
+    let start = hash ^ (bytes.len() as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let mut chunks = bytes.chunks_exact(8);
+    let mut hash = start;
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+        hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+    let rest = chunks.remainder().iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+    (hash ^ rest).wrapping_mul(0xc4ce_b9fe_1a85_ec53).rotate_left(31)
+}

@@ -1,0 +1,99 @@
+//! What runs did, counted: nothing holds for want of trying.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub seeds: u64,
+    pub events: u64,
+    pub simulated_ns: u64,
+    pub operations: u64,
+    pub answered: u64,
+    pub refused: u64,
+    pub unknown: u64,
+    pub reads: u64,
+    pub lease_reads: u64,
+    pub index_reads: u64,
+    pub elections: u64,
+    pub entries_applied: u64,
+    pub truncations: u64,
+    pub transfers: u64,
+    pub transfers_aborted: u64,
+    pub operators: u64,
+    pub histories: u64,
+    pub violations: u64,
+    pub slowest_ns: u64,
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    pub fn fault(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Tally) {
+        for (sum, more) in [
+            (&mut self.seeds, other.seeds),
+            (&mut self.events, other.events),
+            (&mut self.simulated_ns, other.simulated_ns),
+            (&mut self.operations, other.operations),
+            (&mut self.answered, other.answered),
+            (&mut self.refused, other.refused),
+            (&mut self.unknown, other.unknown),
+            (&mut self.reads, other.reads),
+            (&mut self.lease_reads, other.lease_reads),
+            (&mut self.index_reads, other.index_reads),
+            (&mut self.elections, other.elections),
+            (&mut self.entries_applied, other.entries_applied),
+            (&mut self.truncations, other.truncations),
+            (&mut self.transfers, other.transfers),
+            (&mut self.transfers_aborted, other.transfers_aborted),
+            (&mut self.operators, other.operators),
+            (&mut self.histories, other.histories),
+            (&mut self.violations, other.violations),
+        ] {
+            *sum += more;
+        }
+        self.slowest_ns = self.slowest_ns.max(other.slowest_ns);
+        for (kind, count) in &other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+    }
+
+    /// By the names that the printed counts have.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("seeds", self.seeds),
+            ("events", self.events),
+            ("operations", self.operations),
+            ("  answered", self.answered),
+            ("  refused and asked again", self.refused),
+            ("  left open", self.unknown),
+            ("reads", self.reads),
+            ("  by lease", self.lease_reads),
+            ("  by ReadIndex", self.index_reads),
+            ("elections won", self.elections),
+            ("entries applied", self.entries_applied),
+            ("log truncations", self.truncations),
+            ("leader transfers done", self.transfers),
+            ("leader transfers aborted", self.transfers_aborted),
+            ("operators", self.operators),
+            ("histories checked", self.histories),
+        ]
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, count) in self.counts() {
+            writeln!(f, "{name:<28}{count:>14}")?;
+        }
+        writeln!(f, "{:<28}{:>14.2}", "simulated hours", self.simulated_ns as f64 / 3.6e12)?;
+        writeln!(f, "{:<28}{:>14}", "faults", self.faults.values().sum::<u64>())?;
+        for (kind, count) in &self.faults {
+            writeln!(f, "  {kind:<26}{count:>14}")?;
+        }
+        writeln!(f, "{:<28}{:>14}", "violations", self.violations)
+    }
+}

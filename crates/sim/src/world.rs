@@ -1,0 +1,249 @@
+//! One simulated cluster: everything that exists, and the events that are to come, in true time.
+
+use std::collections::BTreeMap;
+
+use replica::eraftpb::Message;
+use resp::Reply;
+use types::{LogIndex, RegionDescriptor, RegionId, Slot, StoreId, UnixMillis};
+
+use crate::client::{Client, ClientId, Outcome};
+use crate::clock::{MILLISECOND, SECOND};
+use crate::faults::Plan;
+use crate::invariants::{Invariant, Violation, TABLE};
+use crate::network::Network;
+use crate::observation::{EntryId, Observation, OpId};
+use crate::rng::{fold, Rng};
+use crate::store::Store;
+use crate::tally::Tally;
+
+#[derive(Clone, Debug)]
+pub enum Packet {
+    Raft {
+        region: RegionId,
+        message: Message,
+    },
+    /// Encoded, as it travels.
+    Heartbeat(bytes::Bytes),
+    /// The meta region's leader tells a region's leader to hand over.
+    Transfer {
+        region: RegionId,
+        to: StoreId,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Of a store's process in one of its lives; nothing comes of it in a later one.
+    Of {
+        store: StoreId,
+        life: u64,
+        work: Work,
+    },
+    Packet {
+        from: StoreId,
+        to: StoreId,
+        packet: Packet,
+    },
+    Request {
+        store: StoreId,
+        client: ClientId,
+        op: OpId,
+    },
+    Response {
+        client: ClientId,
+        op: OpId,
+        outcome: Outcome,
+    },
+    Impatience {
+        client: ClientId,
+        op: OpId,
+    },
+    Client {
+        client: ClientId,
+    },
+    Fault,
+    Heal {
+        partition: u64,
+    },
+    Start {
+        store: StoreId,
+    },
+}
+
+/// What the threads of a store do.
+#[derive(Clone, Debug)]
+pub enum Work {
+    Tick,
+    /// The worker takes what is in its queue.
+    Turn,
+    Logged,
+    Apply,
+    Flush,
+    Flushed {
+        applied: Vec<(RegionId, LogIndex)>,
+        writes: usize,
+    },
+    Heartbeat,
+    /// A read took its view; now the lease is looked at.
+    Read {
+        region: RegionId,
+        client: ClientId,
+        op: OpId,
+        reply: Reply,
+        read_ms: UnixMillis,
+    },
+    /// A read was proven.
+    ProvenRead {
+        region: RegionId,
+        client: ClientId,
+        op: OpId,
+    },
+}
+
+pub struct World {
+    /// True time.
+    pub now: u64,
+    pub rng: Rng,
+    pub seed: u64,
+    pub stores: BTreeMap<StoreId, Store>,
+    pub network: Network,
+    pub clients: Vec<Client>,
+    pub groups: u64,
+    /// With which the cluster begins.
+    pub layout: Vec<RegionDescriptor>,
+    pub plan: Plan,
+    pub tally: Tally,
+    pub violation: Option<Violation>,
+    /// A digest of everything that happened.
+    pub digest: u64,
+    pub is_tracing: bool,
+    /// From now on every request must be answered.
+    pub is_calm: bool,
+    pub(crate) last_op: OpId,
+    pub(crate) last_entry: EntryId,
+    events: BTreeMap<(u64, u64), Event>,
+    next_event: u64,
+    invariants: Vec<(&'static str, Box<dyn Invariant>)>,
+}
+
+/// True time at which a run begins.
+pub const BEGIN: u64 = 1_000 * SECOND;
+
+impl World {
+    pub fn new(seed: u64, rng: Rng, plan: Plan, layout: Vec<RegionDescriptor>) -> World {
+        World {
+            now: BEGIN,
+            rng,
+            seed,
+            stores: BTreeMap::new(),
+            network: Network::default(),
+            clients: Vec::new(),
+            groups: 1,
+            layout,
+            plan,
+            tally: Tally::default(),
+            violation: None,
+            digest: seed,
+            is_tracing: false,
+            is_calm: false,
+            last_op: 0,
+            last_entry: 0,
+            events: BTreeMap::new(),
+            next_event: 0,
+            invariants: TABLE.iter().map(|(name, _, begin)| (*name, begin())).collect(),
+        }
+    }
+
+    pub fn schedule(&mut self, delay: u64, event: Event) {
+        self.next_event += 1;
+        self.events.insert((self.now + delay, self.next_event), event);
+    }
+
+    /// True when nothing more is to be done: an invariant is broken.
+    pub fn is_over(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    /// The next event; time jumps to it.
+    pub fn step(&mut self) {
+        let Some(((at, number), event)) = self.events.pop_first() else { return };
+        self.now = at;
+        self.tally.events += 1;
+        self.digest = fold(self.digest, &at.to_le_bytes()) ^ number;
+        self.handle(event);
+        self.check_leases();
+    }
+
+    /// Until a moment, or a violation.
+    pub fn run_until(&mut self, end: u64) {
+        while !self.is_over() && self.events.first_key_value().is_some_and(|(&(at, _), _)| at <= end) {
+            self.step();
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn handle(&mut self, event: Event) {
+        let process = match &event {
+            Event::Of { store, .. } | Event::Packet { to: store, .. } | Event::Request { store, .. } => {
+                Some(*store)
+            }
+            _ => None,
+        };
+        // A process that stands still finds it all waiting when it goes on.
+        if let Some(until) = process.and_then(|store| self.stores[&store].paused_until(self.now)) {
+            return self.schedule(until - self.now, event);
+        }
+        match event {
+            Event::Of { store, life, work } => {
+                if self.stores[&store].is_alive(life) {
+                    self.work(store, work);
+                }
+            }
+            Event::Packet { from, to, packet } => self.receive(to, from, packet),
+            Event::Request { store, client, op } => self.request(store, client, op),
+            Event::Response { client, op, outcome } => self.answered(client, op, outcome),
+            Event::Impatience { client, op } => self.impatient(client, op),
+            Event::Client { client } => self.client_turn(client),
+            Event::Fault => self.fault(),
+            Event::Heal { partition } => self.network.heal(partition),
+            Event::Start { store } => self.start(store),
+        }
+    }
+
+    pub fn send(&mut self, from: StoreId, to: StoreId, packet: Packet) {
+        for delay in self.network.delays(&mut self.rng, from, to) {
+            self.schedule(delay, Event::Packet { from, to, packet: packet.clone() });
+        }
+    }
+
+    pub fn observe(&mut self, seen: &Observation<'_>) {
+        for (name, invariant) in &mut self.invariants {
+            if let Err(what) = invariant.observe(seen) {
+                let at_ms = (self.now - BEGIN) / MILLISECOND;
+                let violation = Violation { invariant: name, what, at_ms };
+                self.violation.get_or_insert(violation);
+            }
+        }
+    }
+
+    pub fn violate(&mut self, invariant: &'static str, what: String) {
+        let at_ms = (self.now - BEGIN) / MILLISECOND;
+        self.violation.get_or_insert(Violation { invariant, what, at_ms });
+    }
+
+    pub fn say(&self, text: &str) {
+        if self.is_tracing {
+            println!("{:>10.3} ms  {text}", (self.now - BEGIN) as f64 / MILLISECOND as f64);
+        }
+    }
+
+    /// Who leads the region of a slot, by the news that any store has.
+    pub fn routed_to(&self, slot: Slot) -> Option<StoreId> {
+        let processes = self.stores.values().filter_map(|store| store.process.as_ref());
+        let regions = processes.flat_map(|process| process.regions.values());
+        let of_slot = regions.filter(|shared| {
+            shared.descriptor.slots.is_some_and(|slots| slots.contains(slot)) && shared.leader.is_some()
+        });
+        of_slot.max_by_key(|shared| shared.term).and_then(|shared| shared.leader)
+    }
+}
