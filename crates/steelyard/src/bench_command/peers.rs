@@ -1,26 +1,13 @@
-//! `steelyard bench`: measurements beside neighbours on the same machine.
+//! `steelyard bench peers`: beside Redis and etcd.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use bench::peers::{self, Plan};
-use tokio::signal::unix::{signal, SignalKind};
 
 #[derive(clap::Args)]
-pub struct Bench {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
-    /// One store beside Redis, three beside etcd, in one run
-    Peers(Peers),
-}
-
-#[derive(clap::Args)]
-struct Peers {
+pub struct Peers {
     /// Rounds; figures are medians over them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
@@ -50,8 +37,7 @@ struct Peers {
     markdown: bool,
 }
 
-pub fn run(bench: Bench) -> anyhow::Result<()> {
-    let Command::Peers(options) = bench.command;
+pub fn run(options: Peers) -> anyhow::Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let plan = Plan {
         dir: options.dir.unwrap_or_else(|| target.join("bench-peers")),
@@ -64,20 +50,8 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         redis: !options.no_redis,
         etcd: !options.no_etcd,
     };
-    // The load generator gets one thread, as `redis-benchmark` has it; the servers get the rest.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let report = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            report = peers::run(&plan) => report,
-            _ = terminate.recv() => Err(anyhow::anyhow!("ended by SIGTERM")),
-            _ = interrupt.recv() => Err(anyhow::anyhow!("ended by Ctrl-C")),
-        }
-    });
-    // A client program that still runs is not waited for.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    let report = report?;
+    // One thread for the load generator, as `redis-benchmark` has it.
+    let report = super::drive(super::CLIENT_THREADS, peers::run(&plan))?;
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;

@@ -1,0 +1,199 @@
+//! Clusters of real stores on emulated devices, one for each run.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, Context};
+use bench::alor::{devices, Case, Evidence, Laboratory, Phase, Setup};
+use bench::cluster_client::{ClusterClient, Patience};
+use bench::ycsb::{self, Settings, Workload};
+use indicatif::ProgressBar;
+
+use super::observe::Observer;
+use crate::bench_command::CLIENT_THREADS;
+use crate::playground::cluster::{choose_place, Cluster, Place};
+use crate::playground::layout::Layout;
+use crate::playground::START_PATIENCE;
+
+const WORKLOADS: [Workload; 4] = [Workload::Load, Workload::A, Workload::B, Workload::C];
+/// How long leaders may take to reach their places, and followers to catch up, before what follows is measured
+/// all the same.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(120);
+const QUIET: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(250);
+
+pub struct Stores {
+    data: Option<PathBuf>,
+    port: u16,
+    pub progress: ProgressBar,
+}
+
+impl Stores {
+    pub fn new(data: Option<PathBuf>, port: u16) -> anyhow::Result<Stores> {
+        if let Some(data) = &data {
+            std::fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
+        }
+        Ok(Stores { data, port, progress: super::progress() })
+    }
+
+    /// Data of each run in a directory of its own, which goes with the run.
+    fn place(&self) -> anyhow::Result<Place> {
+        match &self.data {
+            Some(data) => {
+                let dir = tempfile::Builder::new().prefix("steelyard-alor-").tempdir_in(data)?;
+                Ok(Place::Temporary(dir))
+            }
+            None => Ok(choose_place(None, true)?.0),
+        }
+    }
+
+    pub fn file_system(&self) -> String {
+        match self.place() {
+            Ok(place) => bench::measure::file_system(place.path()),
+            Err(_) => String::new(),
+        }
+    }
+
+    fn start(&self, case: &Case, setup: &Setup) -> anyhow::Result<Cluster> {
+        let devices = devices(&case.mix).map_err(|error| anyhow!(error))?;
+        let layout = Layout {
+            stores: devices.len().try_into()?,
+            port: self.port,
+            cluster_enabled: true,
+            regions: setup.scale.regions,
+            replicas: 3,
+            devices: devices.into_iter().map(str::to_owned).collect(),
+            device_speed: setup.scale.device_speed,
+        };
+        let mut extra: Vec<OsString> = vec!["--policy".into(), case.policy.clone().into()];
+        for (name, value) in setup.scale.store_options() {
+            match name {
+                "maxmemory" => extra.extend(["--maxmemory".into(), value.to_string().into()]),
+                name => extra.extend(["--rocksdb".into(), format!("{name}={value}").into()]),
+            }
+        }
+        Cluster::start(layout, self.place()?, &extra)
+    }
+}
+
+impl Laboratory for Stores {
+    fn supports(&self, mix: &str, policy: &str) -> Result<(), String> {
+        if policy.parse::<placement::Policy>().is_err() {
+            return Err(format!("policy '{policy}' is unknown to this program"));
+        }
+        for device in devices(mix)? {
+            if device.parse::<device::Profile>().is_err() {
+                return Err(format!("stores {mix}: device '{device}' is unknown to this program"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn measure(&mut self, case: &Case, setup: &Setup) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
+        let mut cluster = self.start(case, setup)?;
+        let measured = self.phases(&mut cluster, case, setup).await;
+        if measured.is_err() {
+            for store in &mut cluster.stores {
+                if let Some(end) = store.died() {
+                    let words = store.last_words();
+                    return measured.with_context(|| format!("store {} {end}: {words}", store.member.id));
+                }
+            }
+        }
+        measured
+    }
+}
+
+impl Stores {
+    async fn phases(
+        &self,
+        cluster: &mut Cluster,
+        case: &Case,
+        setup: &Setup,
+    ) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
+        cluster.wait_until_ready(START_PATIENCE).await?;
+        let observer = Observer::new(cluster)?;
+        self.progress.set_message(format!("{}: placing leaders", case.name()));
+        settle(&observer).await?;
+        let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
+        let client = Arc::new(ClusterClient::new(addresses, Patience::default()));
+        let records = setup.scale.records(cluster.stores.len());
+        let mut phases = Vec::new();
+        let mut settled_s = None;
+        for workload in WORKLOADS {
+            let settings = Settings {
+                threads: setup.scale.threads,
+                at_most: Some(setup.scale.phase_at_most()),
+                // The same keys under every policy, other ones in each run.
+                seed: setup.seed.wrapping_mul(1000).wrapping_add(case.run as u64),
+                ..Settings::new(workload, records)
+            };
+            self.progress.set_length(records);
+            self.progress.set_position(0);
+            self.progress.set_message(format!("{}: {}", case.name(), workload.name()));
+            let before = observer.sample().await?;
+            let bar = &self.progress;
+            let summary = ycsb::run(client.clone(), settings, |done| bar.set_position(done)).await?;
+            let after = observer.sample().await?;
+            let evidence = Evidence::between(&before, &after, setup.cpus, CLIENT_THREADS);
+            let phase = Phase::new(summary, evidence);
+            self.tell(case, &phase);
+            phases.push(phase);
+            if workload == Workload::Load {
+                self.progress.set_message(format!("{}: coming to rest", case.name()));
+                settled_s = settle(&observer).await?;
+            }
+        }
+        Ok((phases, settled_s))
+    }
+
+    fn tell(&self, case: &Case, phase: &Phase) {
+        let void =
+            if phase.void.is_empty() { String::new() } else { format!("  VOID: {}", phase.void.join("; ")) };
+        let line = format!(
+            "{} {}: {} ops/s, mean {}, p99 {}{void}",
+            case.name(),
+            phase.workload().name(),
+            bench::table::count(phase.summary.per_second()),
+            bench::table::micros(phase.summary.latency.mean_us),
+            bench::table::micros(phase.summary.latency.p99_us as f64),
+        );
+        say(&self.progress, &line);
+    }
+}
+
+/// A line that stays, above the bar where there is one: indicatif prints nothing where there is no terminal.
+pub fn say(progress: &ProgressBar, line: &str) {
+    if progress.is_hidden() {
+        eprintln!("{line}");
+    } else {
+        progress.println(line);
+    }
+}
+
+/// Waits until no operator is in flight, peers and leaders stay where they are, and no peer lags. Seconds it
+/// took; none: patience ended first.
+async fn settle(observer: &Observer) -> anyhow::Result<Option<f64>> {
+    let started = Instant::now();
+    let mut known = None;
+    let mut quiet_since = Instant::now();
+    while started.elapsed() < SETTLE_PATIENCE {
+        let now = observer.placement().await?;
+        if now.operators > 0 || now.worst_lag > 0 || known.as_ref() != Some(&now.peers) {
+            known = Some(now.peers);
+            quiet_since = Instant::now();
+        }
+        if quiet_since.elapsed() >= QUIET {
+            return Ok(Some(quiet_since.duration_since(started).as_secs_f64()));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(None)
+}
+
+/// Where RocksDB keeps a store's rows.
+pub fn rows_dir(cluster: &Path, store: u64) -> PathBuf {
+    cluster.join(format!("store-{store}")).join("rows")
+}

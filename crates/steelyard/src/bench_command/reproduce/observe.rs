@@ -1,0 +1,226 @@
+//! What a cluster's stores, their devices and the machine say of themselves at one moment.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use bench::admin::AdminClient;
+use bench::alor::{Sample, StoreSample};
+use bench::measure::{cpu_time, machine_busy_time, threads_cpu_time};
+use server::admin::{OperatorRow, RegionRow, StoreRow};
+
+use super::laboratory::rows_dir;
+use crate::playground::cluster::Cluster;
+
+struct Place {
+    store: u64,
+    device: String,
+    pid: u32,
+    admin: AdminClient,
+    control: Option<PathBuf>,
+    rows: PathBuf,
+}
+
+/// Asks from a thread of its own, since HTTP and files block.
+pub struct Observer {
+    places: Arc<Vec<Place>>,
+    started: Instant,
+}
+
+/// Who leads and holds each region: its id, leader and peers.
+pub type Peers = Vec<(u64, Option<u64>, Vec<u64>)>;
+
+pub struct Placement {
+    pub operators: usize,
+    pub worst_lag: u64,
+    pub peers: Peers,
+}
+
+impl Observer {
+    /// Of stores that all run.
+    pub fn new(cluster: &Cluster) -> anyhow::Result<Observer> {
+        let mut places = Vec::new();
+        for store in &cluster.stores {
+            let id = store.member.id;
+            let control = cluster.dir().join(format!("store-{id}.device"));
+            places.push(Place {
+                store: id,
+                device: store.member.device.clone(),
+                pid: store.pid().with_context(|| format!("store {id} does not run"))?,
+                admin: store.admin(),
+                control: control.exists().then_some(control),
+                rows: rows_dir(cluster.dir(), id),
+            });
+        }
+        Ok(Observer { places: Arc::new(places), started: Instant::now() })
+    }
+
+    pub async fn sample(&self) -> anyhow::Result<Sample> {
+        let (places, started) = (self.places.clone(), self.started);
+        tokio::task::spawn_blocking(move || sample(&places, started)).await?
+    }
+
+    pub async fn placement(&self) -> anyhow::Result<Placement> {
+        let places = self.places.clone();
+        tokio::task::spawn_blocking(move || placement(&places)).await?
+    }
+}
+
+/// The first store that answers; on a busy machine one may be late.
+fn ask<T: serde::de::DeserializeOwned>(places: &[Place], path: &str) -> anyhow::Result<T> {
+    const ATTEMPTS: usize = 5;
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        for place in places {
+            match place.admin.get(path) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => last = Some(failure),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Err(last.context("there is no store to ask")?.into())
+}
+
+fn placement(places: &[Place]) -> anyhow::Result<Placement> {
+    let operators: Vec<OperatorRow> = ask(places, "/api/v1/operators")?;
+    let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
+    let worst_lag = worst_lag(&regions);
+    let peers = regions
+        .into_iter()
+        .map(|region| {
+            let stores = region.peers.iter().map(|peer| peer.store).collect();
+            (region.id, region.leader, stores)
+        })
+        .collect();
+    Ok(Placement { operators: operators.len(), worst_lag, peers })
+}
+
+fn worst_lag(regions: &[RegionRow]) -> u64 {
+    let lags = regions.iter().flat_map(|region| &region.peers).filter_map(|peer| peer.lag);
+    lags.max().unwrap_or(0)
+}
+
+fn sample(places: &[Place], started: Instant) -> anyhow::Result<Sample> {
+    let rows: Vec<StoreRow> = ask(places, "/api/v1/stores")?;
+    let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
+    let history: Vec<OperatorRow> = ask(places, "/api/v1/operators?history=true")?;
+    let mut stores = Vec::new();
+    for place in places {
+        let row = rows.iter().find(|row| row.id == place.store);
+        stores.push(place.sample(row)?);
+    }
+    Ok(Sample {
+        at_s: started.elapsed().as_secs_f64(),
+        machine_busy_s: seconds(machine_busy_time()),
+        client_cpu_s: seconds(cpu_time(std::process::id())),
+        stores,
+        moves: history.len() as u64,
+        worst_lag: worst_lag(&regions),
+    })
+}
+
+fn seconds(time: Option<Duration>) -> f64 {
+    time.unwrap_or_default().as_secs_f64()
+}
+
+impl Place {
+    fn sample(&self, row: Option<&StoreRow>) -> anyhow::Result<StoreSample> {
+        let gone = || format!("store {} is gone", self.store);
+        let counter = |name: &str| ask_counter(&self.admin, name);
+        let (compactions, compaction_bytes) =
+            compactions(&self.rows).with_context(|| format!("{} cannot be read", self.rows.display()))?;
+        let mut sample = StoreSample {
+            store: self.store,
+            device: self.device.clone(),
+            cpu_s: seconds(Some(cpu_time(self.pid).with_context(gone)?)),
+            threads_cpu_s: threads_cpu_time(self.pid)
+                .with_context(gone)?
+                .into_iter()
+                .map(|(name, time)| (name, time.as_secs_f64()))
+                .collect(),
+            log_bytes: counter("log_bytes")?,
+            rows_bytes: counter("rows_bytes_written")?,
+            compactions,
+            compaction_bytes,
+            leaders: row.map_or(0, |row| row.leaders as u64),
+            regions: row.map_or(0, |row| row.regions as u64),
+            used_bytes: row.map_or(0, |row| row.used_bytes),
+            ..StoreSample::default()
+        };
+        if let Some(path) = &self.control {
+            let control = device::Control::open(path)?;
+            let (stats, profile) = (control.stats(), control.profile());
+            sample.device_written_bytes = stats.bytes_written;
+            sample.device_read_bytes = stats.bytes_read;
+            sample.device_flushes = stats.flushes;
+            sample.device_write_bytes_per_s = profile.write_bytes_per_s as f64;
+            sample.device_read_bytes_per_s = profile.read_bytes_per_s as f64;
+            sample.device_sync_s = profile.sync_latency.as_secs_f64();
+        }
+        Ok(sample)
+    }
+}
+
+fn ask_counter(admin: &AdminClient, name: &str) -> anyhow::Result<u64> {
+    const ATTEMPTS: usize = 5;
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        match admin.counter(name) {
+            Ok(count) => return Ok(count),
+            Err(failure) => last = Some(failure),
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Err(last.expect("at least one attempt failed").into())
+}
+
+/// How many compactions RocksDB has finished, and what they wrote, by its own text logs.
+fn compactions(rows: &Path) -> std::io::Result<(u64, u64)> {
+    let (mut number, mut bytes) = (0, 0);
+    for entry in std::fs::read_dir(rows)? {
+        let path = entry?.path();
+        if path
+            .file_name()
+            .is_some_and(|name| name == "LOG" || name.to_string_lossy().starts_with("LOG.old."))
+        {
+            // A log may be rotated away between the two looks.
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            for output in text.lines().filter_map(finished) {
+                number += 1;
+                bytes += output;
+            }
+        }
+    }
+    Ok((number, bytes))
+}
+
+/// Bytes that a compaction wrote, of an event log line of its end.
+fn finished(line: &str) -> Option<u64> {
+    let (_, event) = line.split_once("EVENT_LOG_v1 ")?;
+    if !event.contains("\"compaction_finished\"") {
+        return None;
+    }
+    let event: serde_json::Value = serde_json::from_str(event).ok()?;
+    event["total_output_size"].as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compactions_are_counted_by_their_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = |event: &str, size: u64| {
+            format!("2026/11/21-15:08:59 26091 EVENT_LOG_v1 {{\"event\": \"{event}\", \"total_output_size\": {size}}}\n")
+        };
+        let old = line("compaction_finished", 100) + &line("flush_finished", 7) + "text\n";
+        std::fs::write(dir.path().join("LOG.old.1"), old).unwrap();
+        let new = line("compaction_started", 1) + &line("compaction_finished", 20);
+        std::fs::write(dir.path().join("LOG"), new).unwrap();
+        std::fs::write(dir.path().join("000012.log"), line("compaction_finished", 5000)).unwrap();
+        assert_eq!(compactions(dir.path()).unwrap(), (2, 120));
+    }
+}
