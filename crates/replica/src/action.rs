@@ -4,16 +4,25 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message};
-use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, StoreId, Term};
+use types::{
+    BootNanos, ChangeError, Changed, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId,
+    StoreId, Term,
+};
 
 use crate::log_store::{HardState, LogError};
 
 /// What recovery found of one region on this store.
 #[derive(Clone, Debug)]
 pub struct PeerSeed {
+    /// As of `applied`; as it was made where the engine holds nothing of it.
     pub descriptor: RegionDescriptor,
-    /// Index and term of the last entry that the engine holds durably; (0, 0) for none.
-    pub applied: (LogIndex, Term),
+    /// Index and term of the last entry that the engine holds durably.
+    ///
+    /// `None`: the peer was made by a split, and the engine lost that with its memtable. The peer waits
+    /// until its parent has applied the split again.
+    pub applied: Option<(LogIndex, Term)>,
+    /// The region of which a split made it, and the entry. That entry is known to be committed.
+    pub parent: Option<(RegionId, LogIndex)>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,6 +73,44 @@ pub enum Input {
         region: RegionId,
         to: StoreId,
     },
+    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is what became
+    /// of it, `None` that it came too late. A joint configuration is left by the leader itself.
+    ChangeRegion {
+        region: RegionId,
+        token: u64,
+        /// The change is meant for this epoch and no other.
+        expect: RegionEpoch,
+        change: RegionChange,
+    },
+    /// Another store's word for a region's newest descriptor that it has applied.
+    Announced {
+        from: StoreId,
+        descriptor: RegionDescriptor,
+    },
+    /// `MakeSnapshot` is done: a view of the rows as of this entry is ready to be sent.
+    SnapshotMade {
+        region: RegionId,
+        index: LogIndex,
+        term: Term,
+        descriptor: RegionDescriptor,
+    },
+    SnapshotFailed {
+        region: RegionId,
+    },
+    /// `SendSnapshot` ended: its message was given to the other store's worker, or given up.
+    SnapshotSent {
+        region: RegionId,
+        to: StoreId,
+        delivered: bool,
+    },
+    /// `ApplySnapshot` is done, durably.
+    SnapshotApplied {
+        region: RegionId,
+    },
+    /// `Destroy` is done: neither rows nor log of the peer are left.
+    Destroyed {
+        region: RegionId,
+    },
     /// What was sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
@@ -112,12 +159,49 @@ pub enum Action {
         term: Term,
         until: Option<BootNanos>,
     },
+    /// A flush is worth its cost soon: it lets a log go, or a snapshot in, that must wait for it.
+    FlushSoon,
     /// Drop the entries through `index` and remember `term`, which is that entry's. May be done late, or
     /// be lost in a crash, but never reordered before an earlier `Persist`.
     Truncate {
         region: RegionId,
         index: LogIndex,
         term: Term,
+    },
+    /// Tell the store, on the control lane, what the region's descriptor is: it may not know that it has a
+    /// peer of it, or that it has none any more.
+    Announce {
+        to: StoreId,
+        descriptor: RegionDescriptor,
+    },
+    /// Take a view of the region's rows as they are applied now, to be sent to whoever needs it.
+    MakeSnapshot {
+        region: RegionId,
+    },
+    /// Send what was made at the index that the message names, then the message itself: to be given to the
+    /// other store's worker when everything is there, checked and durable.
+    SendSnapshot {
+        region: RegionId,
+        to: StoreId,
+        message: Message,
+    },
+    /// Replace the region's rows by the snapshot that came before the message was delivered. The log
+    /// already says that this is under way, and begins after `index`. The region's older entries were handed
+    /// out before; later ones will be after `SnapshotApplied`.
+    ApplySnapshot {
+        region: RegionId,
+        index: LogIndex,
+        term: Term,
+        descriptor: RegionDescriptor,
+    },
+    /// The peer is no more. First a flush, for its log may be what another region's rows, which a split made,
+    /// would have to be made from again; then its tombstone, synced; then its rows go and, once a flush covers
+    /// that, its log. A store that finds rows whose descriptor has no peer here does the same at start.
+    Destroy {
+        region: RegionId,
+        peer: PeerId,
+        /// Without a peer here.
+        descriptor: RegionDescriptor,
     },
     TransferDone {
         region: RegionId,
@@ -150,9 +234,28 @@ pub struct LogBatch {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionWrite {
     pub region: RegionId,
+    /// Before the rest of this write: everything the log holds of the region goes, and it begins anew.
+    pub restart: Option<Restart>,
     /// Contiguous. They replace whatever the log holds from the first one's index on.
     pub entries: Vec<Entry>,
     pub hard_state: Option<HardState>,
+}
+
+/// A log that begins after an entry that is not in it, and the peer's life that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restart {
+    pub index: LogIndex,
+    pub term: Term,
+    pub descriptor: RegionDescriptor,
+    pub cause: RestartCause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartCause {
+    /// The entry of that region split this one off.
+    Split { parent: RegionId, at: LogIndex },
+    /// A snapshot was accepted, and is to be applied: after a crash, again.
+    Snapshot,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +266,8 @@ pub struct Committed {
     pub payload: Bytes,
     /// This store proposed it, and this is its answer.
     pub token: Option<u64>,
+    /// The descriptors that it makes, to be written with it.
+    pub change: Option<Changed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +280,19 @@ pub enum Refusal {
     Backpressure,
     /// A read whose proof of leadership, or whose turn in applying, did not come in time.
     Unproven,
+    /// The region is of another epoch than the change was meant for.
+    StaleEpoch {
+        epoch: RegionEpoch,
+    },
+    /// Another change of the region is under way.
+    Changing,
+    /// The leader does not take its own vote away: it is to hand over first.
+    IsLeader,
+    /// The learner is not known to hold the log: it cannot vote yet.
+    Behind {
+        store: StoreId,
+    },
+    Invalid(ChangeError),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,16 +312,24 @@ pub struct RegionStatus {
     /// The first entry that is kept.
     pub first: LogIndex,
     pub last: LogIndex,
-    /// On the leader only: through where each peer, this one included, is known to hold the log.
-    pub matched: BTreeMap<StoreId, LogIndex>,
+    /// On the leader only: what is known of each peer, this one included.
+    pub peers: BTreeMap<StoreId, PeerProgress>,
+    /// On the leader: what it may send as `TruncateHint`.
+    pub truncate_to: LogIndex,
     pub lease: Option<BootNanos>,
+    /// As applied.
+    pub descriptor: RegionDescriptor,
 }
 
-impl RegionStatus {
-    /// What the leader may send as `TruncateHint`.
-    pub fn min_matched(&self) -> Option<LogIndex> {
-        self.matched.values().copied().min()
-    }
+/// What a leader knows of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerProgress {
+    /// It holds the log through here.
+    pub matched: LogIndex,
+    /// It was heard of within the last election timeout or two.
+    pub is_active: bool,
+    /// What it needs next is not in the log any more: it waits for a snapshot.
+    pub needs_snapshot: bool,
 }
 
 /// The store must stop: going on could break a promise.
@@ -213,6 +339,10 @@ pub enum Fatal {
     Config(String),
     #[error("region {region} has no peer on this store, or is named twice")]
     NotAPeer { region: RegionId },
+    #[error("region {region}: entry {index} changes the region in a way that this version cannot read")]
+    UnknownChange { region: RegionId, index: LogIndex },
+    #[error("region {region} was made by a split of a region that is not here")]
+    Orphan { region: RegionId },
     #[error(transparent)]
     Log(#[from] LogError),
     #[error("region {region}: the log ends at {last} but {needed} was already acknowledged or applied")]

@@ -11,12 +11,16 @@
 //! - reads are proved by a round of heartbeats or by a clock lease counted from its sending (`reads`,
 //!   `lease`); the voters' half of the lease's argument is in `vote_hold`;
 //! - a proposal is answered at most once, and `Refused` only when nothing was proposed (`proposals`);
-//! - the log keeps all that any peer may need (`truncation`): there are no snapshots yet, so a store that
-//!   stays away holds the log of its regions.
+//! - the log keeps what a peer may need, within a budget (`truncation`); beyond it a peer gets a snapshot
+//!   (`peer::snapshots`), whose data the caller carries;
+//! - a change of a region is made for one epoch, one at a time (`peer::changes`); a store learns of the peers
+//!   it has or has no more by announcements, and never brings back one that was removed (`worker`).
 
 #![forbid(unsafe_code)]
 
 mod action;
+mod change_entry;
+mod conf;
 mod config;
 mod lease;
 mod log_store;
@@ -31,7 +35,8 @@ mod vote_hold;
 mod worker;
 
 pub use action::{
-    Action, Committed, Fatal, Input, Lane, LogBatch, PeerSeed, Refusal, RegionStatus, RegionWrite, Role,
+    Action, Committed, Fatal, Input, Lane, LogBatch, PeerProgress, PeerSeed, Refusal, RegionStatus,
+    RegionWrite, Restart, RestartCause, Role,
 };
 pub use config::{Config, DRIFT_BOUND_PPM};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};

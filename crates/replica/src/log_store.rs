@@ -1,13 +1,13 @@
 //! The log as it is read. Writes are actions.
 
 use raft::eraftpb::Entry;
-use types::{LogIndex, RegionId, StoreId, Term};
+use types::{LogIndex, PeerId, RegionId, Term};
 
 /// What Raft must not forget besides the entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     pub term: Term,
-    pub vote: Option<StoreId>,
+    pub vote: Option<PeerId>,
     /// A lower bound: what is committed may be ahead of it, never behind.
     pub commit: LogIndex,
 }

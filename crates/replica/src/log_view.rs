@@ -5,7 +5,7 @@
 //! cache is contiguous and ends at `last`, and everything above `stable` is in it. Below, it keeps what
 //! the byte budget allows.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use raft::eraftpb::{ConfState, Entry, HardState as RaftHardState, Snapshot};
@@ -31,6 +31,10 @@ pub(crate) struct LogView<L> {
     /// The consensus code panics on most errors of its storage. So a failed read is kept here, the answer
     /// is one that it survives, and the worker stops before anything of that turn gets out.
     failure: RefCell<Option<LogError>>,
+    /// What can be sent to a peer that needs entries which are gone.
+    offer: Option<Snapshot>,
+    /// A peer needs a snapshot, and there is none that this log continues.
+    snapshot_wanted: Cell<bool>,
 }
 
 /// What an entry costs in memory and, nearly, in the log.
@@ -43,7 +47,7 @@ impl<L: LogStore> LogView<L> {
         store: L,
         region: RegionId,
         hard_state: RaftHardState,
-        voters: Vec<u64>,
+        conf_state: ConfState,
         budget: u64,
     ) -> Result<Self, LogError> {
         let bounds = store.bounds(region)?;
@@ -51,22 +55,62 @@ impl<L: LogStore> LogView<L> {
         if bounds.first == 0 || bounds.last + 1 < bounds.first {
             return Err(reason(format!("impossible bounds {bounds:?}")));
         }
-        let conf_state = ConfState { voters, ..ConfState::default() };
-        Ok(LogView {
+        let begin = (bounds.first - 1, store.term(region, bounds.first - 1)?);
+        let last_term = store.term(region, bounds.last)?;
+        let initial = RaftState::new(hard_state, conf_state);
+        let view = LogView::new_at(store, region, initial, begin, budget);
+        Ok(LogView { last: bounds.last, stable: bounds.last, last_term, ..view })
+    }
+
+    /// A log without entries, whatever the engine holds: it is not asked.
+    pub fn new_at(
+        store: L,
+        region: RegionId,
+        initial: RaftState,
+        (index, term): (LogIndex, Term),
+        budget: u64,
+    ) -> Self {
+        LogView {
+            store,
             region,
-            initial: RaftState::new(hard_state, conf_state),
-            first: bounds.first,
-            last: bounds.last,
-            stable: bounds.last,
-            truncated_term: store.term(region, bounds.first - 1)?,
-            last_term: store.term(region, bounds.last)?,
+            initial,
+            first: index + 1,
+            last: index,
+            stable: index,
+            truncated_term: term,
+            last_term: term,
             cache: VecDeque::new(),
             cache_bytes: 0,
             budget,
             entry_bytes: 64,
             failure: RefCell::new(None),
-            store,
-        })
+            offer: None,
+            snapshot_wanted: Cell::new(false),
+        }
+    }
+
+    /// The log begins anew after this entry. What the engine holds is not asked for any more: a batch is on
+    /// its way that deletes it.
+    pub fn restart(&mut self, index: LogIndex, term: Term) {
+        (self.first, self.last, self.stable) = (index + 1, index, index);
+        (self.truncated_term, self.last_term) = (term, term);
+        self.cache.clear();
+        self.cache_bytes = 0;
+        self.offer = None;
+    }
+
+    /// Sets what can be sent; `None` where that is of no use any more.
+    pub fn set_offer(&mut self, offer: Option<Snapshot>) {
+        self.offer = offer;
+    }
+
+    pub fn offered(&self) -> Option<LogIndex> {
+        self.offer.as_ref().map(|snapshot| snapshot.get_metadata().index)
+    }
+
+    /// Whether a snapshot was asked for that could not be given, since this was asked last.
+    pub fn take_snapshot_wanted(&self) -> bool {
+        self.snapshot_wanted.take()
     }
 
     pub fn first(&self) -> LogIndex {
@@ -235,9 +279,16 @@ impl<L: LogStore> Storage for LogView<L> {
         Ok(self.last)
     }
 
-    /// There are none: the log keeps whatever a peer may need.
-    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        // Entries must follow it, or the peer that got it would need another one.
+        let follows = |offer: &&Snapshot| {
+            let index = offer.get_metadata().index;
+            index + 1 >= self.first && index >= request_index
+        };
+        self.offer.as_ref().filter(follows).cloned().ok_or_else(|| {
+            self.snapshot_wanted.set(true);
+            Error::Store(StorageError::SnapshotTemporarilyUnavailable)
+        })
     }
 }
 
@@ -285,7 +336,8 @@ mod tests {
 
     fn view(budget: u64) -> (Ten, LogView<Ten>) {
         let store = Ten::default();
-        let view = LogView::open(store.clone(), 1, RaftHardState::default(), vec![1], budget).unwrap();
+        let view =
+            LogView::open(store.clone(), 1, RaftHardState::default(), ConfState::default(), budget).unwrap();
         (store, view)
     }
 
@@ -328,6 +380,32 @@ mod tests {
         assert_eq!((view.first(), view.term(4).unwrap()), (5, 1));
         assert!(view.term(3).is_err());
         assert!(view.entries(4, 6, None, GetEntriesContext::empty(false)).is_err());
+    }
+
+    #[test]
+    fn a_log_that_begins_anew_knows_nothing_of_the_old_one() {
+        let (store, mut view) = view(u64::MAX);
+        view.append(&[entry(11, 2), entry(12, 2)]);
+        view.restart(40, 3);
+        assert_eq!((view.first(), view.last_index().unwrap(), view.term(40).unwrap()), (41, 40, 3));
+        view.persisted(12, 2);
+        assert!(view.term(12).is_err() && view.stable == 40);
+        view.append(&[entry(41, 3)]);
+        view.persisted(41, 3);
+        assert_eq!((view.stable, store.reads.get()), (41, 0));
+    }
+
+    #[test]
+    fn a_snapshot_is_offered_only_while_the_log_goes_on_from_it() {
+        let (_, mut view) = view(u64::MAX);
+        let mut snapshot = Snapshot::default();
+        snapshot.mut_metadata().index = 6;
+        assert!(view.snapshot(0, 1).is_err() && view.take_snapshot_wanted() && !view.take_snapshot_wanted());
+        view.set_offer(Some(snapshot));
+        view.truncate(6);
+        assert!(view.snapshot(0, 1).is_ok() && !view.take_snapshot_wanted());
+        view.truncate(7);
+        assert!(view.snapshot(0, 1).is_err() && view.take_snapshot_wanted());
     }
 
     #[test]

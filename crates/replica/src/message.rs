@@ -1,18 +1,10 @@
 //! Messages between peers: what is let in, and on which lane each goes out.
 
 use raft::eraftpb::{Message, MessageType};
-use types::StoreId;
+use types::{PeerId, RegionDescriptor, RegionId};
 
 use crate::action::Lane;
-
-/// Raft keeps 0 for "nobody".
-pub(crate) fn raft_id(store: StoreId) -> u64 {
-    store + 1
-}
-
-pub(crate) fn store_of(raft_id: u64) -> Option<StoreId> {
-    raft_id.checked_sub(1)
-}
+use crate::conf::conf_state_of;
 
 pub(crate) fn lane(message: &Message) -> Lane {
     match message.get_msg_type() {
@@ -30,9 +22,10 @@ pub(crate) fn is_transfer_vote(message: &Message) -> bool {
 /// Whether a message from `from` to `to` is one that peers send and has a shape that the consensus code
 /// may trust: it panics on some that a damaged or foreign sender could make up.
 ///
-/// Proposals, reads and transfers are never forwarded between peers, and there are no snapshots.
-pub(crate) fn is_admissible(message: &Message, from: StoreId, to: StoreId) -> bool {
-    if from == u64::MAX || message.from != raft_id(from) || message.to != raft_id(to) || message.term == 0 {
+/// Proposals, reads and transfers are never forwarded between peers. A snapshot's message is looked at by
+/// `snapshot_of`, too.
+pub(crate) fn is_admissible(message: &Message, to: PeerId) -> bool {
+    if message.from == 0 || message.from == to || message.to != to || message.term == 0 {
         return false;
     }
     match message.get_msg_type() {
@@ -46,6 +39,10 @@ pub(crate) fn is_admissible(message: &Message, from: StoreId, to: StoreId) -> bo
             })
         }
         MessageType::MsgAppendResponse => message.request_snapshot == 0,
+        MessageType::MsgSnapshot => {
+            let metadata = message.get_snapshot().get_metadata();
+            metadata.index > 0 && metadata.term > 0 && metadata.term <= message.term
+        }
         MessageType::MsgHeartbeat
         | MessageType::MsgHeartbeatResponse
         | MessageType::MsgRequestVote
@@ -55,6 +52,17 @@ pub(crate) fn is_admissible(message: &Message, from: StoreId, to: StoreId) -> bo
         | MessageType::MsgTimeoutNow => message.get_entries().is_empty(),
         _ => false,
     }
+}
+
+/// The descriptor that a snapshot's message carries, if it is the region's, has the peer `to`, and is what
+/// the message's configuration says.
+pub(crate) fn snapshot_of(message: &Message, region: RegionId, to: PeerId) -> Option<RegionDescriptor> {
+    let snapshot = message.get_snapshot();
+    let descriptor = RegionDescriptor::decode(snapshot.get_data()).ok()?;
+    let fits = descriptor.id == region
+        && descriptor.peer(to).is_some()
+        && *snapshot.get_metadata().get_conf_state() == conf_state_of(&descriptor);
+    fits.then_some(descriptor)
 }
 
 #[cfg(test)]
@@ -72,17 +80,16 @@ mod tests {
     }
 
     #[test]
-    fn only_well_formed_messages_between_the_two_stores_are_let_in() {
-        assert!(is_admissible(&append(&[5, 6]), 0, 1));
-        assert!(!is_admissible(&append(&[5, 7]), 0, 1));
-        assert!(!is_admissible(&append(&[6]), 0, 1));
-        assert!(!is_admissible(&append(&[5]), 2, 1));
-        assert!(!is_admissible(&append(&[5]), 0, 0));
+    fn only_well_formed_messages_to_this_peer_are_let_in() {
+        assert!(is_admissible(&append(&[5, 6]), 2));
+        assert!(!is_admissible(&append(&[5, 7]), 2));
+        assert!(!is_admissible(&append(&[6]), 2));
+        assert!(!is_admissible(&append(&[5]), 1));
         let mut late = append(&[5]);
         late.term = 1;
-        assert!(!is_admissible(&late, 0, 1));
+        assert!(!is_admissible(&late, 2));
         let mut proposal = append(&[]);
         proposal.set_msg_type(MessageType::MsgPropose);
-        assert!(!is_admissible(&proposal, 0, 1));
+        assert!(!is_admissible(&proposal, 2));
     }
 }

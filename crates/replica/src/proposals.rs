@@ -41,6 +41,11 @@ impl Proposals {
         }
     }
 
+    /// The log begins anew: what became of its entries is not known here.
+    pub fn take_all(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.waiting).into_values().map(|(_, token)| token).collect()
+    }
+
     pub fn forget(&mut self, token: u64) {
         self.waiting.retain(|_, &mut (_, waiting)| waiting != token);
     }

@@ -11,11 +11,19 @@ pub struct Truncation {
     /// Nothing is truncated unless this many would go, or this many bytes.
     pub step_entries: u64,
     pub step_bytes: u64,
+    /// A peer that lags by more is not waited for: it gets a snapshot instead.
+    pub lag_bytes: u64,
 }
 
 impl Default for Truncation {
     fn default() -> Truncation {
-        Truncation { keep_entries: 1024, keep_bytes: 16 << 20, step_entries: 1024, step_bytes: 4 << 20 }
+        Truncation {
+            keep_entries: 1024,
+            keep_bytes: 16 << 20,
+            step_entries: 1024,
+            step_bytes: 4 << 20,
+            lag_bytes: 256 << 20,
+        }
     }
 }
 
@@ -24,17 +32,32 @@ pub(crate) struct LogUse {
     /// What a completed flush of the engine covers: replay never needs anything below.
     pub flushed: LogIndex,
     pub applied: LogIndex,
-    /// Every peer's log holds everything through here.
+    /// No peer for which this log waits needs anything through here.
     pub held_by_all: LogIndex,
     /// Typical size of an entry, at least 1.
     pub entry_bytes: u64,
 }
 
 impl Truncation {
+    /// Through where a leader stops keeping entries for its slowest peer, which holds the log through
+    /// `slowest`. `receiving`: the least index of the snapshots that are under way, whose receivers will
+    /// need what follows; they are waited for longer.
+    pub(crate) fn released(
+        &self,
+        slowest: LogIndex,
+        receiving: Option<LogIndex>,
+        last: LogIndex,
+        entry_bytes: u64,
+    ) -> LogIndex {
+        let budget = (self.lag_bytes / entry_bytes.max(1)).max(1);
+        let floor = last.saturating_sub(budget);
+        let floor = receiving.map_or(floor, |index| floor.min(index.max(floor.saturating_sub(3 * budget))));
+        slowest.max(floor)
+    }
+
     /// The last index that may be dropped now, if dropping is worth it.
     ///
-    /// `held_by_all` may come from a leader long gone: what all peers held in one leader's term, every
-    /// later leader holds, having been one of those peers; so it stays in every log.
+    /// `held_by_all` may come from a leader long gone. Whoever lacks what it released gets a snapshot.
     pub(crate) fn decide(&self, log: &LogUse) -> Option<LogIndex> {
         let per_entry = log.entry_bytes.max(1);
         let keep = self.keep_entries.min(self.keep_bytes / per_entry);
@@ -51,7 +74,16 @@ mod tests {
     use super::*;
 
     const RULE: Truncation =
-        Truncation { keep_entries: 10, keep_bytes: 1000, step_entries: 5, step_bytes: 1000 };
+        Truncation { keep_entries: 10, keep_bytes: 1000, step_entries: 5, step_bytes: 1000, lag_bytes: 1000 };
+
+    #[test]
+    fn a_peer_is_waited_for_within_a_budget_and_longer_while_it_receives_a_snapshot() {
+        assert_eq!(RULE.released(950, None, 1000, 10), 950);
+        assert_eq!(RULE.released(20, None, 1000, 10), 900);
+        assert_eq!(RULE.released(20, Some(700), 1000, 10), 700);
+        assert_eq!(RULE.released(20, Some(30), 1000, 10), 600);
+        assert_eq!(RULE.released(20, Some(990), 1000, 10), 900);
+    }
 
     fn log(first: u64, flushed: u64, applied: u64, held_by_all: u64) -> LogUse {
         LogUse { first, flushed, applied, held_by_all, entry_bytes: 10 }

@@ -8,10 +8,13 @@
 use raft::eraftpb::{Entry, Message};
 use types::{LogIndex, Term};
 
+use crate::action::Restart;
 use crate::log_store::HardState;
 
 #[derive(Default)]
 pub(crate) struct Unsaved {
+    /// Before the entries.
+    pub restart: Option<Restart>,
     pub entries: Vec<Entry>,
     pub hard_state: Option<HardState>,
     /// Entries, a term or a vote are in it: it needs a batch. A commit index alone rides along.
@@ -34,14 +37,24 @@ impl Unsaved {
         self.entries.extend(entries);
     }
 
+    /// What was to be written of the old log does not matter any more.
+    pub fn restart(&mut self, restart: Restart) {
+        self.entries.clear();
+        self.restart = Some(restart);
+        self.is_urgent = true;
+        self.must_sync = true;
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.hard_state.is_none()
+        self.entries.is_empty() && self.hard_state.is_none() && self.restart.is_none()
     }
 }
 
 /// The part of the batch in flight that is this peer's.
 pub(crate) struct InFlight {
     pub ready: u64,
+    /// The log begins anew after a snapshot that is to be applied once this is written.
+    pub snapshot: Option<Restart>,
     pub last: Option<(LogIndex, Term)>,
     pub messages: Vec<Message>,
 }

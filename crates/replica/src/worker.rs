@@ -3,14 +3,18 @@
 //! A turn's cost is that of the regions that have something to do: inputs mark theirs, and a tick marks
 //! those in which it caused something.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use types::{BootNanos, RegionId};
+use raft::eraftpb::{Message, MessageType};
+use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 
 use crate::action::{Action, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus};
 use crate::config::Config;
 use crate::log_store::LogStore;
-use crate::peer::{Outbox, Peer};
+use crate::peer::{Outbox, Peer, Turnover};
+
+/// Votes asked of peers that a split has not made here yet: the latest so many wait for it.
+const EARLY_VOTES: usize = 256;
 
 /// Which ticks count. Each counted tick moves the time before which none counts by at least a tick's
 /// length, and never behind the present, so missed ticks are not made up for and `k` counted ticks take
@@ -39,7 +43,16 @@ struct BatchInFlight {
 
 pub struct Worker<L: LogStore> {
     config: Config,
+    log: L,
+    logger: slog::Logger,
     peers: BTreeMap<RegionId, Peer<L>>,
+    /// Peers whose parent has to apply the split again before they can be opened.
+    waiting: BTreeMap<RegionId, PeerSeed>,
+    /// The largest number of a peer that was here and is no more: nothing may bring it back.
+    tombstones: BTreeMap<RegionId, PeerId>,
+    /// Peers that are gone, of which rows or log may be left. Nobody may have their slots yet.
+    destroying: BTreeMap<RegionId, Option<SlotRange>>,
+    early_votes: VecDeque<(StoreId, RegionId, Message)>,
     dirty: BTreeSet<RegionId>,
     /// Peers with something for the log, and whether any of it needs a batch.
     unsaved: BTreeSet<RegionId>,
@@ -53,33 +66,67 @@ pub struct Worker<L: LogStore> {
 
 impl<L: LogStore> Worker<L> {
     /// Everything above each region's `applied` that is known to be committed is handed out again.
-    pub fn new(config: Config, log: L, seeds: Vec<PeerSeed>, now: BootNanos) -> Result<Self, Fatal> {
+    /// `tombstones`: of the peers that were here once, each region's largest number.
+    pub fn new(
+        config: Config,
+        log: L,
+        seeds: Vec<PeerSeed>,
+        tombstones: BTreeMap<RegionId, PeerId>,
+        now: BootNanos,
+    ) -> Result<Self, Fatal> {
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        Worker::with_logger(config, log, seeds, &logger, now)
+        Worker::with_logger(config, log, seeds, tombstones, logger, now)
     }
 
     pub fn with_logger(
         config: Config,
         log: L,
         seeds: Vec<PeerSeed>,
-        logger: &slog::Logger,
+        tombstones: BTreeMap<RegionId, PeerId>,
+        logger: slog::Logger,
         now: BootNanos,
     ) -> Result<Self, Fatal> {
         config.validate().map_err(Fatal::Config)?;
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
+        let mut waiting = BTreeMap::new();
+        // That a split's peer exists proves that the split was committed.
+        let mut committed = BTreeMap::new();
+        for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
+        {
+            let known = committed.entry(parent).or_insert(at);
+            *known = at.max(*known);
+        }
         for seed in seeds {
             let region = seed.descriptor.id;
-            let logger = logger.new(slog::o!("region" => region));
-            let mut peer = Peer::open(&config, &log, seed, &logger, now)?;
-            peer.campaign_if_alone(&config, now, &mut outbox);
-            if peers.insert(region, peer).is_some() {
+            let is_waiting = seed.applied.is_none() && seed.parent.is_some();
+            let is_new = if is_waiting {
+                waiting.insert(region, seed).is_none()
+            } else {
+                let known = committed.get(&region).copied().unwrap_or(0);
+                let mut peer = Peer::open(&config, &log, seed, known, &logger, now)?;
+                peer.campaign_if_alone(&config, now, &mut outbox);
+                peers.insert(region, peer).is_none()
+            };
+            if !is_new {
                 return Err(Fatal::NotAPeer { region });
             }
         }
+        if let Some((&region, _)) = waiting.iter().find(|(_, seed)| {
+            seed.parent
+                .is_none_or(|(parent, _)| !peers.contains_key(&parent) && !waiting.contains_key(&parent))
+        }) {
+            return Err(Fatal::Orphan { region });
+        }
         Ok(Worker {
             dirty: peers.keys().copied().collect(),
+            log,
+            logger,
             peers,
+            waiting,
+            tombstones,
+            destroying: BTreeMap::new(),
+            early_votes: VecDeque::new(),
             unsaved: BTreeSet::new(),
             is_urgent: false,
             batches: 0,
@@ -103,9 +150,36 @@ impl<L: LogStore> Worker<L> {
                     }
                 }
             }
-            Input::Message { from, region, message } => {
-                self.with_peer(region, |peer, config, out| peer.receive(config, from, message, now, out))
+            Input::Message { from, region, message } => self.receive(from, region, message, now),
+            Input::Announced { from, descriptor } => self.announced(from, descriptor, now),
+            Input::ChangeRegion { region, token, expect, change } => {
+                if !self.peers.contains_key(&region) {
+                    return self.refuse_unknown(region, token);
+                }
+                self.with_peer(region, |peer, config, out| {
+                    peer.change_region(config, token, (expect, change), now, out);
+                    Ok(())
+                });
             }
+            Input::SnapshotMade { region, index, term, descriptor } => {
+                self.with_peer(region, |peer, _, _| {
+                    peer.snapshot_made(index, term, &descriptor);
+                    Ok(())
+                });
+            }
+            Input::SnapshotFailed { region } => self.with_peer(region, |peer, _, _| {
+                peer.snapshot_failed();
+                Ok(())
+            }),
+            Input::SnapshotSent { region, to, delivered } => self.with_peer(region, |peer, config, out| {
+                peer.snapshot_sent(config, (to, delivered), now, out);
+                Ok(())
+            }),
+            Input::SnapshotApplied { region } => self.with_peer(region, |peer, config, out| {
+                peer.snapshot_applied(config, out);
+                Ok(())
+            }),
+            Input::Destroyed { region } => drop(self.destroying.remove(&region)),
             Input::Propose { region, token, payload } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
@@ -128,10 +202,13 @@ impl<L: LogStore> Worker<L> {
                 peer.want_lease(config, now, out);
                 Ok(())
             }),
-            Input::Applied { region, index } => self.with_peer(region, |peer, config, out| {
-                peer.applied(config, index, now, out);
-                Ok(())
-            }),
+            Input::Applied { region, index } => {
+                self.with_peer(region, |peer, config, out| {
+                    peer.applied(config, index, now, out);
+                    Ok(())
+                });
+                self.turn_over(now);
+            }
             Input::Flushed { region, index } => self.with_peer(region, |peer, config, out| {
                 peer.flushed(config, index, out);
                 Ok(())
@@ -175,7 +252,8 @@ impl<L: LogStore> Worker<L> {
             return Err(fatal.clone());
         }
         let batch = self.cut_batch();
-        let Outbox { first, sends, later } = std::mem::take(&mut self.outbox);
+        let Outbox { first, sends, later, turnover } = std::mem::take(&mut self.outbox);
+        assert!(turnover.is_empty(), "whoever applies turns over");
         let mut actions = first;
         actions.extend(sends);
         actions.extend(batch.map(Action::Persist));
@@ -205,7 +283,7 @@ impl<L: LogStore> Worker<L> {
     }
 
     pub fn status(&self, region: RegionId, now: BootNanos) -> Option<RegionStatus> {
-        self.peers.get(&region).map(|peer| peer.status(now))
+        self.peers.get(&region).map(|peer| peer.status(&self.config, now))
     }
 
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
@@ -222,6 +300,139 @@ impl<L: LogStore> Worker<L> {
             self.failure.get_or_insert(fatal);
         }
         self.dirty.insert(region);
+    }
+
+    fn receive(&mut self, from: StoreId, region: RegionId, message: Message, now: BootNanos) {
+        let kind = message.get_msg_type();
+        if kind == MessageType::MsgSnapshot && !self.may_take_snapshot(region, &message) {
+            return;
+        }
+        if !self.peers.contains_key(&region) {
+            if matches!(kind, MessageType::MsgRequestVote | MessageType::MsgRequestPreVote) {
+                if self.early_votes.len() == EARLY_VOTES {
+                    self.early_votes.pop_front();
+                }
+                self.early_votes.push_back((from, region, message));
+            }
+            return;
+        }
+        self.with_peer(region, |peer, config, out| peer.receive(config, from, message, now, out));
+    }
+
+    /// A peer of which others hold descendants that it has not made yet must make them first; and a
+    /// snapshot never brings slots that another peer here still has.
+    fn may_take_snapshot(&self, region: RegionId, message: &Message) -> bool {
+        let Ok(descriptor) = RegionDescriptor::decode(message.get_snapshot().get_data()) else {
+            return false;
+        };
+        let owes_rows = self.peers.get(&region).is_some_and(Peer::owes_rows);
+        !owes_rows && !self.has_waiting_child(region) && !self.overlaps(&descriptor)
+    }
+
+    fn has_waiting_child(&self, region: RegionId) -> bool {
+        self.waiting.values().any(|seed| seed.parent.is_some_and(|(parent, _)| parent == region))
+    }
+
+    /// Whether slots of the region are another region's on this store.
+    fn overlaps(&self, descriptor: &RegionDescriptor) -> bool {
+        let Some(slots) = descriptor.slots else { return false };
+        let meets = |other: Option<SlotRange>| {
+            other.is_some_and(|other| other.first <= slots.last && slots.first <= other.last)
+        };
+        let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
+        let waiting = self.waiting.values().map(|seed| &seed.descriptor);
+        peers.chain(waiting).any(|other| other.id != descriptor.id && meets(other.slots))
+            || self.destroying.iter().any(|(&region, &slots)| region != descriptor.id && meets(slots))
+    }
+
+    fn announced(&mut self, from: StoreId, descriptor: RegionDescriptor, now: BootNanos) {
+        let region = descriptor.id;
+        if let Some(peer) = self.peers.get_mut(&region) {
+            let has_gone = peer.hear_descriptor(from, descriptor, &mut self.outbox);
+            if let Some(descriptor) = has_gone.filter(|_| !self.has_waiting_child(region)) {
+                self.outbox.turnover.push(Turnover::Gone { descriptor });
+                self.turn_over(now);
+            }
+            return;
+        }
+        let Some(peer) = descriptor.peer_on(self.config.store) else { return };
+        let is_past = self.tombstones.get(&region).is_some_and(|&id| peer.id <= id);
+        let is_busy = self.waiting.contains_key(&region) || self.destroying.contains_key(&region);
+        if is_past || is_busy || self.overlaps(&descriptor) {
+            return;
+        }
+        match Peer::blank(&self.config, &self.log, descriptor, &self.logger, now) {
+            Ok(peer) => drop(self.peers.insert(region, peer)),
+            Err(fatal) => drop(self.failure.get_or_insert(fatal)),
+        }
+    }
+
+    /// Makes the peers that splits made, and forgets those that were removed.
+    fn turn_over(&mut self, now: BootNanos) {
+        for turnover in std::mem::take(&mut self.outbox.turnover) {
+            let made = match turnover {
+                Turnover::Born { descriptor, parent, at, led } => {
+                    self.give_birth(descriptor, (parent, at), led, now)
+                }
+                Turnover::Gone { descriptor } => {
+                    self.bury(descriptor);
+                    Ok(())
+                }
+            };
+            if let Err(fatal) = made {
+                self.failure.get_or_insert(fatal);
+            }
+        }
+    }
+
+    fn give_birth(
+        &mut self,
+        descriptor: RegionDescriptor,
+        (parent, at): (RegionId, u64),
+        led: bool,
+        now: BootNanos,
+    ) -> Result<(), Fatal> {
+        let region = descriptor.id;
+        let waited = self.waiting.remove(&region);
+        let is_known = self.peers.get(&region).is_some_and(|peer| !peer.is_blank());
+        let id = descriptor.peer_on(self.config.store).map(|peer| peer.id);
+        if is_known {
+            return Ok(());
+        }
+        if self.tombstones.get(&region).is_some_and(|&last| id.is_none_or(|id| id <= last)) {
+            // It came and went before this store forgot the split. Its rows are here again.
+            self.destroying.insert(region, descriptor.slots);
+            let peer = self.tombstones[&region];
+            self.outbox.later.push(Action::Destroy { region, peer, descriptor });
+            return Ok(());
+        }
+        let mut peer = match waited {
+            Some(seed) => Peer::open(&self.config, &self.log, seed, 0, &self.logger, now)?,
+            None => Peer::born(&self.config, &self.log, descriptor, (parent, at), &self.logger, now)?,
+        };
+        if led {
+            peer.campaign(&self.config, now, &mut self.outbox);
+        } else {
+            peer.campaign_if_alone(&self.config, now, &mut self.outbox);
+        }
+        self.peers.insert(region, peer);
+        self.dirty.insert(region);
+        let (early, others) =
+            std::mem::take(&mut self.early_votes).into_iter().partition(|(_, to, _)| *to == region);
+        self.early_votes = others;
+        let early: VecDeque<(StoreId, RegionId, Message)> = early;
+        early.into_iter().for_each(|(from, region, message)| self.receive(from, region, message, now));
+        Ok(())
+    }
+
+    fn bury(&mut self, descriptor: RegionDescriptor) {
+        let region = descriptor.id;
+        let Some(mut peer) = self.peers.remove(&region) else { return };
+        peer.retire(&mut self.outbox);
+        let last = self.tombstones.entry(region).or_insert(0);
+        *last = peer.id().max(*last);
+        self.destroying.insert(region, peer.descriptor().slots);
+        self.outbox.later.push(Action::Destroy { region, peer: peer.id(), descriptor });
     }
 
     fn refuse_unknown(&mut self, region: RegionId, token: u64) {

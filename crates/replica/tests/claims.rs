@@ -2,6 +2,8 @@
 
 mod cluster;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use cluster::disk::Disk;
 use cluster::{config, descriptor, MILLISECOND};
@@ -31,7 +33,7 @@ struct Trio {
 }
 
 fn seed(stores: u64) -> Vec<PeerSeed> {
-    vec![PeerSeed { descriptor: descriptor(REGION, stores), applied: (0, 0) }]
+    vec![PeerSeed { descriptor: descriptor(REGION, stores), applied: Some((5, 5)), parent: None }]
 }
 
 fn kind(message: &Message) -> MessageType {
@@ -43,7 +45,9 @@ impl Trio {
         let now = 1_000_000 * MILLISECOND;
         let node = |store| {
             let disk = Disk::default();
-            let worker = Worker::new(config(store, 5), disk.clone(), seed(stores), now).unwrap();
+            disk.found(descriptor(REGION, stores));
+            let worker =
+                Worker::new(config(store, 5), disk.clone(), seed(stores), BTreeMap::new(), now).unwrap();
             Node { worker, disk, writing: Vec::new(), holds_writes: false, seen: Vec::new() }
         };
         Trio { now, nodes: (0..stores).map(node).collect(), wire: Vec::new() }
@@ -211,12 +215,12 @@ fn a_follower_acknowledges_only_what_is_written() {
 fn a_vote_leaves_only_after_it_is_synced() {
     let mut trio = Trio::new(3);
     trio.nodes[1].holds_writes = true;
-    let request = vote_request(&trio, 0, 1, 1, MessageType::MsgRequestVote);
+    let request = vote_request(&trio, 0, 1, 6, MessageType::MsgRequestVote);
     trio.deliver(0, 1, request);
     assert!(trio.wire.is_empty());
     let batch = &trio.nodes[1].writing[0];
     assert!(batch.must_sync);
-    assert_eq!(batch.writes[0].hard_state, Some(HardState { term: 1, vote: Some(0), commit: 0 }));
+    assert_eq!(batch.writes[0].hard_state, Some(HardState { term: 6, vote: Some(1), commit: 5 }));
     trio.finish_write(1);
     assert_eq!(trio.sent(MessageType::MsgRequestVoteResponse), 1);
 }
@@ -238,7 +242,7 @@ fn an_idle_cluster_writes_nothing_and_a_commit_index_alone_waits_for_a_batch() {
         Action::Persist(batch) => batch.writes[0].hard_state.map(|state| state.commit),
         _ => None,
     };
-    assert_eq!(trio.nodes[0].seen.iter().find_map(commit), Some(2));
+    assert_eq!(trio.nodes[0].seen.iter().find_map(commit), Some(7));
     // No term or vote is in it: only the fsync policy decides on the sync.
     assert!(trio.saw(0, |action| matches!(action, Action::Persist(batch) if !batch.must_sync)));
 }
@@ -249,7 +253,7 @@ fn a_restarted_store_holds_back_its_vote_even_from_a_transfer() {
     trio.propose(0, 1, b"one");
     trio.settle();
     let disk = trio.nodes[1].disk.clone();
-    trio.nodes[1].worker = Worker::new(config(1, 5), disk, seed(3), trio.now).unwrap();
+    trio.nodes[1].worker = Worker::new(config(1, 5), disk, seed(3), BTreeMap::new(), trio.now).unwrap();
     trio.turn(1);
     trio.clear();
     let term = trio.last_and_term(1).1;
@@ -455,7 +459,7 @@ fn the_only_store_of_a_region_leads_and_leases_at_once_after_a_restart_too() {
         trio.saw(0, |action| matches!(action, Action::Apply { entries, .. } if entries[0].token == Some(1)))
     );
     let disk = trio.nodes[0].disk.clone();
-    trio.nodes[0].worker = Worker::new(config(0, 5), disk, seed(1), trio.now).unwrap();
+    trio.nodes[0].worker = Worker::new(config(0, 5), disk, seed(1), BTreeMap::new(), trio.now).unwrap();
     trio.nodes[0].seen.clear();
     trio.turn(0);
     let replayed = trio.nodes[0].seen.iter().flat_map(|action| match action {
@@ -473,17 +477,18 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
     trio.propose(0, 1, b"one");
     trio.settle();
     let open = |trio: &Trio, applied| {
-        let seed = PeerSeed { descriptor: descriptor(REGION, 3), applied };
-        Worker::new(config(0, 5), trio.nodes[0].disk.clone(), vec![seed], trio.now).err()
+        let seed = PeerSeed { descriptor: descriptor(REGION, 3), applied: Some(applied), parent: None };
+        let disk = trio.nodes[0].disk.clone();
+        Worker::new(config(0, 5), disk, vec![seed], BTreeMap::new(), trio.now).err()
     };
-    assert_eq!(open(&trio, (2, 1)), None);
-    let lost = Fatal::LostTail { region: REGION, last: 2, needed: 3 };
-    assert_eq!(open(&trio, (3, 1)), Some(lost));
-    let diverged = Fatal::Diverged { region: REGION, index: 2, in_log: 1, in_engine: 7 };
-    assert_eq!(open(&trio, (2, 7)), Some(diverged));
-    trio.nodes[0].disk.truncate(REGION, 2, 1);
-    assert_eq!(open(&trio, (2, 1)), None);
-    assert_eq!(open(&trio, (1, 1)), Some(Fatal::Gap { region: REGION, first: 3, applied: 1 }));
+    assert_eq!(open(&trio, (7, 6)), None);
+    let lost = Fatal::LostTail { region: REGION, last: 7, needed: 8 };
+    assert_eq!(open(&trio, (8, 6)), Some(lost));
+    let diverged = Fatal::Diverged { region: REGION, index: 7, in_log: 6, in_engine: 7 };
+    assert_eq!(open(&trio, (7, 7)), Some(diverged));
+    trio.nodes[0].disk.truncate(REGION, 7, 6);
+    assert_eq!(open(&trio, (7, 6)), None);
+    assert_eq!(open(&trio, (6, 6)), Some(Fatal::Gap { region: REGION, first: 8, applied: 6 }));
 }
 
 #[test]
@@ -499,30 +504,79 @@ fn a_store_that_forgot_what_it_acknowledged_stops_when_its_leader_relies_on_it()
 }
 
 #[test]
-fn an_absent_peer_holds_the_log_and_its_return_releases_it() {
+fn an_absent_peer_holds_the_log_within_its_budget_and_its_return_releases_it() {
     let mut trio = Trio::led();
-    for token in 0..40 {
+    for token in 0..20 {
         trio.propose(0, token, b"entry");
         trio.settle_only(|to, _| to != 2);
     }
     let applied = trio.nodes[0].worker.status(REGION, trio.now).unwrap().applied;
     trio.step(0, Input::Flushed { region: REGION, index: applied });
     let is_truncation = |action: &Action| matches!(action, Action::Truncate { .. });
-    assert!(applied >= 40 && !trio.saw(0, is_truncation));
+    assert!(applied >= 20 && !trio.saw(0, is_truncation));
     for _ in 0..20 {
         trio.tick(0, 1);
         trio.settle();
     }
     assert!(trio.saw(0, is_truncation));
     let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
-    assert_eq!((status.first - 1, status.min_matched()), (applied - 6, Some(applied)));
+    assert_eq!((status.first - 1, status.truncate_to), (applied - 6, applied));
+}
+
+#[test]
+fn a_peer_that_lags_beyond_the_budget_gets_a_snapshot_and_what_follows_it() {
+    let mut trio = Trio::led();
+    for token in 0..60 {
+        trio.propose(0, token, b"entry");
+        trio.settle_only(|to, _| to != 2);
+    }
+    let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
+    trio.step(0, Input::Flushed { region: REGION, index: status.applied });
+    assert!(status.truncate_to > 20 && trio.saw(0, |action| matches!(action, Action::Truncate { .. })));
+    let wanted = |action: &Action| matches!(action, Action::MakeSnapshot { .. });
+    for _ in 0..20 {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+    assert_eq!(trio.nodes[0].seen.iter().filter(|action| wanted(action)).count(), 1);
+    let (index, term, descriptor) = (status.applied, status.term, status.descriptor);
+    trio.step(0, Input::SnapshotMade { region: REGION, index, term, descriptor });
+    trio.propose(0, 100, b"later");
+    let sent = |action: &Action| match action {
+        Action::SendSnapshot { to: 2, message, .. } => Some(message.clone()),
+        _ => None,
+    };
+    let mut offer = None;
+    while offer.is_none() {
+        trio.tick(0, 1);
+        trio.settle();
+        offer = trio.nodes[0].seen.iter().find_map(sent);
+    }
+    trio.deliver(0, 2, offer.unwrap());
+    // Recorded first, applied then, and not before is anything later handed out.
+    let first = trio.nodes[2].seen.iter().position(|action| matches!(action, Action::ApplySnapshot { .. }));
+    let record = trio.nodes[2].seen.iter().position(|action| {
+        matches!(action, Action::Persist(batch) if batch.must_sync && batch.writes[0].restart.is_some())
+    });
+    assert!(record.is_some() && record < first);
+    trio.step(0, Input::SnapshotSent { region: REGION, to: 2, delivered: true });
+    for _ in 0..5 {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+    let later = |action: &Action| matches!(action, Action::Apply { entries, .. } if entries.iter().any(|entry| entry.payload == b"later"[..]));
+    assert!(!trio.saw(2, later));
+    trio.step(2, Input::SnapshotApplied { region: REGION });
+    assert!(trio.saw(2, later));
 }
 
 #[test]
 fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
-    let seeds = (1..=2000).map(|id| PeerSeed { descriptor: descriptor(id, 1), applied: (0, 0) });
+    let seeds =
+        (1..=2000).map(|id| PeerSeed { descriptor: descriptor(id, 1), applied: Some((5, 5)), parent: None });
     let disk = Disk::default();
-    let mut worker = Worker::new(config(0, 5), disk.clone(), seeds.collect(), 0).unwrap();
+    (1..=2000).for_each(|id| disk.found(descriptor(id, 1)));
+    let mut worker = Worker::new(config(0, 5), disk.clone(), seeds.collect(), BTreeMap::new(), 0).unwrap();
     let batches = |actions: Vec<Action>| {
         let batches: Vec<LogBatch> = actions
             .into_iter()

@@ -4,13 +4,29 @@ mod cluster;
 
 use cluster::{Cluster, Tally, Weather, MILLISECOND};
 
-const STORM: Weather =
-    Weather { lost_percent: 4, doubled_percent: 4, slow_percent: 3, faults_per_thousand: 25 };
+const STORM: Weather = Weather {
+    lost_percent: 4,
+    doubled_percent: 4,
+    slow_percent: 3,
+    faults_per_thousand: 25,
+    changes_per_thousand: 0,
+};
 
 fn storm(seed: u64, stores: u64, traced: bool) -> Cluster {
     let mut cluster = Cluster::new(seed, stores, 2);
     cluster.trace = traced.then_some(0xcbf2_9ce4_8422_2325);
     cluster.weather = STORM;
+    ride_out(cluster)
+}
+
+/// Three stores of five begin with peers; peers come and go, and regions are cut.
+fn upheaval(seed: u64) -> Cluster {
+    let mut cluster = Cluster::with_spares(seed, 3, 2, 2);
+    cluster.weather = Weather { changes_per_thousand: 60, ..STORM };
+    ride_out(cluster)
+}
+
+fn ride_out(mut cluster: Cluster) -> Cluster {
     for round in 0..600 {
         let pause = cluster.rng.below(60) * MILLISECOND;
         cluster.run_for(pause);
@@ -24,10 +40,18 @@ fn storm(seed: u64, stores: u64, traced: bool) -> Cluster {
 }
 
 fn storms(seeds: std::ops::Range<u64>, stores: u64) -> Tally {
+    all(seeds, &format!("{stores} stores"), |seed| storm(seed, stores, false))
+}
+
+fn all(
+    seeds: std::ops::Range<u64>,
+    what: &str,
+    run: impl Fn(u64) -> Cluster + std::panic::RefUnwindSafe,
+) -> Tally {
     let mut sum = Tally::default();
     for seed in seeds {
-        let tally = std::panic::catch_unwind(|| storm(seed, stores, false).tally);
-        let tally = tally.unwrap_or_else(|_| panic!("{stores} stores, seed {seed}"));
+        let tally = std::panic::catch_unwind(|| run(seed).tally);
+        let tally = tally.unwrap_or_else(|_| panic!("{what}, seed {seed}"));
         sum.acknowledged += tally.acknowledged;
         sum.refused += tally.refused;
         sum.lost += tally.lost;
@@ -39,8 +63,13 @@ fn storms(seeds: std::ops::Range<u64>, stores: u64) -> Tally {
         sum.aborted += tally.aborted;
         sum.crashes += tally.crashes;
         sum.leaders += tally.leaders;
+        sum.snapshots += tally.snapshots;
+        sum.changes += tally.changes;
+        sum.splits += tally.splits;
+        sum.joints += tally.joints;
+        sum.destroyed += tally.destroyed;
     }
-    println!("{stores} stores: {sum:?}");
+    println!("{what}: {sum:?}");
     sum
 }
 
@@ -61,6 +90,22 @@ fn three_stores_keep_every_promise_in_any_weather() {
         ("crashes", sum.crashes),
     ] {
         assert!(count >= 20, "{what}: {count}");
+    }
+}
+
+#[test]
+fn peers_come_and_go_and_regions_are_cut_in_any_weather() {
+    let seeds = std::env::var("STEELYARD_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
+    let sum = all(3000..3000 + seeds, "upheaval", upheaval);
+    for (what, count) in [
+        ("acknowledged", sum.acknowledged),
+        ("snapshots", sum.snapshots),
+        ("changes", sum.changes),
+        ("splits", sum.splits),
+        ("joint configurations", sum.joints),
+        ("peers destroyed", sum.destroyed),
+    ] {
+        assert!(count >= 100, "{what}: {count}");
     }
 }
 

@@ -33,3 +33,8 @@ pub type UnixMillis = u64;
 
 /// Nanoseconds on a monotonic clock that counts suspended time (CLOCK_BOOTTIME).
 pub type BootNanos = u64;
+
+/// A region's log begins after this entry, of this term: what a region is founded with, or made of by a
+/// split, is not in its log. So a peer that begins with nothing always needs a snapshot.
+pub const FIRST_INDEX: LogIndex = 5;
+pub const FIRST_TERM: Term = 5;

@@ -12,10 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use steelyard_replica::eraftpb::Message;
-use steelyard_replica::{Action, Committed, Config, Input, LogBatch, PeerSeed, Role, Truncation, Worker};
-use types::{BootNanos, LogIndex, Peer, PeerRole, RegionDescriptor, RegionId, StoreId, Term};
+use steelyard_replica::{
+    Action, Committed, Config, Input, LogBatch, PeerSeed, RestartCause, Role, Truncation, Worker,
+};
+use types::{
+    BootNanos, LogIndex, PeerChange, PeerId, PeerRole, RegionChange, RegionDescriptor, RegionId, SlotRange,
+    StoreId, Term, FIRST_INDEX, FIRST_TERM,
+};
 
-use disk::Disk;
+use disk::{Disk, Life};
 
 pub const MILLISECOND: u64 = 1_000_000;
 
@@ -38,11 +43,18 @@ impl Rng {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
     pub applied: (LogIndex, Term),
     /// Of all payloads in order.
     pub hash: u64,
+    pub descriptor: RegionDescriptor,
+}
+
+impl Engine {
+    fn founded(descriptor: RegionDescriptor) -> Engine {
+        Engine { applied: (FIRST_INDEX, FIRST_TERM), hash: 0, descriptor }
+    }
 }
 
 pub struct Store {
@@ -52,6 +64,9 @@ pub struct Store {
     pub flushed: BTreeMap<RegionId, Engine>,
     pub writing: Option<LogBatch>,
     pub leases: BTreeMap<RegionId, BootNanos>,
+    /// Snapshots that can be sent, and those that came: files, so a crash leaves them.
+    made: BTreeMap<RegionId, Engine>,
+    received: BTreeMap<(RegionId, LogIndex), Engine>,
     life: u64,
     drift_ppm: i64,
     paused_until: u64,
@@ -61,13 +76,81 @@ pub struct Store {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Tick { store: StoreId, life: u64 },
-    Input { to: StoreId, input: Input },
-    Written { store: StoreId, life: u64 },
-    Apply { store: StoreId, life: u64, region: RegionId, entries: Vec<Committed> },
-    Resume { store: StoreId },
-    Restart { store: StoreId },
+    Tick {
+        store: StoreId,
+        life: u64,
+    },
+    Input {
+        to: StoreId,
+        input: Input,
+    },
+    Written {
+        store: StoreId,
+        life: u64,
+    },
+    Apply {
+        store: StoreId,
+        life: u64,
+        region: RegionId,
+        entries: Vec<Committed>,
+    },
+    Make {
+        store: StoreId,
+        life: u64,
+        region: RegionId,
+    },
+    Deliver {
+        from: StoreId,
+        life: u64,
+        to: StoreId,
+        region: RegionId,
+        message: Message,
+        data: Option<Engine>,
+    },
+    Ingest {
+        store: StoreId,
+        life: u64,
+        region: RegionId,
+        index: LogIndex,
+        descriptor: RegionDescriptor,
+    },
+    Delete {
+        store: StoreId,
+        life: u64,
+        region: RegionId,
+        peer: PeerId,
+    },
+    Clean {
+        store: StoreId,
+        life: u64,
+        region: RegionId,
+    },
+    Resume {
+        store: StoreId,
+    },
+    Restart {
+        store: StoreId,
+    },
     Heal,
+    Flush {
+        store: StoreId,
+        life: u64,
+    },
+}
+
+impl Event {
+    /// The store whose threads this is a job of: it waits while the process stands still.
+    fn job_of(&self) -> Option<StoreId> {
+        match self {
+            Event::Apply { store, .. }
+            | Event::Make { store, .. }
+            | Event::Flush { store, .. }
+            | Event::Ingest { store, .. }
+            | Event::Delete { store, .. }
+            | Event::Clean { store, .. } => Some(*store),
+            _ => None,
+        }
+    }
 }
 
 /// What is asked of the network and the clients; all zero for a quiet cluster.
@@ -77,6 +160,7 @@ pub struct Weather {
     pub doubled_percent: u64,
     pub slow_percent: u64,
     pub faults_per_thousand: u64,
+    pub changes_per_thousand: u64,
 }
 
 #[derive(Default, Debug)]
@@ -92,6 +176,12 @@ pub struct Tally {
     pub aborted: u64,
     pub crashes: u64,
     pub leaders: u64,
+    pub snapshots: u64,
+    pub changes: u64,
+    pub stale_changes: u64,
+    pub splits: u64,
+    pub joints: u64,
+    pub destroyed: u64,
 }
 
 pub struct Cluster {
@@ -102,11 +192,13 @@ pub struct Cluster {
     pub tally: Tally,
     /// FNV-1a of every action, when asked for.
     pub trace: Option<u64>,
-    regions: Vec<RegionDescriptor>,
+    /// The newest descriptor of every region there ever was.
+    pub regions: BTreeMap<RegionId, RegionDescriptor>,
     seed: u64,
     events: BTreeMap<(u64, u64), Event>,
     next_event: u64,
     next_token: u64,
+    next_region: RegionId,
     cut: BTreeSet<(StoreId, StoreId)>,
     leaders: BTreeMap<(RegionId, Term), StoreId>,
     /// What any store applied, by index, with the state after it.
@@ -120,7 +212,11 @@ pub struct Cluster {
 }
 
 pub fn descriptor(id: RegionId, stores: u64) -> RegionDescriptor {
-    RegionDescriptor::founded(id, None, &(0..stores).collect::<Vec<_>>())
+    let slots = Some(SlotRange {
+        first: (id as u16).wrapping_mul(1000) % 16_000,
+        last: (id as u16).wrapping_mul(1000) % 16_000 + 999,
+    });
+    RegionDescriptor::founded(id, slots, &(0..stores).collect::<Vec<_>>())
 }
 
 pub fn config(store: StoreId, seed: u64) -> Config {
@@ -130,15 +226,26 @@ pub fn config(store: StoreId, seed: u64) -> Config {
         max_uncommitted_bytes: 4096,
         max_apply_bytes: 1024,
         entry_cache_bytes: 1024,
-        truncation: Truncation { keep_entries: 6, keep_bytes: 1 << 20, step_entries: 4, step_bytes: 1 << 20 },
+        truncation: Truncation {
+            keep_entries: 6,
+            keep_bytes: 1 << 20,
+            step_entries: 4,
+            step_bytes: 1 << 20,
+            lag_bytes: 30 * 64,
+        },
         ..Config::new(store, seed)
     }
 }
 
 impl Cluster {
     pub fn new(seed: u64, stores: u64, regions: u64) -> Cluster {
+        Cluster::with_spares(seed, stores, 0, regions)
+    }
+
+    /// `spares`: stores that begin without peers.
+    pub fn with_spares(seed: u64, stores: u64, spares: u64, regions: u64) -> Cluster {
         let mut rng = Rng::new(seed + 1);
-        let drifts: Vec<i64> = (0..stores).map(|_| rng.below(1801) as i64 - 900).collect();
+        let drifts: Vec<i64> = (0..stores + spares).map(|_| rng.below(1801) as i64 - 900).collect();
         let store = |drift_ppm| Store {
             worker: None,
             disk: Disk::default(),
@@ -146,6 +253,8 @@ impl Cluster {
             flushed: BTreeMap::new(),
             writing: None,
             leases: BTreeMap::new(),
+            made: BTreeMap::new(),
+            received: BTreeMap::new(),
             life: 0,
             drift_ppm,
             paused_until: 0,
@@ -159,11 +268,12 @@ impl Cluster {
             weather: Weather::default(),
             tally: Tally::default(),
             trace: None,
-            regions: (1..=regions).map(|id| descriptor(id, stores)).collect(),
+            regions: (1..=regions).map(|id| (id, descriptor(id, stores))).collect(),
             seed,
             events: BTreeMap::new(),
             next_event: 0,
             next_token: 0,
+            next_region: regions,
             cut: BTreeSet::new(),
             leaders: BTreeMap::new(),
             history: BTreeMap::new(),
@@ -173,6 +283,11 @@ impl Cluster {
             reads: BTreeMap::new(),
         };
         for store in 0..stores {
+            for descriptor in cluster.regions.values() {
+                cluster.stores[store as usize].disk.found(descriptor.clone());
+            }
+        }
+        for store in 0..stores + spares {
             cluster.restart(store);
         }
         cluster
@@ -198,16 +313,11 @@ impl Cluster {
         }
         let clock = self.clock(id);
         let config = config(id, self.seed);
-        let regions = self.regions.clone();
         let store = self.store(id);
         store.life += 1;
         let life = store.life;
-        let seed = |descriptor: RegionDescriptor| {
-            let applied = store.engines.get(&descriptor.id).copied().unwrap_or_default().applied;
-            PeerSeed { descriptor, applied }
-        };
-        let seeds = regions.into_iter().map(seed).collect();
-        let worker = Worker::new(config, store.disk.clone(), seeds, clock).expect("recovery");
+        let (seeds, tombstones) = store.recover(id);
+        let worker = Worker::new(config, store.disk.clone(), seeds, tombstones, clock).expect("recovery");
         store.worker = Some(worker);
         self.schedule(0, Event::Tick { store: id, life });
         self.turn(id);
@@ -233,8 +343,10 @@ impl Cluster {
 
     pub fn pause(&mut self, id: StoreId, length: u64) {
         let until = self.now + length;
-        self.store(id).paused_until = until;
-        self.schedule(length, Event::Resume { store: id });
+        let store = self.store(id);
+        store.paused_until = until.max(store.paused_until);
+        let left = self.stores[id as usize].paused_until - self.now;
+        self.schedule(left, Event::Resume { store: id });
     }
 
     fn is_paused(&self, id: StoreId) -> bool {
@@ -285,18 +397,41 @@ impl Cluster {
                 .fold(*trace, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         }
         let life = self.store(id).life;
+
         match action {
-            Action::Send { to, region, message, .. } => self.send(id, to, region, message),
+            Action::Send { to, region, message, .. } => {
+                self.send(id, to, Input::Message { from: id, region, message })
+            }
+            Action::Announce { to, descriptor } => {
+                self.send(id, to, Input::Announced { from: id, descriptor })
+            }
+            Action::MakeSnapshot { region } => {
+                let delay = self.rng.below(200) * MILLISECOND;
+                self.schedule(delay, Event::Make { store: id, life, region });
+            }
+            Action::SendSnapshot { region, to, message } => {
+                let index = message.get_snapshot().get_metadata().index;
+                let made = self.stores[id as usize].made.get(&region).cloned();
+                let data = made.filter(|engine| engine.applied.0 == index);
+                let delay = self.rng.below(1000) * MILLISECOND;
+                self.schedule(delay, Event::Deliver { from: id, life, to, region, message, data });
+            }
+            Action::ApplySnapshot { region, index, descriptor, .. } => {
+                let at = self.apply_slot(id, 300);
+                self.schedule(at, Event::Ingest { store: id, life, region, index, descriptor });
+            }
+            Action::Destroy { region, peer, .. } => {
+                let at = self.apply_slot(id, 100);
+                self.schedule(at, Event::Delete { store: id, life, region, peer });
+            }
             Action::Persist(batch) => {
                 assert!(self.store(id).writing.replace(batch).is_none(), "two batches in flight");
                 let delay = (1 + self.rng.below(15)) * MILLISECOND;
                 self.schedule(delay, Event::Written { store: id, life });
             }
             Action::Apply { region, entries } => {
-                let at =
-                    self.stores[id as usize].apply_free_at.max(self.now) + self.rng.below(4) * MILLISECOND;
-                self.store(id).apply_free_at = at;
-                self.schedule(at - self.now, Event::Apply { store: id, life, region, entries });
+                let at = self.apply_slot(id, 4);
+                self.schedule(at, Event::Apply { store: id, life, region, entries });
             }
             Action::Refused { token, .. } => {
                 self.answer(token);
@@ -334,12 +469,23 @@ impl Cluster {
                 self.store(id).disk.truncate(region, index, term);
                 self.tally.truncations += 1;
             }
+            Action::FlushSoon => {
+                let delay = self.rng.below(2000) * MILLISECOND;
+                self.schedule(delay, Event::Flush { store: id, life });
+            }
             Action::TransferDone { .. } => self.tally.transfers += 1,
             Action::TransferAborted { .. } => self.tally.aborted += 1,
         }
     }
 
-    fn send(&mut self, from: StoreId, to: StoreId, region: RegionId, message: Message) {
+    /// How long from now until this store's apply thread comes to a job that takes up to `most` ms.
+    fn apply_slot(&mut self, id: StoreId, most: u64) -> u64 {
+        let at = self.stores[id as usize].apply_free_at.max(self.now) + self.rng.below(most) * MILLISECOND;
+        self.store(id).apply_free_at = at;
+        at - self.now
+    }
+
+    fn send(&mut self, from: StoreId, to: StoreId, input: Input) {
         let copies = 1 + u64::from(self.rng.chance(self.weather.doubled_percent));
         for _ in 0..copies {
             if self.cut.contains(&(from, to)) || self.rng.chance(self.weather.lost_percent) {
@@ -348,22 +494,33 @@ impl Cluster {
             let slow = self.rng.chance(self.weather.slow_percent);
             let span = if slow { 4000 } else { 8 };
             let delay = MILLISECOND / 2 + self.rng.below(span * 100) * (MILLISECOND / 100);
-            let input = Input::Message { from, region, message: message.clone() };
-            self.schedule(delay, Event::Input { to, input });
+            self.schedule(delay, Event::Input { to, input: input.clone() });
         }
     }
 
     fn apply(&mut self, id: StoreId, region: RegionId, entries: Vec<Committed>) {
         let last = entries.last().expect("entries to apply").index;
         for entry in entries {
-            let mut engine = self.store(id).engines.get(&region).copied().unwrap_or_default();
+            let mut engine = self.store(id).engines[&region].clone();
             assert_eq!(entry.index, engine.applied.0 + 1, "applied out of order");
             engine.applied = (entry.index, entry.term);
             let bytes = entry.payload.iter();
             engine.hash = bytes
                 .fold(engine.hash ^ 0xcbf2, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-            self.store(id).engines.insert(region, engine);
+            if let Some(changed) = entry.change {
+                engine.descriptor = changed.region.clone();
+                self.learn(&changed.region);
+                self.tally.changes += 1;
+                self.tally.joints += u64::from(changed.region.is_joint());
+                if let Some(child) = changed.split_off {
+                    self.learn(&child);
+                    self.tally.splits += 1;
+                    let born = Engine { hash: engine.hash, ..Engine::founded(child) };
+                    self.store(id).engines.entry(born.descriptor.id).or_insert(born);
+                }
+            }
             let same = (entry.term, entry.payload.clone(), engine.hash);
+            self.store(id).engines.insert(region, engine);
             let known = self.history.entry((region, entry.index)).or_insert_with(|| same.clone());
             assert_eq!(*known, same, "stores differ at {}", entry.index);
             if let Ok(token) = <[u8; 8]>::try_from(&entry.payload[..]).map(u64::from_be_bytes) {
@@ -379,6 +536,52 @@ impl Cluster {
         }
         self.input(id, Input::Applied { region, index: last });
         self.turn(id);
+    }
+
+    fn learn(&mut self, descriptor: &RegionDescriptor) {
+        let known = self.regions.entry(descriptor.id).or_insert_with(|| descriptor.clone());
+        if descriptor.epoch.is_newer_than(known.epoch) {
+            *known = descriptor.clone();
+        }
+    }
+
+    pub fn change(&mut self, id: StoreId, region: RegionId, change: RegionChange) {
+        let clock = self.clock(id);
+        let Some(status) = self.stores[id as usize].worker.as_ref().and_then(|w| w.status(region, clock))
+        else {
+            return;
+        };
+        let mut expect = status.descriptor.epoch;
+        if self.rng.chance(5) {
+            expect.conf_version = expect.conf_version.wrapping_sub(1);
+        }
+        self.next_token += 1;
+        self.input(id, Input::ChangeRegion { region, token: self.next_token, expect, change });
+    }
+
+    /// A change that may or may not fit.
+    fn some_change(&mut self, region: RegionId) -> RegionChange {
+        let descriptor = self.regions[&region].clone();
+        let stores = self.stores.len() as u64;
+        let learner =
+            descriptor.peers.iter().find(|peer| peer.role == PeerRole::Learner).map(|peer| peer.store);
+        let voters: Vec<StoreId> = descriptor.voters().collect();
+        let voter = voters[self.rng.below(voters.len() as u64) as usize];
+        match (self.rng.below(10), learner) {
+            (0, _) if self.regions.len() < 8 => {
+                let slots = descriptor.slots.expect("user regions have slots");
+                let at = slots.first + self.rng.below(slots.len() as u64) as u16;
+                self.next_region += 1;
+                RegionChange::Split { at, new_region: self.next_region }
+            }
+            (1..=3, Some(learner)) => {
+                RegionChange::Peers(vec![PeerChange::Promote(learner), PeerChange::Demote(voter)])
+            }
+            (4..=5, Some(learner)) => RegionChange::Peers(vec![PeerChange::Promote(learner)]),
+            (6..=7, Some(learner)) => RegionChange::Peers(vec![PeerChange::Remove(learner)]),
+            (8, _) if voters.len() > 2 => RegionChange::Peers(vec![PeerChange::Demote(voter)]),
+            _ => RegionChange::Peers(vec![PeerChange::AddLearner(self.rng.below(stores))]),
+        }
     }
 
     pub fn propose(&mut self, id: StoreId, region: RegionId) -> Option<u64> {
@@ -407,10 +610,18 @@ impl Cluster {
             let index = self.stores[id as usize].engines.get(&region).map_or(0, |engine| engine.applied.0);
             self.input(id, Input::Flushed { region, index });
             let worker = self.stores[id as usize].worker.as_ref();
-            if let Some(index) = worker.and_then(|worker| worker.status(region, clock)?.min_matched()) {
+            let status = worker.and_then(|worker| worker.status(region, clock));
+            if let Some(index) = status.map(|status| status.truncate_to).filter(|&index| index > 0) {
                 for to in (0..self.stores.len() as u64).filter(|&to| to != id) {
                     let delay = self.rng.below(3000) * MILLISECOND;
                     self.schedule(delay, Event::Input { to, input: Input::TruncateHint { region, index } });
+                    // Leaders' reports reach every store, peers or not.
+                    let engine = &self.stores[id as usize].engines[&region];
+                    let descriptor = engine.descriptor.clone();
+                    self.schedule(
+                        delay,
+                        Event::Input { to, input: Input::Announced { from: id, descriptor } },
+                    );
                 }
             }
         }
@@ -431,6 +642,10 @@ impl Cluster {
     pub fn event(&mut self) {
         let ((at, _), event) = self.events.pop_first().expect("ticks never end");
         self.now = at;
+        if let Some(store) = event.job_of().filter(|&store| self.is_paused(store)) {
+            let left = self.stores[store as usize].paused_until - self.now;
+            return self.schedule(left, event);
+        }
         match event {
             Event::Tick { store, life } => {
                 if self.store(store).life == life {
@@ -460,12 +675,96 @@ impl Cluster {
                 }
             }
             Event::Apply { store, life, region, entries } => {
-                if self.is_paused(store) {
-                    let left = self.store(store).paused_until - self.now;
-                    self.schedule(left, Event::Apply { store, life, region, entries });
-                } else if self.store(store).life == life {
+                if self.store(store).life == life {
                     self.apply(store, region, entries);
                 }
+            }
+            Event::Flush { store, life } => {
+                if self.store(store).life == life {
+                    self.flush(store);
+                    self.turn(store);
+                }
+            }
+            Event::Make { store, life, region } => {
+                if self.store(store).life != life {
+                    return;
+                }
+                let view = self.stores[store as usize].engines.get(&region).cloned();
+                let input = match view.filter(|_| !self.rng.chance(10)) {
+                    Some(engine) => {
+                        let (index, term) = engine.applied;
+                        let descriptor = engine.descriptor.clone();
+                        self.store(store).made.insert(region, engine);
+                        Input::SnapshotMade { region, index, term, descriptor }
+                    }
+                    None => Input::SnapshotFailed { region },
+                };
+                self.input(store, input);
+                self.turn(store);
+            }
+            Event::Deliver { from, life, to, region, message, data } => {
+                let reachable = !self.cut.contains(&(from, to)) && self.store(to).worker.is_some();
+                let data = data.filter(|_| reachable && !self.rng.chance(10));
+                let delivered = data.is_some();
+                if let Some(data) = data {
+                    self.store(to).received.insert((region, data.applied.0), data);
+                    self.input(to, Input::Message { from, region, message });
+                    if !self.is_paused(to) {
+                        self.turn(to);
+                    }
+                }
+                if self.store(from).life == life {
+                    self.input(from, Input::SnapshotSent { region, to, delivered });
+                    if !self.is_paused(from) {
+                        self.turn(from);
+                    }
+                }
+            }
+            Event::Ingest { store, life, region, index, descriptor } => {
+                if self.store(store).life != life {
+                    return;
+                }
+                assert_eq!(self.stores[store as usize].received[&(region, index)].descriptor, descriptor);
+                self.store(store).ingest(region, index);
+                self.tally.snapshots += 1;
+                // The crash may come before the log says that it is done.
+                if self.rng.chance(10) {
+                    self.crash(store);
+                    return self.schedule(300 * MILLISECOND, Event::Restart { store });
+                }
+                self.store(store).disk.lives.borrow_mut().insert(region, Life::Exists(descriptor));
+                self.input(store, Input::SnapshotApplied { region });
+                self.turn(store);
+            }
+            Event::Delete { store, life, region, peer } => {
+                if self.store(store).life != life {
+                    return;
+                }
+                self.flush(store);
+                if self.rng.chance(20) {
+                    self.crash(store);
+                    return self.schedule(300 * MILLISECOND, Event::Restart { store });
+                }
+                let life = Life::Tombstone(peer);
+                self.store(store).disk.lives.borrow_mut().insert(region, life);
+                self.tally.destroyed += 1;
+                if self.rng.chance(20) {
+                    self.crash(store);
+                    return self.schedule(300 * MILLISECOND, Event::Restart { store });
+                }
+                self.store(store).engines.remove(&region);
+                let delay = self.rng.below(500) * MILLISECOND;
+                let life = self.store(store).life;
+                self.schedule(delay, Event::Clean { store, life, region });
+            }
+            Event::Clean { store, life, region } => {
+                if self.store(store).life != life {
+                    return;
+                }
+                self.flush(store);
+                self.store(store).disk.regions.borrow_mut().remove(&region);
+                self.input(store, Input::Destroyed { region });
+                self.turn(store);
             }
             Event::Resume { store } => {
                 if !self.is_paused(store) {
@@ -493,6 +792,14 @@ impl Cluster {
                 let seen = store.engines.get(region).map_or(0, |engine| engine.applied.0);
                 let must_see = self.acknowledged.get(region).copied().unwrap_or(0);
                 assert!(seen >= must_see, "store {id}: a lease read of {region} sees {seen}, not {must_see}");
+                // What another region has of its slots, and acknowledged writes to, is not read here.
+                let slots = store.engines.get(region).and_then(|engine| engine.descriptor.slots);
+                let others = self.acknowledged.keys().filter(|other| *other != region);
+                for other in others.filter_map(|other| self.regions.get(other)) {
+                    let meets = |a: SlotRange, b: SlotRange| a.first <= b.last && b.first <= a.last;
+                    let overlap = slots.zip(other.slots).is_some_and(|(a, b)| meets(a, b));
+                    assert!(!overlap, "store {id}: a lease on {region} over slots of {}", other.id);
+                }
                 self.tally.lease_reads += 1;
             }
         }
@@ -500,7 +807,7 @@ impl Cluster {
 
     /// Equal index and term means equal entries from there down.
     pub fn check_logs(&self) {
-        for region in &self.regions {
+        for region in self.regions.values() {
             let logs: Vec<_> = self.stores.iter().map(|store| store.disk.regions.borrow()).collect();
             for (i, a) in logs.iter().enumerate() {
                 for b in &logs[i + 1..] {
@@ -527,7 +834,17 @@ impl Cluster {
     /// One client's or fate's whim.
     pub fn whim(&mut self) {
         let stores = self.stores.len() as u64;
-        let region = 1 + self.rng.below(self.regions.len() as u64);
+        let nth = self.rng.below(self.regions.len() as u64) as usize;
+        let region = self.regions.keys().copied().nth(nth).expect("a region");
+        if self.rng.below(1000) < self.weather.changes_per_thousand {
+            let change = self.some_change(region);
+            let id = self.leader(region).unwrap_or_else(|| self.rng.below(stores));
+            self.change(id, region, change);
+            if !self.is_paused(id) {
+                self.turn(id);
+            }
+            return;
+        }
         let id = match self.leader(region) {
             Some(leader) if self.rng.chance(85) => leader,
             _ => self.rng.below(stores),
@@ -579,21 +896,99 @@ impl Cluster {
         for store in 0..self.stores.len() as u64 {
             self.restart(store);
         }
-        self.run_for(12_000 * MILLISECOND);
-        for region in self.regions.clone() {
-            let leader = self.leader(region.id).expect("a leader");
-            let token = self.propose(leader, region.id).expect("the leader is up");
+        for _ in 0..8 {
+            self.run_for(5_000 * MILLISECOND);
+            (0..self.stores.len() as u64).for_each(|store| self.flush(store));
+        }
+        for region in self.regions.keys().copied().collect::<Vec<_>>() {
+            let leader = self.leader(region).expect("a leader");
+            let token = self.propose(leader, region).expect("the leader is up");
             self.turn(leader);
-            let read = self.read(leader, region.id).expect("the leader is up");
+            let read = self.read(leader, region).expect("the leader is up");
             self.turn(leader);
             self.run_for(2_000 * MILLISECOND);
             assert!(self.answered.contains(&token) && !self.void.contains(&token), "no progress");
             assert!(self.answered.contains(&read) && !self.void.contains(&read), "no reads");
-            let ends: BTreeSet<_> =
-                self.stores.iter().map(|store| store.engines[&region.id].applied.0).collect();
-            assert_eq!(ends.len(), 1, "not all stores caught up");
-            assert!(*ends.first().unwrap() >= self.acknowledged[&region.id], "an acknowledged write is gone");
+            let descriptor = self.regions[&region].clone();
+            assert!(!descriptor.is_joint(), "a joint configuration was not left");
+            let ends: BTreeSet<_> = self
+                .stores
+                .iter()
+                .enumerate()
+                .filter(|&(id, _)| descriptor.has_peer_on(id as u64))
+                .map(|(id, store)| {
+                    let engine = store.engines.get(&region);
+                    let engine = engine.unwrap_or_else(|| panic!("store {id} has no rows of {region}"));
+                    assert_eq!(engine.descriptor, descriptor, "store {id}");
+                    (engine.applied.0, engine.hash)
+                })
+                .collect();
+            assert_eq!(ends.len(), 1, "not all stores caught up: {ends:?}");
+            let acknowledged = self.acknowledged.get(&region).copied().unwrap_or(0);
+            assert!(ends.first().unwrap().0 >= acknowledged, "an acknowledged write is gone");
+            for (id, store) in self.stores.iter().enumerate() {
+                let has = store.engines.contains_key(&region);
+                assert_eq!(has, descriptor.has_peer_on(id as u64), "store {id} and region {region}");
+            }
         }
         self.check_logs();
+    }
+}
+
+impl Store {
+    /// The peers as the log's and the engine's durable parts have them.
+    fn recover(&mut self, id: StoreId) -> (Vec<PeerSeed>, BTreeMap<RegionId, u64>) {
+        let lives: Vec<(RegionId, Life)> =
+            self.disk.lives.borrow().iter().map(|(&region, life)| (region, life.clone())).collect();
+        let (mut seeds, mut tombstones) = (Vec::new(), BTreeMap::new());
+        for (region, life) in lives {
+            let (made_as, parent) = match life {
+                Life::Tombstone(id) => {
+                    tombstones.insert(region, id);
+                    self.engines.remove(&region);
+                    self.flushed.remove(&region);
+                    self.disk.regions.borrow_mut().remove(&region);
+                    continue;
+                }
+                Life::Began(restart) => match restart.cause {
+                    RestartCause::Snapshot => {
+                        self.ingest(region, restart.index);
+                        let exists = Life::Exists(restart.descriptor.clone());
+                        self.disk.lives.borrow_mut().insert(region, exists);
+                        (restart.descriptor, None)
+                    }
+                    RestartCause::Split { parent, at } => (restart.descriptor, Some((parent, at))),
+                },
+                Life::Founded(descriptor) => {
+                    let engine = Engine::founded(descriptor.clone());
+                    self.engines.entry(region).or_insert(engine);
+                    (descriptor, None)
+                }
+                Life::Exists(descriptor) => (descriptor, None),
+            };
+            let engine = self.engines.get(&region);
+            if engine.is_some_and(|engine| !engine.descriptor.has_peer_on(id)) {
+                let peer = made_as.peer_on(id).expect("it was made here").id;
+                self.disk.lives.borrow_mut().insert(region, Life::Tombstone(peer));
+                tombstones.insert(region, peer);
+                self.engines.remove(&region);
+                self.flushed.remove(&region);
+                self.disk.regions.borrow_mut().remove(&region);
+                continue;
+            }
+            let descriptor = engine.map_or(made_as, |engine| engine.descriptor.clone());
+            let applied = engine.map(|engine| engine.applied);
+            seeds.push(PeerSeed { descriptor, applied, parent });
+        }
+        let known: BTreeSet<RegionId> = seeds.iter().map(|seed| seed.descriptor.id).collect();
+        self.disk.regions.borrow_mut().retain(|region, _| known.contains(region));
+        (seeds, tombstones)
+    }
+
+    /// Replaces a region's rows, durably; what was written before is flushed by that.
+    fn ingest(&mut self, region: RegionId, index: LogIndex) {
+        let data = self.received[&(region, index)].clone();
+        self.engines.insert(region, data);
+        self.flushed = self.engines.clone();
     }
 }

@@ -4,22 +4,34 @@
 //! leader afterwards and overrides the election timeout that the library drew from the thread's own
 //! randomness with one derived from (seed, store, region, term, attempt).
 
-use bytes::Bytes;
-use raft::eraftpb::{Entry, EntryType, HardState as RaftHardState, Message, MessageType};
-use raft::{RawNode, StateRole};
-use types::{BootNanos, LogIndex, RegionId, StoreId, Term};
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::action::{Action, Committed, Fatal, PeerSeed, Refusal, RegionStatus, RegionWrite, Role};
+use bytes::Bytes;
+use raft::eraftpb::{ConfChangeV2, ConfState, Entry, HardState as RaftHardState, Message, MessageType};
+use raft::{RaftState, RawNode, StateRole};
+use types::{
+    BootNanos, Changed, LogIndex, PeerId, RegionDescriptor, RegionId, StoreId, Term, FIRST_INDEX, FIRST_TERM,
+};
+
+use crate::action::{
+    Action, Committed, Fatal, PeerProgress, PeerSeed, Refusal, RegionStatus, RegionWrite, Restart,
+    RestartCause, Role,
+};
+use crate::conf::conf_state_of;
 use crate::config::Config;
 use crate::lease::Lease;
 use crate::log_store::{HardState, LogStore};
 use crate::log_view::LogView;
-use crate::message::{is_admissible, is_transfer_vote, lane, raft_id, store_of};
+use crate::message::{is_admissible, is_transfer_vote, lane, snapshot_of};
 use crate::proposals::Proposals;
 use crate::reads::Reads;
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
 use crate::vote_hold::VoteHold;
+
+mod changes;
+mod snapshots;
+mod turn;
 
 /// A turn's actions, by when they must happen.
 #[derive(Default)]
@@ -28,6 +40,15 @@ pub(crate) struct Outbox {
     pub first: Vec<Action>,
     pub sends: Vec<Action>,
     pub later: Vec<Action>,
+    /// What applying made of the store's set of peers: for the worker.
+    pub turnover: Vec<Turnover>,
+}
+
+pub(crate) enum Turnover {
+    /// A split made it; `led`: the parent is led here, so this peer stands at once.
+    Born { descriptor: RegionDescriptor, parent: RegionId, at: LogIndex, led: bool },
+    /// The region has no peer here any more.
+    Gone { descriptor: RegionDescriptor },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,10 +58,41 @@ struct Seen {
     leader: u64,
 }
 
+/// A change that is committed: its effect on the consensus code comes when it is applied.
+struct PendingChange {
+    index: LogIndex,
+    conf_change: Option<ConfChangeV2>,
+    changed: Changed,
+}
+
 pub(crate) struct Peer<L: LogStore> {
     region: RegionId,
+    /// This peer's number.
+    id: PeerId,
     raw: RawNode<LogView<L>>,
     seen: Seen,
+    /// As applied. A blank peer's is what it was announced with.
+    descriptor: RegionDescriptor,
+    /// As of what was handed out to be applied.
+    handed_descriptor: RegionDescriptor,
+    pending_changes: VecDeque<PendingChange>,
+    /// While leading: no change is proposed before everything through here is applied.
+    last_change: LogIndex,
+    /// While leading: no lease before this is applied. A region that a split made may have a leader
+    /// elsewhere as soon as any store has applied the split; this store must not go on reading its slots.
+    lease_needs: LogIndex,
+    /// The last split that was applied: the new region's rows need this log until a flush covers it.
+    last_split: LogIndex,
+    /// Where peers are that the descriptor does not know.
+    strangers: BTreeMap<PeerId, StoreId>,
+    /// It holds nothing and knows nothing: it waits for a snapshot and promises nobody anything.
+    is_blank: bool,
+    /// An accepted snapshot's index, until it is applied.
+    applying: Option<LogIndex>,
+    /// Committed beyond that snapshot.
+    held: Vec<Committed>,
+    /// `MakeSnapshot` was said and not answered.
+    making: bool,
     /// Term and vote as last handed to the log.
     given_vote: (Term, u64),
     election_timeout: usize,
@@ -57,23 +109,27 @@ pub(crate) struct Peer<L: LogStore> {
     handed: LogIndex,
     flushed: LogIndex,
     held_by_all_hint: LogIndex,
+    /// When a leader was last heard of, or this peer opened.
+    heard_at: BootNanos,
+    /// When it last asked the others whether it still is one of them.
+    asked_at: BootNanos,
+    ticks: u32,
 }
 
 impl<L: LogStore> Peer<L> {
+    /// A peer of which the log and the engine hold something. `committed`: known from elsewhere to be so.
     pub fn open(
         config: &Config,
         log: &L,
         seed: PeerSeed,
+        committed: LogIndex,
         logger: &slog::Logger,
         now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
         let region = seed.descriptor.id;
-        let (applied, applied_term) = seed.applied;
-        if !seed.descriptor.voters().any(|store| store == config.store) {
-            return Err(Fatal::NotAPeer { region });
-        }
-        let voters: Vec<u64> = seed.descriptor.voters().map(raft_id).collect();
-        let is_alone = voters.len() == 1;
+        let (applied, applied_term) = seed.applied.unwrap_or((FIRST_INDEX, FIRST_TERM));
+        let id = seed.descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let is_alone = seed.descriptor.voters().count() == 1;
         let bounds = log.bounds(region)?;
         let saved = log.hard_state(region)?;
         let state = saved.unwrap_or_default();
@@ -81,17 +137,18 @@ impl<L: LogStore> Peer<L> {
             return Err(Fatal::Gap { region, first: bounds.first, applied });
         }
         // A commit index is written with or after the entries that it covers.
-        let needed = applied.max(state.commit);
+        let needed = applied.max(state.commit).max(committed);
         if bounds.last < needed {
             return Err(Fatal::LostTail { region, last: bounds.last, needed });
         }
         let hard_state = RaftHardState {
             term: state.term,
-            vote: state.vote.map_or(0, raft_id),
+            vote: state.vote.unwrap_or(0),
             commit: needed,
             ..RaftHardState::default()
         };
-        let view = LogView::open(log.clone(), region, hard_state, voters, config.entry_cache_bytes)?;
+        let conf_state = conf_state_of(&seed.descriptor);
+        let view = LogView::open(log.clone(), region, hard_state, conf_state, config.entry_cache_bytes)?;
         let in_log = view.term_if_held(applied);
         if let Some(error) = view.take_failure() {
             return Err(Fatal::Log(error));
@@ -100,8 +157,69 @@ impl<L: LogStore> Peer<L> {
             let in_log = in_log.unwrap_or(0);
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
+        let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
+        let restarted_at = (!is_alone && !is_new).then_some(now);
+        Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
+    }
+
+    /// A peer that a split has just made. Nothing of it is written yet: the first batch holds its beginning.
+    pub fn born(
+        config: &Config,
+        log: &L,
+        descriptor: RegionDescriptor,
+        (parent, at): (RegionId, LogIndex),
+        logger: &slog::Logger,
+        now: BootNanos,
+    ) -> Result<Peer<L>, Fatal> {
+        let region = descriptor.id;
+        let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let state = RaftHardState { term: FIRST_TERM, commit: FIRST_INDEX, ..RaftHardState::default() };
+        let initial = RaftState::new(state, conf_state_of(&descriptor));
+        let begin = (FIRST_INDEX, FIRST_TERM);
+        let view = LogView::new_at(log.clone(), region, initial, begin, config.entry_cache_bytes);
+        let restart = Restart {
+            index: FIRST_INDEX,
+            term: FIRST_TERM,
+            descriptor: descriptor.clone(),
+            cause: RestartCause::Split { parent, at },
+        };
+        let mut peer = Peer::with_view(config, descriptor, id, view, FIRST_INDEX, None, logger, now)?;
+        peer.unsaved.restart(restart);
+        peer.unsaved.hard_state = Some(HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX });
+        Ok(peer)
+    }
+
+    /// A peer that a leader announced, and of which nothing is here.
+    pub fn blank(
+        config: &Config,
+        log: &L,
+        descriptor: RegionDescriptor,
+        logger: &slog::Logger,
+        now: BootNanos,
+    ) -> Result<Peer<L>, Fatal> {
+        let region = descriptor.id;
+        let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let initial = RaftState::new(RaftHardState::default(), ConfState::default());
+        let view = LogView::new_at(log.clone(), region, initial, (0, 0), config.entry_cache_bytes);
+        let mut peer = Peer::with_view(config, descriptor, id, view, 0, None, logger, now)?;
+        peer.is_blank = true;
+        Ok(peer)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn with_view(
+        config: &Config,
+        descriptor: RegionDescriptor,
+        id: PeerId,
+        view: LogView<L>,
+        applied: LogIndex,
+        restarted_at: Option<BootNanos>,
+        logger: &slog::Logger,
+        now: BootNanos,
+    ) -> Result<Peer<L>, Fatal> {
+        let region = descriptor.id;
         let settings = raft::Config {
-            id: raft_id(config.store),
+            id,
             election_tick: config.election_ticks as usize,
             heartbeat_tick: config.heartbeat_ticks as usize,
             applied,
@@ -117,14 +235,25 @@ impl<L: LogStore> Peer<L> {
         };
         let raw = RawNode::new(&settings, view, logger)
             .map_err(|error| Fatal::Consensus { region, reason: error.to_string() })?;
-        let is_new = state.term == 0 && bounds.last == 0;
-        let restarted_at = (!is_alone && !is_new).then_some(now);
         let seen = seen(&raw);
+        let given_vote = (raw.raft.term, raw.raft.vote);
         let mut peer = Peer {
             region,
+            id,
             raw,
             seen,
-            given_vote: (state.term, state.vote.map_or(0, raft_id)),
+            handed_descriptor: descriptor.clone(),
+            descriptor,
+            pending_changes: VecDeque::new(),
+            last_change: 0,
+            lease_needs: 0,
+            last_split: 0,
+            strangers: BTreeMap::new(),
+            is_blank: false,
+            applying: None,
+            held: Vec::new(),
+            making: false,
+            given_vote,
             election_timeout: 0,
             attempt: 0,
             hold: VoteHold::new(config.vote_hold_nanos(), restarted_at),
@@ -138,25 +267,61 @@ impl<L: LogStore> Peer<L> {
             // What the engine shows after opening is what it has durably: it keeps no log of its own.
             flushed: applied,
             held_by_all_hint: 0,
+            heard_at: now,
+            asked_at: now,
+            ticks: 0,
         };
         peer.draw_election_timeout(config);
         Ok(peer)
     }
 
+    pub fn id(&self) -> PeerId {
+        self.id
+    }
+
+    pub fn descriptor(&self) -> &RegionDescriptor {
+        &self.descriptor
+    }
+
+    /// Whether nothing but this log could make the rows of a region that was split off.
+    pub fn owes_rows(&self) -> bool {
+        self.flushed < self.last_split
+    }
+
+    pub fn is_blank(&self) -> bool {
+        self.is_blank
+    }
+
+    fn store_of(&self, peer: PeerId) -> Option<StoreId> {
+        let known = self.descriptor.peer(peer).map(|peer| peer.store);
+        known.or_else(|| self.strangers.get(&peer).copied())
+    }
+
+    fn leader(&self) -> Option<StoreId> {
+        self.store_of(self.raw.raft.leader_id)
+    }
+
     /// The only voter of a region need not wait for a silence that nobody could break.
     pub fn campaign_if_alone(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.raw.raft.prs().conf().voters().ids().len() == 1 {
-            self.drive(config, now, out, |raw| {
-                let _ = raw.campaign();
-            });
+        let voters = self.raw.raft.prs().conf().voters();
+        if voters.ids().len() == 1 && voters.contains(self.id) {
+            self.campaign(config, now, out);
         }
+    }
+
+    /// As the peer that leads the parent of a split does at once: nobody else is expected to stand.
+    pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        self.drive(config, now, out, |raw| {
+            let _ = raw.campaign();
+        });
     }
 
     pub fn tick(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
         let raft = &self.raw.raft;
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        if !(would_stand && self.hold.is_holding(now)) {
+        // Rows that a snapshot is about to replace are none to lead with.
+        if !(would_stand && (self.hold.is_holding(now) || self.applying.is_some())) {
             self.drive(config, now, out, |raw| {
                 raw.tick();
             });
@@ -172,6 +337,12 @@ impl<L: LogStore> Peer<L> {
                 self.send_round(config, now, out);
             }
         }
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks % config.heartbeat_ticks == 0 {
+            self.announce_to_newcomers(out);
+            self.leave_joint(config, now, out);
+        }
+        self.ask_whether_member(config, now, out);
         self.truncate(config, out);
         self.raw.has_ready()
     }
@@ -185,10 +356,17 @@ impl<L: LogStore> Peer<L> {
         now: BootNanos,
         out: &mut Outbox,
     ) -> Result<(), Fatal> {
-        let raft = &self.raw.raft;
-        if !is_admissible(&message, from, config.store) || raft.prs().get(message.from).is_none() {
+        if !is_admissible(&message, self.id) || !self.knows_sender(from, &message, out) {
             return Ok(());
         }
+        if self.is_blank && !fits_blank(&message) {
+            return Ok(());
+        }
+        let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
+        if is_snapshot && (self.applying.is_some() || snapshot_of(&message, self.region, self.id).is_none()) {
+            return Ok(());
+        }
+        let raft = &self.raw.raft;
         let last = raft.raft_log.last_index();
         match message.get_msg_type() {
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
@@ -198,16 +376,20 @@ impl<L: LogStore> Peer<L> {
                 }
             }
             // The word to take over names the log's end for which it was meant (see `lease`).
-            MessageType::MsgTimeoutNow if self.hold.is_restarting(now) || message.index != last => {
+            MessageType::MsgTimeoutNow
+                if self.hold.is_restarting(now) || self.applying.is_some() || message.index != last =>
+            {
                 return Ok(())
             }
             MessageType::MsgHeartbeat if message.term >= raft.term => {
                 if message.commit > last {
                     return Err(Fatal::LostTail { region: self.region, last, needed: message.commit });
                 }
-                self.hold.heard_from_leader(now);
+                self.hear_leader(from, &message, now);
             }
-            MessageType::MsgAppend if message.term >= raft.term => self.hold.heard_from_leader(now),
+            MessageType::MsgAppend | MessageType::MsgSnapshot if message.term >= raft.term => {
+                self.hear_leader(from, &message, now);
+            }
             _ => {}
         }
         self.drive(config, now, out, |raw| {
@@ -217,10 +399,19 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
+    fn hear_leader(&mut self, from: StoreId, message: &Message, now: BootNanos) {
+        self.hold.heard_from_leader(now);
+        self.heard_at = now;
+        if self.descriptor.peer(message.from).is_none() {
+            // A leader that this peer's configuration does not know yet: its answers must find it.
+            self.strangers.insert(message.from, from);
+        }
+    }
+
     pub fn propose(&mut self, config: &Config, token: u64, payload: Bytes, now: BootNanos, out: &mut Outbox) {
         let refusal = self.can_propose().err().or_else(|| {
             let mut proposed = false;
-            self.drive(config, now, out, |raw| proposed = append_as_leader(raw, payload));
+            self.drive(config, now, out, |raw| proposed = append_as_leader(raw, payload, Bytes::new()));
             (!proposed).then_some(Refusal::Backpressure)
         });
         match refusal {
@@ -234,7 +425,7 @@ impl<L: LogStore> Peer<L> {
 
     pub fn can_propose(&self) -> Result<(), Refusal> {
         if !self.is_leader() {
-            return Err(Refusal::NotLeader { leader: store_of(self.raw.raft.leader_id) });
+            return Err(Refusal::NotLeader { leader: self.leader() });
         }
         if self.raw.raft.lead_transferee.is_some() {
             return Err(Refusal::Transferring);
@@ -246,7 +437,7 @@ impl<L: LogStore> Peer<L> {
         if self.is_leader() {
             self.reads.push(token, now);
         } else {
-            let reason = Refusal::NotLeader { leader: store_of(self.raw.raft.leader_id) };
+            let reason = Refusal::NotLeader { leader: self.leader() };
             out.first.push(Action::Refused { region: self.region, token, reason });
         }
     }
@@ -261,38 +452,25 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn transfer_leader(&mut self, config: &Config, to: StoreId, now: BootNanos, out: &mut Outbox) {
-        let is_voter = to != u64::MAX && self.raw.raft.prs().conf().voters().contains(raft_id(to));
-        if !self.is_leader() || self.transfer.is_some() || to == config.store || !is_voter {
+        let voters = self.raw.raft.prs().conf().voters();
+        let target = self.descriptor.peer_on(to).map(|peer| peer.id).filter(|&id| voters.contains(id));
+        let target = target.filter(|&id| self.is_leader() && self.transfer.is_none() && id != self.id);
+        let Some(target) = target else {
             out.first.push(Action::TransferAborted { region: self.region, to });
             return;
-        }
+        };
         self.transfer = Some(to);
         self.lease.fence(to, self.raw.raft.raft_log.last_index());
         self.suspend_lease(config, now, out);
-        self.drive(config, now, out, |raw| raw.transfer_leader(raft_id(to)));
+        self.drive(config, now, out, |raw| raw.transfer_leader(target));
     }
 
     pub fn unreachable(&mut self, config: &Config, store: StoreId, now: BootNanos, out: &mut Outbox) -> bool {
-        let affected =
-            self.is_leader() && store != u64::MAX && self.raw.raft.prs().get(raft_id(store)).is_some();
-        if affected {
-            self.drive(config, now, out, |raw| raw.report_unreachable(raft_id(store)));
+        let peer = self.descriptor.peer_on(store).map(|peer| peer.id).filter(|_| self.is_leader());
+        if let Some(peer) = peer {
+            self.drive(config, now, out, |raw| raw.report_unreachable(peer));
         }
-        affected
-    }
-
-    pub fn applied(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) {
-        assert!(index <= self.handed, "region {}: applied {index} was never handed out", self.region);
-        if index <= self.raw.raft.raft_log.applied {
-            return;
-        }
-        self.drive(config, now, out, |raw| raw.advance_apply_to(index));
-        let region = self.region;
-        let ready = self.reads.take_ready(index);
-        out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
-        if self.is_leader() {
-            self.settle_lease(config, now, out);
-        }
+        peer.is_some()
     }
 
     pub fn flushed(&mut self, config: &Config, index: LogIndex, out: &mut Outbox) {
@@ -310,129 +488,35 @@ impl<L: LogStore> Peer<L> {
         self.reads.forget(token);
     }
 
-    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`.
-    pub fn turn(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<bool, Fatal> {
-        if self.is_leader() && self.reads.needs_round() {
-            self.send_round(config, now, out);
-        }
-        if self.raw.has_ready() {
-            self.take_ready(config, now, out)?;
-        }
-        if let Some(error) = self.raw.store().take_failure() {
-            return Err(Fatal::Log(error));
-        }
-        Ok(self.raw.has_ready())
-    }
-
-    fn take_ready(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<(), Fatal> {
-        let mut ready = self.raw.ready();
-        if !ready.snapshot().is_empty() {
-            return Err(Fatal::Consensus { region: self.region, reason: "a snapshot out of nowhere".into() });
-        }
-        let number = ready.number();
-        self.send(ready.take_messages(), out);
-
-        let entries = ready.take_entries();
-        if let Some(head) = entries.first().map(|entry| entry.index) {
-            let view = self.raw.mut_store();
-            view.append(&entries);
-            let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
-            self.lose(lost, out);
-            self.unsaved.append(entries);
-        }
-        if let Some(state) = ready.hs() {
-            self.unsaved.hard_state =
-                Some(HardState { term: state.term, vote: store_of(state.vote), commit: state.commit });
-            let is_vote = self.given_vote != (state.term, state.vote);
-            self.given_vote = (state.term, state.vote);
-            self.unsaved.must_sync |= is_vote;
-            self.unsaved.is_urgent |= is_vote;
-        }
-
-        let vouching = ready.take_persisted_messages();
-        let region = self.region;
-        for state in ready.take_read_states() {
-            self.confirm_round(&state.request_ctx, state.index);
-        }
-        let committed = ready.take_committed_entries();
-        self.raw.advance_append_async(ready);
-
-        if self.unsaved.is_urgent {
-            self.unsaved.ready = number;
-            self.unsaved.messages.extend(vouching);
-        } else if let Some(in_flight) = &mut self.in_flight {
-            in_flight.ready = number;
-            in_flight.messages.extend(vouching);
-        } else {
-            self.drive(config, now, out, |raw| raw.on_persist_ready(number));
-            self.send(vouching, out);
-        }
-        if let Some(last) = committed.last() {
-            self.handed = last.index;
-            let entries = committed.into_iter().map(|entry| self.commit(entry, out)).collect();
-            out.later.push(Action::Apply { region, entries });
-        }
-        if self.is_leader() {
-            let ready = self.reads.take_ready(self.raw.raft.raft_log.applied);
-            out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
-            self.settle_lease(config, now, out);
-        }
-        Ok(())
-    }
-
-    fn commit(&mut self, entry: Entry, out: &mut Outbox) -> Committed {
-        let (index, term) = (entry.index, entry.term);
-        let token = self.proposals.applied(index, term).unwrap_or_else(|lost| {
-            self.lose(vec![lost], out);
-            None
-        });
-        // Membership is static: an entry that would change it is not ours and changes nothing.
-        let is_normal = entry.get_entry_type() == EntryType::EntryNormal;
-        Committed { index, term, payload: if is_normal { entry.data } else { Bytes::new() }, token }
-    }
-
-    /// Hands what gathered to a batch that is being cut.
-    pub fn take_unsaved(&mut self) -> (RegionWrite, bool) {
-        assert!(self.in_flight.is_none(), "one batch at a time");
-        let unsaved = std::mem::take(&mut self.unsaved);
-        self.in_flight = Some(InFlight {
-            ready: unsaved.ready,
-            last: unsaved.entries.last().map(|entry| (entry.index, entry.term)),
-            messages: unsaved.messages,
-        });
-        let Unsaved { entries, hard_state, must_sync, .. } = unsaved;
-        (RegionWrite { region: self.region, entries, hard_state }, must_sync)
-    }
-
-    pub fn persisted(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        let Some(InFlight { ready, last, messages }) = self.in_flight.take() else { return };
-        if let Some((index, term)) = last {
-            self.raw.mut_store().persisted(index, term);
-        }
-        if ready > 0 {
-            self.drive(config, now, out, |raw| raw.on_persist_ready(ready));
-        }
-        self.send(messages, out);
-    }
-
-    pub fn status(&self, now: BootNanos) -> RegionStatus {
+    pub fn status(&self, config: &Config, now: BootNanos) -> RegionStatus {
         let raft = &self.raw.raft;
         let role = match raft.state {
             StateRole::Leader => Role::Leader,
             StateRole::Follower => Role::Follower,
             StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
         };
-        let peers = raft.prs().iter().filter(|_| role == Role::Leader);
+        let progress = |(&id, progress): (&u64, &raft::Progress)| {
+            let known = PeerProgress {
+                matched: progress.matched,
+                is_active: id == self.id || progress.recent_active,
+                needs_snapshot: progress.state == raft::ProgressState::Snapshot
+                    || progress.next_idx < self.raw.store().first(),
+            };
+            Some((self.store_of(id)?, known))
+        };
+        let leads = role == Role::Leader;
         RegionStatus {
             term: raft.term,
-            leader: store_of(raft.leader_id),
+            leader: self.leader(),
             role,
             commit: raft.raft_log.committed,
             applied: raft.raft_log.applied,
             first: self.raw.store().first(),
             last: raft.raft_log.last_index(),
-            matched: peers.filter_map(|(&id, progress)| Some((store_of(id)?, progress.matched))).collect(),
+            peers: raft.prs().iter().filter(|_| leads).filter_map(progress).collect(),
+            truncate_to: if leads { self.released(config) } else { 0 },
             lease: self.lease.until().filter(|&until| until > now),
+            descriptor: self.descriptor.clone(),
         }
     }
 
@@ -460,9 +544,13 @@ impl<L: LogStore> Peer<L> {
                 out.first.push(Action::Leadership {
                     region: self.region,
                     term: after.term,
-                    leader: store_of(after.leader),
+                    leader: self.leader(),
                     is_self: after.role == StateRole::Leader,
                 });
+            }
+            if after.role == StateRole::Leader && !still_leads {
+                // Any entry of earlier leaders may be a change.
+                self.last_change = self.raw.raft.raft_log.last_index();
             }
         }
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
@@ -470,7 +558,7 @@ impl<L: LogStore> Peer<L> {
             if let Some(to) = self.transfer.take() {
                 self.suspend_lease(config, now, out);
                 // The fence: whatever was sent to the target is void once it holds this entry.
-                append_as_leader(&mut self.raw, Bytes::new());
+                append_as_leader(&mut self.raw, Bytes::new(), Bytes::new());
                 out.first.push(Action::TransferAborted { region: self.region, to });
             }
         }
@@ -484,8 +572,17 @@ impl<L: LogStore> Peer<L> {
         if let Some(to) = self.transfer.take() {
             out.first.push(Action::TransferDone { region, to });
         }
-        let leader = store_of(self.raw.raft.leader_id);
+        let leader = self.leader();
         self.refuse(out, Refusal::NotLeader { leader }, Reads::take_all);
+    }
+
+    /// The peer is no more.
+    pub fn retire(&mut self, out: &mut Outbox) {
+        self.lose_leadership(out);
+        let lost = self.proposals.take_all();
+        self.lose(lost, out);
+        let (region, term) = (self.region, self.seen.term);
+        out.first.push(Action::Leadership { region, term, leader: None, is_self: false });
     }
 
     fn refuse(&mut self, out: &mut Outbox, reason: Refusal, take: impl FnOnce(&mut Reads) -> Vec<u64>) {
@@ -497,20 +594,6 @@ impl<L: LogStore> Peer<L> {
     fn lose(&self, tokens: Vec<u64>, out: &mut Outbox) {
         let region = self.region;
         out.first.extend(tokens.into_iter().map(|token| Action::Lost { region, token }));
-    }
-
-    fn send(&self, messages: Vec<Message>, out: &mut Outbox) {
-        for mut message in messages {
-            let Some(to) = store_of(message.to) else { continue };
-            if message.get_msg_type() == MessageType::MsgTimeoutNow {
-                match self.lease.fence_of(to) {
-                    Some(index) => message.index = index,
-                    // The leadership was lost since: nothing is to be handed over.
-                    None => continue,
-                }
-            }
-            out.sends.push(Action::Send { to, region: self.region, lane: lane(&message), message });
-        }
     }
 
     /// Until the leader has committed an entry of its own term, the library drops a round without a word:
@@ -548,25 +631,44 @@ impl<L: LogStore> Peer<L> {
     fn settle_lease(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         let raft = &self.raw.raft;
         if self.transfer.is_none() {
-            self.lease
-                .clear_fences(|store| raft.prs().get(raft_id(store)).map_or(0, |progress| progress.matched));
+            let descriptor = &self.descriptor;
+            // A store without a peer can obey no word that was meant for the one it had.
+            let matched = |store| {
+                descriptor.peer_on(store).map_or(LogIndex::MAX, |peer| {
+                    raft.prs().get(peer.id).map_or(0, |progress| progress.matched)
+                })
+            };
+            self.lease.clear_fences(matched);
         }
-        if raft.apply_to_current_term() {
+        if raft.apply_to_current_term() && raft.raft_log.applied >= self.lease_needs {
             if let Some(until) = self.lease.extend(config.lease_nanos, now) {
                 out.later.push(Action::Lease { region: self.region, term: raft.term, until: Some(until) });
             }
         }
     }
 
-    fn truncate(&mut self, config: &Config, out: &mut Outbox) {
+    /// On the leader: through where entries are not kept for anybody.
+    fn released(&self, config: &Config) -> LogIndex {
         let (raft, view) = (&self.raw.raft, self.raw.store());
-        let matched = raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0);
-        let held = if self.is_leader() { matched.max(self.held_by_all_hint) } else { self.held_by_all_hint };
+        let slowest = raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0);
+        let receiving = raft
+            .prs()
+            .iter()
+            .filter(|(_, progress)| progress.state == raft::ProgressState::Snapshot)
+            .map(|(_, progress)| progress.pending_snapshot)
+            .chain(view.offered())
+            .min();
+        config.truncation.released(slowest, receiving, raft.raft_log.last_index(), view.entry_bytes())
+    }
+
+    fn truncate(&mut self, config: &Config, out: &mut Outbox) {
+        let released = if self.is_leader() { self.released(config) } else { 0 };
+        let (raft, view) = (&self.raw.raft, self.raw.store());
         let log = LogUse {
             first: view.first(),
             flushed: self.flushed,
             applied: raft.raft_log.applied,
-            held_by_all: held,
+            held_by_all: released.max(self.held_by_all_hint),
             entry_bytes: view.entry_bytes(),
         };
         let Some(index) = config.truncation.decide(&log) else { return };
@@ -589,11 +691,21 @@ fn seen<L: LogStore>(raw: &RawNode<LogView<L>>) -> Seen {
     Seen { term: raw.raft.term, role: raw.raft.state, leader: raw.raft.leader_id }
 }
 
+/// What a peer that holds nothing takes in: a leader's word, in particular a snapshot. An append from the
+/// log's very beginning would give it a log without what the region was founded with.
+fn fits_blank(message: &Message) -> bool {
+    match message.get_msg_type() {
+        MessageType::MsgHeartbeat | MessageType::MsgSnapshot => true,
+        MessageType::MsgAppend => message.index > 0,
+        _ => false,
+    }
+}
+
 /// False if too many bytes wait to be committed; an empty entry is always taken.
-fn append_as_leader<L: LogStore>(raw: &mut RawNode<LogView<L>>, payload: Bytes) -> bool {
+fn append_as_leader<L: LogStore>(raw: &mut RawNode<LogView<L>>, payload: Bytes, context: Bytes) -> bool {
     let mut message = Message { from: raw.raft.id, ..Message::default() };
     message.set_msg_type(MessageType::MsgPropose);
-    message.set_entries(vec![Entry { data: payload, ..Entry::default() }].into());
+    message.set_entries(vec![Entry { data: payload, context, ..Entry::default() }].into());
     raw.raft.step(message).is_ok()
 }
 

@@ -1,0 +1,122 @@
+//! How a change of the region itself stands in its log: in an entry's context, which is empty for commands.
+//!
+//! ```text
+//! version u8 = 1 | conf_version u64 | version u64      the epoch for which it was proposed
+//! | kind u8
+//!   1 peers           (change u8 | store u64)*         1 add learner, 2 promote, 3 demote, 4 remove
+//!   2 leave joint
+//!   3 split           at u16 | new region u64
+//!   4 prepare merge   into u64
+//!   5 rollback merge
+//!   6 commit merge    source index u64 | descriptor
+//! ```
+//!
+//! Integers are big-endian. An entry whose context this version cannot read stops the store, for a newer one
+//! among the peers may have carried it out.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use types::{PeerChange, RegionChange, RegionDescriptor, RegionEpoch};
+
+const VERSION: u8 = 1;
+
+pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(VERSION);
+    out.put_u64(expect.conf_version);
+    out.put_u64(expect.version);
+    match change {
+        RegionChange::Peers(changes) => {
+            out.put_u8(1);
+            for change in changes {
+                out.put_u8(match change {
+                    PeerChange::AddLearner(_) => 1,
+                    PeerChange::Promote(_) => 2,
+                    PeerChange::Demote(_) => 3,
+                    PeerChange::Remove(_) => 4,
+                });
+                out.put_u64(change.store());
+            }
+        }
+        RegionChange::LeaveJoint => out.put_u8(2),
+        RegionChange::Split { at, new_region } => {
+            out.put_u8(3);
+            out.put_u16(*at);
+            out.put_u64(*new_region);
+        }
+        RegionChange::PrepareMerge { into } => {
+            out.put_u8(4);
+            out.put_u64(*into);
+        }
+        RegionChange::RollbackMerge => out.put_u8(5),
+        RegionChange::CommitMerge { source, source_index } => {
+            out.put_u8(6);
+            out.put_u64(*source_index);
+            out.put_slice(&source.encode());
+        }
+    }
+    out.freeze()
+}
+
+/// `None` for bytes that are no change.
+pub(crate) fn decode(mut bytes: &[u8]) -> Option<(RegionEpoch, RegionChange)> {
+    if bytes.len() < 18 || bytes.get_u8() != VERSION {
+        return None;
+    }
+    let expect = RegionEpoch { conf_version: bytes.get_u64(), version: bytes.get_u64() };
+    let kind = bytes.get_u8();
+    let change = match (kind, bytes.len()) {
+        (1, length) if length % 9 == 0 => {
+            let mut changes = Vec::new();
+            while bytes.has_remaining() {
+                let (kind, store) = (bytes.get_u8(), bytes.get_u64());
+                changes.push(match kind {
+                    1 => PeerChange::AddLearner(store),
+                    2 => PeerChange::Promote(store),
+                    3 => PeerChange::Demote(store),
+                    4 => PeerChange::Remove(store),
+                    _ => return None,
+                });
+            }
+            RegionChange::Peers(changes)
+        }
+        (2, 0) => RegionChange::LeaveJoint,
+        (3, 10) => RegionChange::Split { at: bytes.get_u16(), new_region: bytes.get_u64() },
+        (4, 8) => RegionChange::PrepareMerge { into: bytes.get_u64() },
+        (5, 0) => RegionChange::RollbackMerge,
+        (6, 8..) => {
+            let source_index = bytes.get_u64();
+            let source = Box::new(RegionDescriptor::decode(bytes).ok()?);
+            RegionChange::CommitMerge { source, source_index }
+        }
+        _ => return None,
+    };
+    Some((expect, change))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_survive_and_no_cut_of_them_does() {
+        let expect = RegionEpoch { conf_version: 3, version: 4 };
+        let source = Box::new(RegionDescriptor::founded(9, None, &[1]));
+        let swap = vec![PeerChange::Promote(1), PeerChange::Demote(u64::MAX)];
+        for change in [
+            RegionChange::Peers(swap),
+            RegionChange::LeaveJoint,
+            RegionChange::Split { at: 7, new_region: 8 },
+            RegionChange::PrepareMerge { into: 2 },
+            RegionChange::RollbackMerge,
+            RegionChange::CommitMerge { source, source_index: 70 },
+        ] {
+            let bytes = encode(expect, &change);
+            assert_eq!(decode(&bytes), Some((expect, change.clone())));
+            let ends =
+                (0..bytes.len()).filter(|end| !matches!((&change, end), (RegionChange::Peers(_), 18 | 27)));
+            for end in ends {
+                assert_eq!(decode(&bytes[..end]), None, "{change:?} cut at {end}");
+            }
+        }
+    }
+}

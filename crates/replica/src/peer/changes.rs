@@ -1,0 +1,222 @@
+//! Changes of the region itself: who its peers are, and where it is cut.
+//!
+//! A change is proposed for an epoch, one at a time, by a leader that has applied everything before it. So
+//! what it makes of the region is known when it is committed; the consensus code is told when it is applied.
+
+use super::*;
+use crate::change_entry;
+use crate::conf::conf_change_of;
+use types::{PeerChange, PeerRole, RegionChange, RegionEpoch};
+
+/// A peer that heard of no leader asks this often, in election timeouts, whether it still is a peer.
+const ASK_AFTER_ELECTIONS: u64 = 8;
+
+impl<L: LogStore> Peer<L> {
+    pub fn applied(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) {
+        assert!(index <= self.handed, "region {}: applied {index} was never handed out", self.region);
+        if index <= self.raw.raft.raft_log.applied {
+            return;
+        }
+        self.apply_changes(config, index, now, out);
+        self.drive(config, now, out, |raw| raw.advance_apply_to(index));
+        let region = self.region;
+        let ready = self.reads.take_ready(index);
+        out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
+        if self.is_leader() {
+            self.settle_lease(config, now, out);
+            self.leave_joint(config, now, out);
+        }
+    }
+
+    /// The consensus code learns of the changes through `index`, the worker of peers that came and went.
+    fn apply_changes(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) {
+        while self.pending_changes.front().is_some_and(|pending| pending.index <= index) {
+            let Some(pending) = self.pending_changes.pop_front() else { return };
+            let PendingChange { index: at, conf_change, changed } = pending;
+            let before = std::mem::replace(&mut self.descriptor, changed.region);
+            if let Some(conf_change) = conf_change {
+                self.drive(config, now, out, |raw| {
+                    raw.apply_conf_change(&conf_change).expect("the library allows what the descriptor does");
+                });
+            }
+            let votes = self.descriptor.peer(self.id).is_some_and(|peer| peer.role != PeerRole::Learner);
+            if self.is_leader() && !votes {
+                // It was handed the lead after its own demotion was proposed. The library would lead on.
+                self.drive(config, now, out, |raw| {
+                    let term = raw.raft.term;
+                    raw.raft.become_follower(term, 0);
+                });
+            }
+            self.strangers.retain(|&id, _| id >= self.descriptor.next_peer);
+            if let Some(descriptor) = changed.split_off {
+                let led = self.is_leader();
+                self.last_split = at;
+                out.later.push(Action::FlushSoon);
+                out.turnover.push(Turnover::Born { descriptor, parent: self.region, at, led });
+            }
+            if self.is_leader() {
+                // Who was removed gets no entry any more that would say so.
+                let removed = before.peers.iter().filter(|peer| self.descriptor.peer(peer.id).is_none());
+                for peer in removed {
+                    out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
+                }
+            }
+            if self.descriptor.peer(self.id).is_none() {
+                out.turnover.push(Turnover::Gone { descriptor: self.descriptor.clone() });
+            }
+        }
+    }
+
+    pub fn change_region(
+        &mut self,
+        config: &Config,
+        token: u64,
+        (expect, change): (RegionEpoch, RegionChange),
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        match self.propose_change(config, expect, &change, now, out) {
+            Ok(index) => self.proposals.insert(index, self.raw.raft.term, token),
+            Err(reason) => out.first.push(Action::Refused { region: self.region, token, reason }),
+        }
+    }
+
+    fn propose_change(
+        &mut self,
+        config: &Config,
+        expect: RegionEpoch,
+        change: &RegionChange,
+        now: BootNanos,
+        out: &mut Outbox,
+    ) -> Result<LogIndex, Refusal> {
+        self.can_propose()?;
+        let epoch = self.descriptor.epoch;
+        if self.raw.raft.raft_log.applied < self.last_change || self.raw.raft.has_pending_conf() {
+            return Err(Refusal::Changing);
+        }
+        if expect != epoch {
+            return Err(Refusal::StaleEpoch { epoch });
+        }
+        let after = self.descriptor.after(change).map_err(Refusal::Invalid)?.region;
+        self.check_peers(config, change)?;
+        let context = change_entry::encode(expect, change);
+        let conf_change = conf_change_of(change, &self.descriptor, &after);
+        if matches!(change, RegionChange::Split { .. }) {
+            // Before anybody can hear of it.
+            self.lease_needs = self.raw.raft.raft_log.last_index() + 1;
+            self.suspend_lease(config, now, out);
+        }
+        let mut proposed = false;
+        self.drive(config, now, out, |raw| {
+            proposed = match conf_change {
+                Some(conf_change) => raw.propose_conf_change(context.to_vec(), conf_change).is_ok(),
+                None => append_as_leader(raw, Bytes::new(), context),
+            };
+        });
+        if !proposed {
+            return Err(Refusal::Backpressure);
+        }
+        self.last_change = self.raw.raft.raft_log.last_index();
+        Ok(self.last_change)
+    }
+
+    /// A change that the descriptor allows may still be one that costs the region its quorum.
+    fn check_peers(&self, config: &Config, change: &RegionChange) -> Result<(), Refusal> {
+        let RegionChange::Peers(changes) = change else { return Ok(()) };
+        for change in changes {
+            match *change {
+                PeerChange::Demote(store) | PeerChange::Remove(store) if store == config.store => {
+                    return Err(Refusal::IsLeader);
+                }
+                PeerChange::Promote(store) if !self.has_caught_up(store) => {
+                    return Err(Refusal::Behind { store });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A voter that lacks what is committed would weaken every quorum it is in, and one that lacks the
+    /// beginning cannot even be asked.
+    fn has_caught_up(&self, store: StoreId) -> bool {
+        let raft = &self.raw.raft;
+        let progress = self.descriptor.peer_on(store).and_then(|peer| raft.prs().get(peer.id));
+        progress.is_some_and(|progress| {
+            progress.state == raft::ProgressState::Replicate && progress.matched >= self.raw.store().first()
+        })
+    }
+
+    /// A joint configuration needs two majorities for everything: it is left as soon as it is applied.
+    pub(super) fn leave_joint(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        if self.is_leader() && self.descriptor.is_joint() {
+            // Refusals are of the moment: the next heartbeat tries again.
+            let _ = self.propose_change(config, self.descriptor.epoch, &RegionChange::LeaveJoint, now, out);
+        }
+    }
+
+    /// A store that holds nothing of the region answers nothing until it knows that it has a peer.
+    pub(super) fn announce_to_newcomers(&mut self, out: &mut Outbox) {
+        if !self.is_leader() {
+            return;
+        }
+        for (&id, progress) in self.raw.raft.prs().iter() {
+            if progress.matched == 0 && id != self.id {
+                if let Some(to) = self.store_of(id) {
+                    out.sends.push(Action::Announce { to, descriptor: self.descriptor.clone() });
+                }
+            }
+        }
+    }
+
+    /// A peer that was removed while it was away hears nothing from anybody: it asks those it knew. Who
+    /// knows better answers.
+    pub(super) fn ask_whether_member(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        let patience = ASK_AFTER_ELECTIONS * config.election_nanos();
+        let silent_since = self.heard_at.max(self.asked_at);
+        if self.is_leader() || now < silent_since.saturating_add(patience) {
+            return;
+        }
+        self.asked_at = now;
+        for peer in self.descriptor.peers.iter().filter(|peer| peer.id != self.id) {
+            out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
+        }
+    }
+
+    /// Another store's descriptor of this region. Returns it when it says that this peer is none any more.
+    pub fn hear_descriptor(
+        &mut self,
+        from: StoreId,
+        theirs: RegionDescriptor,
+        out: &mut Outbox,
+    ) -> Option<RegionDescriptor> {
+        let ours = &self.descriptor;
+        let is_gone = theirs.peer(self.id).is_none() && self.id < theirs.next_peer;
+        if theirs.epoch.conf_version > ours.epoch.conf_version && is_gone {
+            return Some(theirs);
+        }
+        if self.is_blank && theirs.epoch.is_newer_than(ours.epoch) {
+            self.descriptor = theirs;
+            return None;
+        }
+        let they_are_gone = !self.is_blank && ours.peer_on(from).is_none();
+        if ours.epoch.conf_version > theirs.epoch.conf_version && they_are_gone {
+            out.sends.push(Action::Announce { to: from, descriptor: ours.clone() });
+        }
+        None
+    }
+
+    /// Whether a message's sender is, or may since have become, a peer of the region on that store. One that
+    /// was removed is told so.
+    pub(super) fn knows_sender(&mut self, from: StoreId, message: &Message, out: &mut Outbox) -> bool {
+        if let Some(peer) = self.descriptor.peer(message.from) {
+            return peer.store == from;
+        }
+        if self.is_blank || message.from >= self.descriptor.next_peer {
+            self.strangers.insert(message.from, from);
+            return true;
+        }
+        out.sends.push(Action::Announce { to: from, descriptor: self.descriptor.clone() });
+        false
+    }
+}

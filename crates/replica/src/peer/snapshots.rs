@@ -1,0 +1,104 @@
+//! Snapshots: offered to peers whose entries are gone, and taken in.
+//!
+//! The data goes its own way. Here only its index, term and descriptor pass through the consensus code, in
+//! a message that is given to the receiving peer when the data is there.
+
+use super::*;
+use raft::eraftpb::Snapshot;
+use raft::SnapshotStatus;
+
+impl<L: LogStore> Peer<L> {
+    /// Asks for a snapshot to be made if a peer waits for one and none is on its way.
+    pub(super) fn want_snapshot(&mut self, out: &mut Outbox) {
+        if self.raw.store().take_snapshot_wanted() && !self.making && self.is_leader() {
+            self.making = true;
+            out.later.push(Action::MakeSnapshot { region: self.region });
+        }
+    }
+
+    pub fn snapshot_made(&mut self, index: LogIndex, term: Term, descriptor: &RegionDescriptor) {
+        self.making = false;
+        let mut snapshot = Snapshot::default();
+        snapshot.mut_metadata().index = index;
+        snapshot.mut_metadata().term = term;
+        snapshot.mut_metadata().set_conf_state(conf_state_of(descriptor));
+        snapshot.data = descriptor.encode();
+        // It is sent when the peer in need is next heard of.
+        self.raw.mut_store().set_offer(Some(snapshot));
+    }
+
+    pub fn snapshot_failed(&mut self) {
+        self.making = false;
+    }
+
+    pub fn snapshot_sent(
+        &mut self,
+        config: &Config,
+        (to, delivered): (StoreId, bool),
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        let Some(peer) = self.descriptor.peer_on(to).map(|peer| peer.id).filter(|_| self.is_leader()) else {
+            return;
+        };
+        let status = if delivered { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
+        self.drive(config, now, out, |raw| raw.report_snapshot(peer, status));
+        let prs = self.raw.raft.prs();
+        if prs.iter().all(|(_, progress)| progress.state != raft::ProgressState::Snapshot) {
+            // The next one in need gets a newer one.
+            self.raw.mut_store().set_offer(None);
+        }
+    }
+
+    /// The consensus code took a snapshot in: from here on the log begins after it. Its rows come later.
+    pub(super) fn accept_snapshot(&mut self, snapshot: &Snapshot, out: &mut Outbox) -> Result<(), Fatal> {
+        let metadata = snapshot.get_metadata();
+        let (index, term) = (metadata.index, metadata.term);
+        let descriptor = RegionDescriptor::decode(snapshot.get_data())
+            .map_err(|error| Fatal::Consensus { region: self.region, reason: error.to_string() })?;
+        let lost = self.proposals.take_all();
+        self.lose(lost, out);
+        self.raw.mut_store().restart(index, term);
+        self.unsaved.restart(Restart {
+            index,
+            term,
+            descriptor: descriptor.clone(),
+            cause: RestartCause::Snapshot,
+        });
+        // The batch that deletes the old log and state must hold the state that goes on.
+        let raft = &self.raw.raft;
+        let vote = (raft.vote != 0).then_some(raft.vote);
+        self.unsaved.hard_state = Some(HardState { term: raft.term, vote, commit: index });
+        self.pending_changes.clear();
+        self.handed_descriptor = descriptor.clone();
+        self.descriptor = descriptor;
+        self.handed = index;
+        self.held.clear();
+        self.applying = Some(index);
+        self.is_blank = false;
+        Ok(())
+    }
+
+    /// The log says what is to be applied: whatever happens now, it will be.
+    pub(super) fn snapshot_is_recorded(
+        &mut self,
+        config: &Config,
+        snapshot: Restart,
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        let Restart { index, term, descriptor, .. } = snapshot;
+        self.drive(config, now, out, |raw| raw.advance_apply_to(index));
+        out.later.push(Action::ApplySnapshot { region: self.region, index, term, descriptor });
+    }
+
+    pub fn snapshot_applied(&mut self, config: &Config, out: &mut Outbox) {
+        let Some(index) = self.applying.take() else { return };
+        self.flushed = self.flushed.max(index);
+        let entries = std::mem::take(&mut self.held);
+        if !entries.is_empty() {
+            out.later.push(Action::Apply { region: self.region, entries });
+        }
+        self.truncate(config, out);
+    }
+}

@@ -1,0 +1,157 @@
+//! What the consensus code has ready, on its way to the log, to the other stores and to be applied.
+
+use super::*;
+use crate::change_entry;
+use crate::conf::conf_change_of;
+use raft::eraftpb::Entry;
+
+impl<L: LogStore> Peer<L> {
+    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`.
+    pub fn turn(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<bool, Fatal> {
+        if self.is_leader() && self.reads.needs_round() {
+            self.send_round(config, now, out);
+        }
+        if self.raw.has_ready() {
+            self.take_ready(config, now, out)?;
+        }
+        self.want_snapshot(out);
+        if let Some(error) = self.raw.store().take_failure() {
+            return Err(Fatal::Log(error));
+        }
+        Ok(self.raw.has_ready())
+    }
+
+    fn take_ready(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<(), Fatal> {
+        let mut ready = self.raw.ready();
+        let number = ready.number();
+        if !ready.snapshot().is_empty() {
+            let snapshot = ready.snapshot().clone();
+            self.accept_snapshot(&snapshot, out)?;
+        }
+        self.send(ready.take_messages(), out);
+
+        let entries = ready.take_entries();
+        if let Some(head) = entries.first().map(|entry| entry.index) {
+            let view = self.raw.mut_store();
+            view.append(&entries);
+            let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
+            self.lose(lost, out);
+            self.unsaved.append(entries);
+        }
+        if let Some(state) = ready.hs() {
+            self.unsaved.hard_state = Some(HardState {
+                term: state.term,
+                vote: (state.vote != 0).then_some(state.vote),
+                commit: state.commit,
+            });
+            let is_vote = self.given_vote != (state.term, state.vote);
+            self.given_vote = (state.term, state.vote);
+            self.unsaved.must_sync |= is_vote;
+            self.unsaved.is_urgent |= is_vote;
+        }
+
+        let vouching = ready.take_persisted_messages();
+        let region = self.region;
+        for state in ready.take_read_states() {
+            self.confirm_round(&state.request_ctx, state.index);
+        }
+        let committed = ready.take_committed_entries();
+        self.raw.advance_append_async(ready);
+
+        if self.unsaved.is_urgent {
+            self.unsaved.ready = number;
+            self.unsaved.messages.extend(vouching);
+        } else if let Some(in_flight) = &mut self.in_flight {
+            in_flight.ready = number;
+            in_flight.messages.extend(vouching);
+        } else {
+            self.drive(config, now, out, |raw| raw.on_persist_ready(number));
+            self.send(vouching, out);
+        }
+        if let Some(last) = committed.last() {
+            self.handed = last.index;
+            let mut entries = Vec::with_capacity(committed.len());
+            for entry in committed {
+                entries.push(self.commit(entry, out)?);
+            }
+            match self.applying {
+                Some(_) => self.held.extend(entries),
+                None => out.later.push(Action::Apply { region, entries }),
+            }
+        }
+        if self.is_leader() {
+            let ready = self.reads.take_ready(self.raw.raft.raft_log.applied);
+            out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
+            self.settle_lease(config, now, out);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, entry: Entry, out: &mut Outbox) -> Result<Committed, Fatal> {
+        let (index, term) = (entry.index, entry.term);
+        let token = self.proposals.applied(index, term).unwrap_or_else(|lost| {
+            self.lose(vec![lost], out);
+            None
+        });
+        if entry.context.is_empty() {
+            return Ok(Committed { index, term, payload: entry.data, token, change: None });
+        }
+        let (expect, change) = change_entry::decode(&entry.context)
+            .ok_or(Fatal::UnknownChange { region: self.region, index })?;
+        // Every peer finds the same here: what was handed out follows from the log alone.
+        let before = &self.handed_descriptor;
+        let changed = if expect == before.epoch { before.after(&change).ok() } else { None };
+        if let Some(changed) = &changed {
+            let conf_change = conf_change_of(&change, before, &changed.region);
+            self.handed_descriptor = changed.region.clone();
+            self.pending_changes.push_back(PendingChange { index, conf_change, changed: changed.clone() });
+        }
+        Ok(Committed { index, term, payload: Bytes::new(), token, change: changed })
+    }
+
+    /// Hands what gathered to a batch that is being cut.
+    pub fn take_unsaved(&mut self) -> (RegionWrite, bool) {
+        assert!(self.in_flight.is_none(), "one batch at a time");
+        let unsaved = std::mem::take(&mut self.unsaved);
+        self.in_flight = Some(InFlight {
+            ready: unsaved.ready,
+            snapshot: unsaved.restart.clone().filter(|restart| restart.cause == RestartCause::Snapshot),
+            last: unsaved.entries.last().map(|entry| (entry.index, entry.term)),
+            messages: unsaved.messages,
+        });
+        let Unsaved { restart, entries, hard_state, must_sync, .. } = unsaved;
+        (RegionWrite { region: self.region, restart, entries, hard_state }, must_sync)
+    }
+
+    pub fn persisted(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        let Some(InFlight { ready, snapshot, last, messages }) = self.in_flight.take() else { return };
+        if let Some((index, term)) = last {
+            self.raw.mut_store().persisted(index, term);
+        }
+        if ready > 0 {
+            self.drive(config, now, out, |raw| raw.on_persist_ready(ready));
+        }
+        if let Some(snapshot) = snapshot {
+            self.snapshot_is_recorded(config, snapshot, now, out);
+        }
+        self.send(messages, out);
+    }
+
+    fn send(&self, messages: Vec<Message>, out: &mut Outbox) {
+        for mut message in messages {
+            let Some(to) = self.store_of(message.to) else { continue };
+            if message.get_msg_type() == MessageType::MsgTimeoutNow {
+                match self.lease.fence_of(to) {
+                    Some(index) => message.index = index,
+                    // The leadership was lost since: nothing is to be handed over.
+                    None => continue,
+                }
+            }
+            let region = self.region;
+            out.sends.push(match message.get_msg_type() {
+                MessageType::MsgSnapshot => Action::SendSnapshot { region, to, message },
+                _ => Action::Send { to, region, lane: lane(&message), message },
+            });
+        }
+    }
+}
