@@ -25,6 +25,9 @@ pub(crate) enum Order {
 /// Whether a move is to be had, beside what this module asks of it.
 pub(crate) trait Allow {
     fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool;
+
+    /// It was asked for.
+    fn begun(&mut self, _round: &Round<'_>, _region: u32, _from: At, _to: At) {}
 }
 
 pub(crate) struct All;
@@ -50,7 +53,7 @@ pub(crate) fn plan(
     round: &mut Round<'_>,
     fill: &mut Fill,
     order: Order,
-    allow: &impl Allow,
+    allow: &mut impl Allow,
     operators: &mut Vec<Operator>,
 ) {
     if !round.has_data_room() {
@@ -66,6 +69,7 @@ pub(crate) fn plan(
             Some(offer) => {
                 let operator = move_peer(round, fill, offer.region, source, offer.to);
                 round.begin(offer.region, &operator);
+                allow.begun(round, offer.region, source, offer.to);
                 fill.refresh(round);
                 operators.push(operator);
             }

@@ -54,7 +54,7 @@ struct Step {
     led: u32,
 }
 
-pub(crate) fn plan(round: &mut Round<'_>, allow: &impl Allow, operators: &mut Vec<Operator>) {
+pub(crate) fn plan(round: &mut Round<'_>, allow: &mut impl Allow, operators: &mut Vec<Operator>) {
     if round.room() == 0 || !is_uneven(round) {
         return;
     }
@@ -91,6 +91,7 @@ pub(crate) fn plan(round: &mut Round<'_>, allow: &impl Allow, operators: &mut Ve
                 },
             };
             round.begin(region, &operator);
+            allow.begun(round, region, from, to);
             operators.push(operator);
         }
     }

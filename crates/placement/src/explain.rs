@@ -70,6 +70,8 @@ pub enum Verdict {
     CountsAllow,
     /// `leader-only` and `alor`: no eligible peer is on a store more capable by enough.
     MostCapable,
+    /// `adaptive`.
+    Balanced,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +157,7 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
                 _ => Verdict::MostCapable,
             }
         }
+        Policy::Adaptive => Verdict::Balanced,
     }
 }
 
@@ -193,6 +196,9 @@ impl fmt::Display for Verdict {
             }
             Verdict::NotPlaced => f.write_str("This policy leaves the meta region's leader where it is."),
             Verdict::CountsAllow => f.write_str("It stays: moving it is not needed for even leader counts."),
+            Verdict::Balanced => f.write_str(
+                "It stays: no move of it makes the busiest stores less busy or its writes wait less, by enough.",
+            ),
             Verdict::MostCapable => {
                 f.write_str("It stays: none of its peers that could lead is on a store worth the move.")
             }

@@ -157,7 +157,7 @@ impl Round<'_> {
 fn own_weight(store: &StoreView, policy: Policy) -> f64 {
     match policy {
         Policy::Even | Policy::LeaderOnly => 1.0,
-        Policy::Alor => {
+        Policy::Alor | Policy::Adaptive => {
             let weight = store.data_weight.unwrap_or(store.capability.kv_bytes_per_s);
             // Not a number is no weight.
             if weight > 0.0 {

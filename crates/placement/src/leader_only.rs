@@ -64,7 +64,7 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
         round.begin(region, &operator);
         operators.push(operator);
     }
-    even::plan(round, &AsCapable { speeds }, operators);
+    even::plan(round, &mut AsCapable { speeds }, operators);
 }
 
 /// Allows what a leader would not be moved back from.

@@ -7,7 +7,7 @@
 //!
 //! A round goes through the same steps under every policy, and each step sees what the ones before it asked
 //! for as done: [`repair`], [`split`] of what is too large, leaders, data, then merging. What differs is who
-//! should lead ([`even`], [`leader_only`]) and how much data a store should hold ([`fill`]).
+//! should lead ([`even`], [`leader_only`], [`adaptive`]) and how much data a store should hold ([`fill`]).
 //!
 //! Invariants of every policy: an operator names a region with a live leader and a majority that answers;
 //! a leader goes to a live, caught-up voter; a peer goes to a live store that has none of the region and
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adaptive;
 mod data;
 mod domain;
 mod even;
@@ -24,6 +25,7 @@ mod explain;
 mod fill;
 mod leader_only;
 mod limits;
+mod load;
 mod operator;
 mod policy;
 mod reason;
@@ -57,17 +59,18 @@ pub fn plan(view: &ClusterView, policy: Policy, limits: &PlanLimits) -> Vec<Oper
     split::plan(&mut round, &mut operators);
     match policy {
         Policy::Even => {
-            even::plan(&mut round, &All, &mut operators);
-            data::plan(&mut round, &mut fill, Order::Calm, &All, &mut operators);
+            even::plan(&mut round, &mut All, &mut operators);
+            data::plan(&mut round, &mut fill, Order::Calm, &mut All, &mut operators);
         }
         Policy::LeaderOnly => {
             leader_only::plan(&mut round, &mut operators);
-            data::plan(&mut round, &mut fill, Order::Calm, &All, &mut operators);
+            data::plan(&mut round, &mut fill, Order::Calm, &mut All, &mut operators);
         }
         Policy::Alor => {
             leader_only::plan(&mut round, &mut operators);
-            data::plan(&mut round, &mut fill, Order::Cold, &All, &mut operators);
+            data::plan(&mut round, &mut fill, Order::Cold, &mut All, &mut operators);
         }
+        Policy::Adaptive => adaptive::plan(&mut round, &mut fill, &mut operators),
     }
     split::plan_merges(&mut round, &mut operators);
     operators

@@ -17,16 +17,19 @@ pub enum Policy {
     LeaderOnly,
     /// ALOR: leaders as under `leader-only`, data in proportion to what stores can write.
     Alor,
+    /// Ours: the least highest load of any store, then the shortest wait of writes, by what is measured.
+    Adaptive,
 }
 
 impl Policy {
-    pub const ALL: [Policy; 3] = [Policy::Even, Policy::LeaderOnly, Policy::Alor];
+    pub const ALL: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, Policy::Adaptive];
 
     pub fn name(self) -> &'static str {
         match self {
             Policy::Even => "even",
             Policy::LeaderOnly => "leader-only",
             Policy::Alor => "alor",
+            Policy::Adaptive => "adaptive",
         }
     }
 }
@@ -62,6 +65,9 @@ mod tests {
             assert_eq!(policy.name().parse(), Ok(policy));
         }
         let error = "best".parse::<Policy>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown policy 'best': the policies are even, leader-only, alor");
+        assert_eq!(
+            error.to_string(),
+            "unknown policy 'best': the policies are even, leader-only, alor, adaptive"
+        );
     }
 }

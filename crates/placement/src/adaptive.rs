@@ -1,0 +1,405 @@
+//! `adaptive`: the least highest load of any store, then the shortest wait of writes, then evenness.
+//!
+//! What is compared, and in this order:
+//!
+//! 1. **How busy the busiest stores are.** Of a store among the busiest a leader, or else a peer, goes to
+//!    one that is less busy by a margin even with it.
+//! 2. **How fast the store is that a region's writes wait for.** A leader goes to a faster peer, and under
+//!    regions that write much a follower to a faster store, as long as that one stays clear of the busiest.
+//!    A fast store that is the bottleneck for reads is thus not led from.
+//! 3. **Evenness:** data in proportion to what stores write (Eq. 1, as `alor`), leaders even among stores
+//!    that are as fast. Only what leaves the first two as good as they are.
+//!
+//! A move for one of them never makes worse one that comes before it, and each makes its own strictly
+//! better; under a load that does not change planning therefore ends. ALOR's threshold and reserve are
+//! constraints here ([`crate::fill`]).
+//!
+//! Copies cost work. A peer is moved for the sake of load only when what that gains in
+//! [`PlanLimits::repay_seconds`](crate::PlanLimits) is more than what the copy costs, both in seconds of
+//! devices' time.
+
+use std::cmp::Reverse;
+
+use types::META_REGION;
+
+use crate::data::{self, Allow, Held, Order};
+use crate::even;
+use crate::fill::{Fill, Ordered};
+use crate::load::{gap, Loads};
+use crate::round::{At, Round, NOWHERE};
+use crate::{Operator, Policy, Reason};
+
+/// Of stores that a region could go to, so many that are least busy are weighed.
+const TARGETS_WEIGHED: usize = 8;
+
+pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
+    // What is full sheds before anything else is weighed.
+    let mut from_full = FromFull { fill: Fill::new(round, Policy::Adaptive) };
+    data::plan(round, fill, Order::Cold, &mut from_full, operators);
+    let mut planner = Planner { loads: Loads::new(round, operators), gap: gap(round.limits) };
+    planner.relieve(round, fill, operators);
+    planner.lead_from_faster(round, operators);
+    planner.follow_on_faster(round, fill, operators);
+    let mut no_worse = NoWorse { loads: planner.loads };
+    even::plan(round, &mut no_worse, operators);
+    data::plan(round, fill, Order::Cold, &mut no_worse, operators);
+}
+
+/// Data moves only off stores that are above their threshold.
+struct FromFull {
+    fill: Fill,
+}
+
+impl Allow for FromFull {
+    fn allows(&self, _: &Round<'_>, _: u32, from: At, _: At) -> bool {
+        self.fill.is_full(from)
+    }
+}
+
+/// Allows what makes neither the load nor any wait worse.
+struct NoWorse {
+    loads: Loads,
+}
+
+impl Allow for NoWorse {
+    fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool {
+        let loads = &self.loads;
+        let leader = round.cells[region as usize].leader;
+        let (cost, change) = if round.holds(region, to) {
+            (loads.lead_cost(region, to), None)
+        } else {
+            (loads.peer_cost(region, to), Some((from, to)))
+        };
+        if cost > 0.0 && loads.busy(to) + cost > loads.busy(from) {
+            return false;
+        }
+        match change {
+            None => {
+                let best = round.candidates(region).map(|at| loads.wait_class(round, region, at, None)).max();
+                let now = loads.wait_class(round, region, leader, None);
+                loads.wait_class(round, region, to, None) >= now.max(best.unwrap_or(0))
+            }
+            // Whoever leads after a leader's peer has gone, its writes must not wait longer.
+            Some(_) if leader == from => {
+                let now = loads.wait_class(round, region, leader, None);
+                round.candidates(region).all(|heir| loads.wait_class(round, region, heir, change) >= now)
+            }
+            Some(_) => {
+                loads.wait_class(round, region, leader, change)
+                    >= loads.wait_class(round, region, leader, None)
+            }
+        }
+    }
+}
+
+struct Planner {
+    loads: Loads,
+    gap: f64,
+}
+
+/// The order among ways to relieve a store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Relief {
+    /// Writes of the region wait longer afterwards.
+    slows: bool,
+    copies: bool,
+    /// The larger load of the two stores afterwards.
+    busy: Ordered,
+    region: u32,
+    to: At,
+}
+
+impl Planner {
+    /// Objective 1. Sources are the stores as busy as the busiest but for the margin: those behind it may
+    /// have to give way before it can give anything to them.
+    fn relieve(&mut self, round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
+        let mut exhausted = vec![false; round.view.stores.len()];
+        let mut held: Option<Held> = None;
+        while round.room() > 0 {
+            let least = self.loads.peak(round) * (1.0 - self.gap);
+            let source = round
+                .stores()
+                .filter(|&at| round.is_up(at) && !exhausted[at as usize])
+                .filter(|&at| self.loads.busy(at) > 0.0 && self.loads.busy(at) >= least)
+                .min_by_key(|&at| (Reverse(Ordered::new(self.loads.busy(at))), at));
+            let Some(source) = source else { break };
+            // Before regions are gone through: is any store less busy by the margin?
+            let low = self.loads.busy(source) * (1.0 - self.gap);
+            if !round.stores().any(|at| round.is_up(at) && self.loads.busy(at) < low) {
+                break;
+            }
+            let held = held.get_or_insert_with(|| Held::new(round));
+            match self.best_relief(round, fill, held.by(source), source) {
+                Some(relief) => self.carry_out(round, fill, source, relief, operators),
+                None => exhausted[source as usize] = true,
+            }
+        }
+    }
+
+    fn best_relief(&self, round: &Round<'_>, fill: &Fill, regions: &[u32], source: At) -> Option<Relief> {
+        let loads = &self.loads;
+        let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
+        let mut calmest: Vec<At> = round
+            .stores()
+            .filter(|&at| {
+                round.is_up(at) && at != source && loads.busy(at) < low && round.has_data_room_at(at)
+            })
+            .collect();
+        calmest.sort_unstable_by_key(|&at| (Ordered::new(loads.busy(at)), at));
+        let copying = round.has_data_room() && round.has_data_room_at(source);
+        let mut best: Option<Relief> = None;
+        let mut offer = |relief: Relief| best = Some(best.map_or(relief, |best| best.min(relief)));
+        for &region in regions {
+            let cell = &round.cells[region as usize];
+            if !cell.free {
+                continue;
+            }
+            let leads = cell.leader == source;
+            let now = loads.wait_class(round, region, cell.leader, None);
+            if leads && loads.lead_cost(region, source) > 0.0 {
+                for to in round.candidates(region).filter(|&at| round.has_room_towards(at)) {
+                    let after = loads.busy(to) + loads.lead_cost(region, to);
+                    if after <= low {
+                        let slows = loads.wait_class(round, region, to, None) < now;
+                        let busy = Ordered::new(after.max(high - loads.lead_cost(region, source)));
+                        offer(Relief { slows, copies: false, busy, region, to });
+                    }
+                }
+            }
+            if !copying || !cell.healthy || (leads && !self.any_heir_will_do(round, region, source, low)) {
+                continue;
+            }
+            let bytes = round.region(region).bytes;
+            let companions = round.companions(region, source, source);
+            let gained = loads.peer_cost(region, source);
+            let fits = |to: At| {
+                !round.holds(region, to)
+                    && loads.busy(to) + loads.peer_cost(region, to) <= low
+                    && gained * f64::from(round.limits.repay_seconds)
+                        > loads.copy_cost(bytes, cell.leader, to)
+                    && round.companions(region, source, to) <= companions
+                    && fill.admits(round, to, bytes)
+            };
+            if gained <= 0.0 {
+                continue;
+            }
+            for to in calmest.iter().copied().filter(|&to| fits(to)).take(TARGETS_WEIGHED) {
+                let change = Some((source, to));
+                let slows = !leads && loads.wait_class(round, region, cell.leader, change) < now;
+                let after = loads.busy(to) + loads.peer_cost(region, to);
+                let busy = Ordered::new(after.max(high - gained));
+                offer(Relief { slows, copies: true, busy, region, to });
+            }
+        }
+        best
+    }
+
+    /// When a leader's peer moves, another peer leads, and which one is not for us to say: each must bear it.
+    fn any_heir_will_do(&self, round: &Round<'_>, region: u32, source: At, low: f64) -> bool {
+        let loads = &self.loads;
+        let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != source);
+        heirs.all(|heir| {
+            let cost = loads.lead_cost(region, heir.store);
+            cost <= 0.0 || loads.busy(heir.store) + cost <= low
+        })
+    }
+
+    fn carry_out(
+        &mut self,
+        round: &mut Round<'_>,
+        fill: &mut Fill,
+        from: At,
+        relief: Relief,
+        operators: &mut Vec<Operator>,
+    ) {
+        let Relief { copies, region, to, .. } = relief;
+        let permille = |busy: f64| (busy * 1000.0).round() as u64;
+        let before = (permille(self.loads.busy(from)), permille(self.loads.busy(to)));
+        if copies {
+            if round.cells[region as usize].leader == from {
+                let read = self.loads.lead_cost(region, from);
+                self.loads.shed(from, read);
+            }
+            self.loads.move_peer(round, region, from, to);
+        } else {
+            self.loads.move_leader(region, from, to);
+        }
+        let reason = Reason::Busy {
+            from_permille: before.0,
+            to_permille: before.1,
+            from_after_permille: permille(self.loads.busy(from)),
+            to_after_permille: permille(self.loads.busy(to)),
+        };
+        let (id, from, to) = (round.region(region).id, round.id(from), round.id(to));
+        let operator = if copies {
+            Operator::MovePeer { region: id, from, to, reason }
+        } else {
+            Operator::TransferLeader { region: id, from, to, reason }
+        };
+        round.begin(region, &operator);
+        fill.refresh(round);
+        operators.push(operator);
+    }
+
+    /// How busy a store may get for the sake of waits: clear of the busiest by twice the margin, so that
+    /// what came for the one reason does not go for the other.
+    fn ceiling(&self, round: &Round<'_>) -> f64 {
+        self.loads.peak(round) * (1.0 - 2.0 * self.gap)
+    }
+
+    /// Objective 2, leaders: the largest gain for the most writes first.
+    fn lead_from_faster(&mut self, round: &mut Round<'_>, operators: &mut Vec<Operator>) {
+        let best_class = self.loads.best_class(round);
+        if best_class == 0 || round.room() == 0 {
+            return;
+        }
+        let ceiling = self.ceiling(round);
+        let mut moves: Vec<(Reverse<u16>, Reverse<Ordered>, u32)> = Vec::new();
+        for (region, cell) in (0..).zip(&round.cells) {
+            if !cell.free || !round.is_up(cell.leader) || self.loads.class(cell.leader) == best_class {
+                continue;
+            }
+            let demand = self.loads.demand(region);
+            // To regions that are only read it makes no difference.
+            if demand.writes <= 0.0 && demand.write_bytes <= 0.0 && demand.reads > 0.0 {
+                continue;
+            }
+            if let Some((_, class)) = self.faster_leader(round, region, ceiling) {
+                let gain = class - self.loads.wait_class(round, region, cell.leader, None);
+                moves.push((Reverse(gain), Reverse(Ordered::new(demand.writes)), region));
+            }
+        }
+        moves.sort_unstable();
+        for (_, _, region) in moves {
+            if round.room() == 0 {
+                break;
+            }
+            // Busier meanwhile, or as many leaders on their way to it as may be: later.
+            let Some((to, _)) = self.faster_leader(round, region, ceiling) else { continue };
+            let from = round.cells[region as usize].leader;
+            let reason = self.wait_reason(round, region, (from, to), None);
+            self.loads.move_leader(region, from, to);
+            let operator = Operator::TransferLeader {
+                region: round.region(region).id,
+                from: round.id(from),
+                to: round.id(to),
+                reason,
+            };
+            round.begin(region, &operator);
+            operators.push(operator);
+        }
+    }
+
+    /// The peer under which the region's writes wait least, of equals the one that leads least; only if
+    /// they wait less than now.
+    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, u16)> {
+        let loads = &self.loads;
+        let leader = round.cells[region as usize].leader;
+        let now = loads.wait_class(round, region, leader, None);
+        round
+            .candidates(region)
+            .filter(|&at| round.has_room_towards(at))
+            .filter(|&at| {
+                let cost = loads.lead_cost(region, at);
+                cost <= 0.0 || loads.busy(at) + cost <= ceiling
+            })
+            .map(|at| (at, loads.wait_class(round, region, at, None)))
+            .filter(|(_, class)| *class > now)
+            .min_by_key(|&(at, class)| (Reverse(class), round.totals.leaders[at as usize], at))
+    }
+
+    /// Objective 2, followers: a majority of fast stores under the regions where it saves most.
+    fn follow_on_faster(&mut self, round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
+        let best_class = self.loads.best_class(round);
+        if best_class == 0 || !round.has_data_room() {
+            return;
+        }
+        let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
+        for (region, cell) in (0..).zip(&round.cells) {
+            let written = self.loads.demand(region).write_bytes;
+            if !cell.healthy || !cell.free || written <= 0.0 || round.region(region).id == META_REGION {
+                continue;
+            }
+            // No more than this is to be had, and it is not enough for the cheapest copy.
+            let slowest = self.loads.waits_for(round, region, cell.leader, None);
+            if self.loads.class(slowest) == best_class {
+                continue;
+            }
+            let most = written * self.loads.seconds_per_byte(slowest) * f64::from(round.limits.repay_seconds);
+            let least = round.region(region).bytes as f64 * self.loads.seconds_per_byte(cell.leader);
+            if most > least {
+                moves.push((Reverse(Ordered::new(most - least)), region));
+            }
+        }
+        moves.sort_unstable();
+        let ceiling = self.ceiling(round);
+        for (_, region) in moves {
+            if !round.has_data_room() {
+                break;
+            }
+            let Some((from, to)) = self.faster_follower(round, fill, region, ceiling) else { continue };
+            let leader = round.cells[region as usize].leader;
+            let reason = self.wait_reason(round, region, (leader, leader), Some((from, to)));
+            self.loads.move_peer(round, region, from, to);
+            let operator = Operator::MovePeer {
+                region: round.region(region).id,
+                from: round.id(from),
+                to: round.id(to),
+                reason,
+            };
+            round.begin(region, &operator);
+            fill.refresh(round);
+            operators.push(operator);
+        }
+    }
+
+    /// The slowest follower, and the calmest of the stores that shorten the wait most.
+    fn faster_follower(&self, round: &Round<'_>, fill: &Fill, region: u32, ceiling: f64) -> Option<(At, At)> {
+        let loads = &self.loads;
+        let (view, leader) = (round.region(region), round.cells[region as usize].leader);
+        let waited_for = loads.waits_for(round, region, leader, None);
+        let now = loads.class(waited_for);
+        let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
+        let from = followers
+            .filter(|&at| round.has_data_room_at(at))
+            .min_by_key(|&at| (loads.class(at), Reverse(Ordered::new(loads.busy(at))), at))?;
+        let companions = round.companions(region, from, from);
+        let gained = |to: At| {
+            let after = loads.waits_for(round, region, leader, Some((from, to)));
+            let saved = loads.seconds_per_byte(waited_for) - loads.seconds_per_byte(after);
+            saved * loads.demand(region).write_bytes * f64::from(round.limits.repay_seconds)
+        };
+        round
+            .stores()
+            .filter(|&to| round.is_up(to) && loads.class(to) > now && !round.holds(region, to))
+            .filter(|&to| round.has_data_room_at(to))
+            .filter(|&to| loads.busy(to) + loads.peer_cost(region, to) <= ceiling)
+            .filter(|&to| loads.wait_class(round, region, leader, Some((from, to))) > now)
+            .filter(|&to| gained(to) > loads.copy_cost(view.bytes, leader, to))
+            .filter(|&to| {
+                round.companions(region, from, to) <= companions && fill.admits(round, to, view.bytes)
+            })
+            .min_by_key(|&to| {
+                let class = loads.wait_class(round, region, leader, Some((from, to)));
+                (Reverse(class), Ordered::new(loads.busy(to)), to)
+            })
+            .map(|to| (from, to))
+    }
+
+    fn wait_reason(
+        &self,
+        round: &Round<'_>,
+        region: u32,
+        leaders: (At, At),
+        change: Option<(At, At)>,
+    ) -> Reason {
+        let speed = |at: At| match at {
+            NOWHERE => 0,
+            at => round.view.stores[at as usize].leader_speed(),
+        };
+        Reason::QuorumWait {
+            before_bytes_per_s: speed(self.loads.waits_for(round, region, leaders.0, None)),
+            after_bytes_per_s: speed(self.loads.waits_for(round, region, leaders.1, change)),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! How busy stores are, and which store a write waits for: the model of `adaptive`.
+//!
+//! A store is busy for the part of each second that its work takes. Every peer of a region writes what the
+//! region's clients write; the leader alone reads. So, for a store s,
+//!
+//! ```text
+//! busy(s) = Σ over its peers  bytes written per second / bytes that s writes per second
+//!         + Σ over its leads  reads per second / operations per second of s
+//! ```
+//!
+//! A write waits for the leader's own log and for as many of the fastest followers as make a majority with
+//! it: for the slowest of these. Speeds of stores are told apart only by class, so that a speed that is
+//! measured again and comes out a little different changes nothing.
+
+use crate::round::{At, Round, Seat, NOWHERE};
+use crate::{Operator, PlanLimits};
+
+/// What a region asks of stores.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demand {
+    /// Per second; where it is not measured, `writes` says what there is to do.
+    pub write_bytes: f64,
+    pub writes: f64,
+    pub reads: f64,
+}
+
+pub(crate) struct Loads {
+    demands: Vec<Demand>,
+    /// Seconds per byte written, and per operation.
+    per_byte: Vec<f64>,
+    per_op: Vec<f64>,
+    /// Of the store as one that writes wait for, the slowest 0. Stores that are not up have none.
+    class: Vec<u16>,
+    busy: Vec<f64>,
+}
+
+/// Of the most capable store's speed: what a store counts as that claims none.
+const SPEED_FLOOR: f64 = 1e-6;
+
+impl Loads {
+    /// With what is in flight, and planned so far, done.
+    pub fn new(round: &Round<'_>, planned: &[Operator]) -> Loads {
+        let stores = &round.view.stores;
+        let writes = stores.iter().map(|store| store.data_weight.unwrap_or(store.capability.kv_bytes_per_s));
+        let ops = stores.iter().map(|store| store.capability.ops_per_s);
+        let mut loads = Loads {
+            demands: round.view.regions.iter().map(demand).collect(),
+            per_byte: per_unit(writes.collect()),
+            per_op: per_unit(ops.collect()),
+            class: classes(round),
+            busy: vec![0.0; stores.len()],
+        };
+        for region in 0..round.cells.len() as u32 {
+            for seat in round.seats(region).iter().filter(|seat| seat.store != NOWHERE) {
+                loads.busy[seat.store as usize] += loads.peer_cost(region, seat.store);
+            }
+            let leader = round.cells[region as usize].leader;
+            if leader != NOWHERE {
+                loads.busy[leader as usize] += loads.lead_cost(region, leader);
+            }
+        }
+        for operator in round.view.in_flight.iter().chain(planned) {
+            let Some(region) = crate::round::position(round.view, operator.region()) else { continue };
+            let end = |store: Option<u64>| store.and_then(|id| round.at(id)).unwrap_or(NOWHERE);
+            if !matches!(operator, Operator::TransferLeader { .. }) {
+                loads.move_peer(round, region, end(operator.from()), end(operator.to()));
+            }
+        }
+        loads
+    }
+
+    pub fn busy(&self, at: At) -> f64 {
+        self.busy[at as usize]
+    }
+
+    /// The highest of the stores that are up.
+    pub fn peak(&self, round: &Round<'_>) -> f64 {
+        round.stores().filter(|&at| round.is_up(at)).map(|at| self.busy(at)).fold(0.0, f64::max)
+    }
+
+    pub fn demand(&self, region: u32) -> Demand {
+        self.demands[region as usize]
+    }
+
+    /// What a peer of the region adds to a store.
+    pub fn peer_cost(&self, region: u32, at: At) -> f64 {
+        let Demand { write_bytes, writes, .. } = self.demands[region as usize];
+        if write_bytes > 0.0 {
+            write_bytes * self.per_byte[at as usize]
+        } else {
+            writes * self.per_op[at as usize]
+        }
+    }
+
+    /// What leading the region adds beside that.
+    pub fn lead_cost(&self, region: u32, at: At) -> f64 {
+        self.demands[region as usize].reads * self.per_op[at as usize]
+    }
+
+    /// Seconds of devices' time that a copy of so many bytes takes: read here, written there.
+    pub fn copy_cost(&self, bytes: u64, from: At, to: At) -> f64 {
+        bytes as f64 * (self.per_byte[from as usize] + self.per_byte[to as usize])
+    }
+
+    pub fn seconds_per_byte(&self, at: At) -> f64 {
+        self.per_byte[at as usize]
+    }
+
+    pub fn move_leader(&mut self, region: u32, from: At, to: At) {
+        self.busy[from as usize] -= self.lead_cost(region, from);
+        self.busy[to as usize] += self.lead_cost(region, to);
+    }
+
+    /// A leader's peer goes, and what it read with it.
+    pub fn shed(&mut self, from: At, read: f64) {
+        self.busy[from as usize] -= read;
+    }
+
+    /// Either end may be `NOWHERE`. What a leader that goes read is not counted until another leads.
+    pub fn move_peer(&mut self, round: &Round<'_>, region: u32, from: At, to: At) {
+        if from != NOWHERE && round.holds(region, from) {
+            self.busy[from as usize] -= self.peer_cost(region, from);
+        }
+        if to != NOWHERE && !round.holds(region, to) {
+            self.busy[to as usize] += self.peer_cost(region, to);
+        }
+    }
+
+    pub fn class(&self, at: At) -> u16 {
+        self.class.get(at as usize).copied().unwrap_or(0)
+    }
+
+    /// The store for which the region's writes wait when `leader` leads: the slowest of a majority that has
+    /// the leader and the fastest others. `change` replaces a peer's store by another's.
+    pub fn waits_for(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
+        let moved = |at: At| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
+        let voters = || round.seats(region).iter().filter(|seat: &&Seat| seat.voter);
+        let needed = voters().count() / 2;
+        let leader = moved(leader);
+        // Few peers: as many passes as followers are needed, each for the next fastest.
+        let mut slowest = leader;
+        let mut last: Option<(u16, At)> = None;
+        for _ in 0..needed {
+            let rank = |at: At| (self.class(at), at);
+            let next = voters()
+                .map(|seat| moved(seat.store))
+                .filter(|&at| at != leader)
+                .map(rank)
+                .filter(|rank| last.is_none_or(|last| *rank < last))
+                .max();
+            let Some(next) = next else { break };
+            last = Some(next);
+            slowest = if next.0 < self.class(slowest) { next.1 } else { slowest };
+        }
+        slowest
+    }
+
+    /// Class of the store that the region's writes wait for.
+    pub fn wait_class(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> u16 {
+        self.class(self.waits_for(round, region, leader, change))
+    }
+
+    pub fn best_class(&self, round: &Round<'_>) -> u16 {
+        round.stores().filter(|&at| round.is_up(at)).map(|at| self.class(at)).max().unwrap_or(0)
+    }
+}
+
+fn demand(region: &crate::RegionView) -> Demand {
+    // What makes no sense is no load.
+    let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
+    Demand {
+        write_bytes: sane(region.write_bytes_rate),
+        writes: sane(region.write_rate),
+        reads: sane(region.read_rate),
+    }
+}
+
+fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
+    let sane = |speed: f64| if speed.is_finite() { speed.max(0.0) } else { 0.0 };
+    let most = speeds.iter().copied().map(sane).fold(0.0, f64::max);
+    let floor = if most > 0.0 { most * SPEED_FLOOR } else { 1.0 };
+    speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()
+}
+
+/// Stores that are up, by how fast they are for what waits for them. A class begins with its slowest store
+/// and ends before the first one that is faster by what a leader moves for.
+fn classes(round: &Round<'_>) -> Vec<u16> {
+    let speed = |at: At| round.view.stores[at as usize].leader_speed();
+    let mut ranked: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
+    ranked.sort_unstable_by_key(|&at| speed(at));
+    let mut classes = vec![0; round.view.stores.len()];
+    let (mut class, mut slowest) = (0, ranked.first().map_or(0, |&at| speed(at)));
+    for at in ranked {
+        if crate::leader_only::is_worth_it(slowest, speed(at), round.limits) {
+            (class, slowest) = (class + 1, speed(at));
+        }
+        classes[at as usize] = class;
+    }
+    classes
+}
+
+/// The least part of a store's load that counts as a difference.
+pub(crate) fn gap(limits: &PlanLimits) -> f64 {
+    f64::from(limits.gain_percent_min.clamp(1, 40)) / 100.0
+}
