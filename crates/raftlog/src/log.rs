@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use raft::eraftpb::Entry;
 use raft_engine::internals::LogQueue;
 use raft_engine::{take_perf_context, Command, Engine, MessageExt};
-use replica::{LogBatch, LogBounds};
-use types::{LogIndex, RegionId, Term};
+use replica::{HardState, LogBatch, LogBounds, RegionWrite, RestartCause};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 
 use crate::error::{reading, writing, LogError, Result};
 use crate::files;
@@ -100,8 +100,23 @@ impl RaftLog {
         let mut writes = raft_engine::LogBatch::default();
         for write in &batch.writes {
             assert_ne!(write.region, STORE_GROUP, "no region has the store's own number");
+            if let Some(restart) = &write.restart {
+                begin(&mut writes, write.region, restart.index, restart.term)?;
+                let descriptor = restart.descriptor.clone();
+                let life = match restart.cause {
+                    RestartCause::Split { parent, at } => {
+                        PeerLife::Exists { descriptor, parent: Some((parent, at)) }
+                    }
+                    RestartCause::Snapshot => {
+                        PeerLife::Applying { descriptor, index: restart.index, term: restart.term }
+                    }
+                };
+                writes
+                    .put(STORE_GROUP, records::peer_key(write.region), records::encode_peer(&life))
+                    .map_err(writing)?;
+            }
             if let (Some(first), Some(last)) = (write.entries.first(), write.entries.last()) {
-                self.check_follows(write.region, first.index, last.index, write.entries.len())?;
+                self.check_follows(write, first.index, last.index)?;
                 writes.add_entries::<EntryExt>(write.region, &write.entries).map_err(writing)?;
             }
             if let Some(state) = &write.hard_state {
@@ -148,6 +163,21 @@ impl RaftLog {
         synced.map_err(|error| self.failed(LogError::Device(error.to_string())))
     }
 
+    /// Begins the logs of regions that a cluster is founded with, and their peers' lives, in one synced write.
+    pub fn found(&self, descriptors: &[RegionDescriptor]) -> Result<()> {
+        let mut writes = raft_engine::LogBatch::default();
+        for descriptor in descriptors {
+            begin(&mut writes, descriptor.id, FIRST_INDEX, FIRST_TERM)?;
+            let state = HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX };
+            let bytes = records::encode_hard_state(&state);
+            writes.put(descriptor.id, records::HARD_STATE_KEY.to_vec(), bytes).map_err(writing)?;
+            let life = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
+            let key = records::peer_key(descriptor.id);
+            writes.put(STORE_GROUP, key, records::encode_peer(&life)).map_err(writing)?;
+        }
+        self.write_numbered(writes, true).map(|_| ())
+    }
+
     /// Records whether this store has the peers; synced.
     pub fn set_peers(&self, peers: &[(RegionId, PeerLife)]) -> Result<()> {
         let mut writes = raft_engine::LogBatch::default();
@@ -160,12 +190,19 @@ impl RaftLog {
 
     /// Deletes a peer's log and leaves its tombstone, in one synced write. To be called once a flush of the
     /// rows covers whatever made the log unneeded.
-    pub fn destroy(&self, region: RegionId, descriptor: Bytes) -> Result<()> {
+    pub fn destroy(&self, region: RegionId, peer: PeerId) -> Result<()> {
         let mut writes = raft_engine::LogBatch::default();
         writes.add_command(region, Command::Clean);
-        let tombstone = records::encode_peer(&PeerLife::Tombstone { descriptor });
+        let tombstone = records::encode_peer(&PeerLife::Tombstone { peer });
         writes.put(STORE_GROUP, records::peer_key(region), tombstone).map_err(writing)?;
         self.write_numbered(writes, true).map(|_| ())
+    }
+
+    /// Deletes what a peer wrote that never came to hold anything: it has no life on record.
+    pub fn forget(&self, region: RegionId) -> Result<()> {
+        let mut writes = raft_engine::LogBatch::default();
+        writes.add_command(region, Command::Clean);
+        self.write_numbered(writes, false).map(|_| ())
     }
 
     /// Every peer that this store has or had, ascending by region.
@@ -243,8 +280,12 @@ impl RaftLog {
     }
 
     /// The engine panics at a hole.
-    fn check_follows(&self, region: RegionId, first: u64, last: u64, count: usize) -> Result<()> {
-        let bounds = self.bounds_of(region)?;
+    fn check_follows(&self, write: &RegionWrite, first: u64, last: u64) -> Result<()> {
+        let (region, count) = (write.region, write.entries.len());
+        let bounds = match &write.restart {
+            Some(restart) => LogBounds { first: restart.index + 1, last: restart.index },
+            None => self.bounds_of(region)?,
+        };
         if first >= bounds.first && first <= bounds.last + 1 && last - first + 1 == count as u64 {
             return Ok(());
         }
@@ -297,6 +338,13 @@ impl RaftLog {
         }
         error
     }
+}
+
+/// Deletes what the log has of the region, and lets it begin after this entry.
+fn begin(writes: &mut raft_engine::LogBatch, region: RegionId, index: LogIndex, term: Term) -> Result<()> {
+    writes.add_command(region, Command::Clean);
+    let state = records::encode_log_state(LogState { truncated_index: index, truncated_term: term });
+    writes.put(region, records::LOG_STATE_KEY.to_vec(), state).map_err(writing)
 }
 
 impl Drop for Writer {

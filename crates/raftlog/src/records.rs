@@ -1,8 +1,8 @@
 //! The records beside the entries, and their encodings. Drawn in docs/FORMAT-LOG.md.
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{Buf, BufMut};
 use replica::HardState;
-use types::{LogIndex, RegionId, Term};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term};
 
 use crate::error::{LogError, Result};
 
@@ -28,13 +28,15 @@ pub struct LogState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerLife {
     Exists {
-        /// As its owner encodes it; opaque here.
-        descriptor: Bytes,
-        /// Of the peer's log when it was made.
-        first_index: LogIndex,
+        /// As the peer was made. What the engine's rows say is newer.
+        descriptor: RegionDescriptor,
+        /// The region of which a split made it, and the entry.
+        parent: Option<(RegionId, LogIndex)>,
     },
-    /// The peer was removed. What it knew last tells late messages from news.
-    Tombstone { descriptor: Bytes },
+    /// A snapshot as of this entry is to replace the region's rows: begun or not, it will be.
+    Applying { descriptor: RegionDescriptor, index: LogIndex, term: Term },
+    /// The region's peers here were removed; this was the last one's number.
+    Tombstone { peer: PeerId },
 }
 
 pub(crate) fn peer_key(region: RegionId) -> Vec<u8> {
@@ -101,28 +103,51 @@ pub(crate) fn decode_log_state(bytes: &[u8]) -> Result<LogState> {
 pub(crate) fn encode_peer(life: &PeerLife) -> Vec<u8> {
     let mut out = vec![VERSION];
     match life {
-        PeerLife::Exists { descriptor, first_index } => {
+        PeerLife::Exists { descriptor, parent: None } => {
             out.put_u8(0);
-            out.put_u64(*first_index);
-            out.put_slice(descriptor);
+            out.put_slice(&descriptor.encode());
         }
-        PeerLife::Tombstone { descriptor } => {
+        PeerLife::Exists { descriptor, parent: Some((parent, at)) } => {
             out.put_u8(1);
-            out.put_slice(descriptor);
+            out.put_u64(*parent);
+            out.put_u64(*at);
+            out.put_slice(&descriptor.encode());
+        }
+        PeerLife::Applying { descriptor, index, term } => {
+            out.put_u8(2);
+            out.put_u64(*index);
+            out.put_u64(*term);
+            out.put_slice(&descriptor.encode());
+        }
+        PeerLife::Tombstone { peer } => {
+            out.put_u8(3);
+            out.put_u64(*peer);
         }
     }
     out
 }
 
 pub(crate) fn decode_peer(bytes: &[u8]) -> Result<PeerLife> {
-    match body(bytes, "a peer's life")? {
-        [0, rest @ ..] => {
-            let mut rest = rest;
-            let first_index = u64_of(&mut rest, "a peer's first index")?;
-            Ok(PeerLife::Exists { descriptor: Bytes::copy_from_slice(rest), first_index })
+    const WHAT: &str = "a peer's life";
+    let Some((kind, mut rest)) = body(bytes, WHAT)?.split_first() else { return Err(corrupt(WHAT)) };
+    let descriptor =
+        |bytes| RegionDescriptor::decode(bytes).map_err(|error| LogError::Corrupt(error.to_string()));
+    match kind {
+        0 => Ok(PeerLife::Exists { descriptor: descriptor(rest)?, parent: None }),
+        1 => {
+            let parent = Some((u64_of(&mut rest, WHAT)?, u64_of(&mut rest, WHAT)?));
+            Ok(PeerLife::Exists { descriptor: descriptor(rest)?, parent })
         }
-        [1, rest @ ..] => Ok(PeerLife::Tombstone { descriptor: Bytes::copy_from_slice(rest) }),
-        _ => Err(corrupt("a peer's life")),
+        2 => {
+            let (index, term) = (u64_of(&mut rest, WHAT)?, u64_of(&mut rest, WHAT)?);
+            Ok(PeerLife::Applying { descriptor: descriptor(rest)?, index, term })
+        }
+        3 => {
+            let peer = u64_of(&mut rest, WHAT)?;
+            end(rest, WHAT)?;
+            Ok(PeerLife::Tombstone { peer })
+        }
+        _ => Err(corrupt(WHAT)),
     }
 }
 
@@ -173,13 +198,20 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(decode_log_state(&bytes[..cut]).is_err());
         }
+        let descriptor = RegionDescriptor::founded(2, None, &[0, 1]);
         for life in [
-            PeerLife::Exists { descriptor: Bytes::from_static(b"d"), first_index: 1 },
-            PeerLife::Tombstone { descriptor: Bytes::new() },
+            PeerLife::Exists { descriptor: descriptor.clone(), parent: None },
+            PeerLife::Exists { descriptor: descriptor.clone(), parent: Some((3, 9)) },
+            PeerLife::Applying { descriptor, index: 40, term: 6 },
+            PeerLife::Tombstone { peer: 7 },
         ] {
-            assert_eq!(decode_peer(&encode_peer(&life)), Ok(life));
+            let bytes = encode_peer(&life);
+            assert_eq!(decode_peer(&bytes), Ok(life));
+            for cut in 0..bytes.len() {
+                assert!(decode_peer(&bytes[..cut]).is_err(), "{cut}");
+            }
         }
-        assert!(decode_peer(&[VERSION, 0, 1]).is_err() && decode_peer(&[VERSION + 1, 1]).is_err());
+        assert!(decode_peer(&[VERSION, 9]).is_err() && decode_peer(&[VERSION + 1, 1]).is_err());
         assert_eq!(region_of_peer_key(&peer_key(258)), Ok(258));
     }
 }

@@ -26,7 +26,7 @@ fn small() -> Options {
 
 fn batch(index: LogIndex) -> LogBatch {
     let entry = Entry { index, term: 1, data: Bytes::from(vec![index as u8; 8 << 10]), ..Entry::default() };
-    let write = RegionWrite { region: 1, entries: vec![entry], hard_state: None };
+    let write = RegionWrite { region: 1, restart: None, entries: vec![entry], hard_state: None };
     LogBatch { number: index, writes: vec![write], must_sync: true }
 }
 

@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use raft::eraftpb::Entry;
-use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite};
+use replica::{HardState, LogBatch, LogBounds, LogStore, RegionWrite, Restart, RestartCause};
 use steelyard_raftlog::{LogError, Options, PeerLife, RaftLog};
-use types::{LogIndex, RegionId, Term};
+use types::{LogIndex, RegionDescriptor, RegionId, Term};
+
+fn founded(region: RegionId) -> RegionDescriptor {
+    RegionDescriptor::founded(region, None, &[0, 1, 2])
+}
 
 fn small() -> Options {
     Options {
@@ -30,7 +34,7 @@ fn entries(term: Term, indexes: std::ops::RangeInclusive<LogIndex>, payload: &[u
 }
 
 fn write(region: RegionId, entries: Vec<Entry>) -> RegionWrite {
-    RegionWrite { region, entries, hard_state: None }
+    RegionWrite { region, restart: None, entries, hard_state: None }
 }
 
 fn batch(writes: Vec<RegionWrite>) -> LogBatch {
@@ -74,11 +78,16 @@ fn everything_synced_is_found_again() {
     let log = open(dir.path());
     let state = HardState { term: 3, vote: Some(0), commit: 2 };
     let writes = vec![
-        RegionWrite { region: 0, entries: entries(1, 1..=3, b"meta"), hard_state: Some(state) },
-        RegionWrite { region: 7, entries: entries(2, 1..=1, b""), hard_state: None },
+        RegionWrite {
+            region: 0,
+            restart: None,
+            entries: entries(1, 1..=3, b"meta"),
+            hard_state: Some(state),
+        },
+        RegionWrite { region: 7, restart: None, entries: entries(2, 1..=1, b""), hard_state: None },
     ];
     log.append(&batch(writes), true).unwrap();
-    let exists = PeerLife::Exists { descriptor: "seven".into(), first_index: 1 };
+    let exists = PeerLife::Exists { descriptor: founded(7), parent: None };
     log.set_peers(&[(0, exists.clone()), (7, exists.clone())]).unwrap();
     log.set_store_value(b"store id", b"2").unwrap();
     let copy = crash_copy(dir.path());
@@ -164,12 +173,12 @@ fn a_hole_is_refused_and_the_log_goes_on() {
 fn a_destroyed_peer_leaves_a_tombstone_and_may_live_again() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
-    log.set_peers(&[(1, PeerLife::Exists { descriptor: "a".into(), first_index: 1 })]).unwrap();
+    log.set_peers(&[(1, PeerLife::Exists { descriptor: founded(1), parent: None })]).unwrap();
     append(&log, 1, entries(1, 1..=3, b""));
-    log.destroy(1, "b".into()).unwrap();
+    log.destroy(1, 3).unwrap();
     drop(log);
     let log = open(dir.path());
-    assert_eq!(log.peers().unwrap(), [(1, PeerLife::Tombstone { descriptor: "b".into() })]);
+    assert_eq!(log.peers().unwrap(), [(1, PeerLife::Tombstone { peer: 3 })]);
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 1, last: 0 });
     assert_eq!(log.hard_state(1).unwrap(), None);
     append(&log, 1, entries(9, 1..=1, b""));
@@ -359,4 +368,59 @@ fn a_second_opener_is_refused() {
 fn end_of_data(file: &Path) -> usize {
     let bytes = fs::read(file).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
+}
+
+#[test]
+fn founded_regions_begin_after_what_no_log_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    log.found(&[founded(0), founded(4)]).unwrap();
+    append(&log, 4, entries(6, 6..=7, b"x"));
+    drop(log);
+    let log = open(dir.path());
+    assert_eq!(log.bounds(0).unwrap(), LogBounds { first: 6, last: 5 });
+    assert_eq!((log.bounds(4).unwrap(), log.term(4, 5).unwrap()), (LogBounds { first: 6, last: 7 }, 5));
+    assert_eq!(log.hard_state(0).unwrap(), Some(HardState { term: 5, vote: None, commit: 5 }));
+    assert_eq!(log.peers().unwrap().len(), 2);
+}
+
+/// A snapshot's beginning: in one write the old entries go and new ones may follow, whatever files the old
+/// ones are in by then.
+#[test]
+fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_purges() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = RaftLog::open(dir.path(), &small()).unwrap();
+    log.found(&[founded(1), founded(2)]).unwrap();
+    for index in (6..200).step_by(10) {
+        append(&log, 1, entries(6, index..=index + 9, &[7; 2000]));
+        append(&log, 2, entries(6, index..=index + 9, &[8; 2000]));
+        log.purge().unwrap();
+    }
+    let restart = |index, cause| Restart { index, term: 9, descriptor: founded(1), cause };
+    let state = HardState { term: 9, vote: Some(2), commit: 50 };
+    // Before, within and after what it held.
+    for (number, index) in [(50, 50), (51, 300), (52, 260)] {
+        let write = RegionWrite {
+            region: 1,
+            restart: Some(restart(index, RestartCause::Snapshot)),
+            entries: entries(9, index + 1..=index + 3, b"new"),
+            hard_state: Some(state),
+        };
+        log.append(&LogBatch { number, writes: vec![write], must_sync: true }, true).unwrap();
+        log.purge().unwrap();
+        let copy = crash_copy(dir.path());
+        for log in [&log, &RaftLog::open(copy.path(), &small()).unwrap()] {
+            assert_eq!(log.bounds(1).unwrap(), LogBounds { first: index + 1, last: index + 3 });
+            assert_eq!((log.term(1, index).unwrap(), log.hard_state(1).unwrap()), (9, Some(state)));
+            assert_eq!(
+                log.entries(1, index + 1, index + 4, u64::MAX).unwrap(),
+                entries(9, index + 1..=index + 3, b"new")
+            );
+            let life = PeerLife::Applying { descriptor: founded(1), index, term: 9 };
+            assert_eq!(log.peers().unwrap()[0], (1, life));
+            assert_eq!(log.bounds(2).unwrap(), LogBounds { first: 6, last: 205 });
+        }
+        append(&log, 1, entries(9, index + 4..=index + 4, &[9; 100_000]));
+        log.purge().unwrap();
+    }
 }
