@@ -79,15 +79,28 @@ impl Allow for NoWorse {
                 let now = loads.wait_class(round, region, leader, None);
                 loads.wait_class(round, region, to, None) >= now.max(best.unwrap_or(0))
             }
-            // Whoever leads after a leader's peer has gone, its writes must not wait longer.
+            // Whoever leads after a leader's peer has gone must bear it, and writes must not wait longer.
             Some(_) if leader == from => {
                 let now = loads.wait_class(round, region, leader, None);
-                round.candidates(region).all(|heir| loads.wait_class(round, region, heir, change) >= now)
+                let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != from);
+                heirs.all(|heir| {
+                    let cost = loads.lead_cost(region, heir.store);
+                    (cost <= 0.0 || loads.busy(heir.store) + cost <= loads.busy(from))
+                        && loads.wait_class(round, region, heir.store, change) >= now
+                })
             }
             Some(_) => {
                 loads.wait_class(round, region, leader, change)
                     >= loads.wait_class(round, region, leader, None)
             }
+        }
+    }
+
+    fn begun(&mut self, round: &Round<'_>, region: u32, from: At, to: At) {
+        if round.holds(region, to) {
+            self.loads.move_leader(region, from, to);
+        } else {
+            self.loads.move_peer(round, region, from, to);
         }
     }
 }

@@ -192,16 +192,20 @@ pub fn remember_shedding(view: &mut ClusterView, limits: &PlanLimits) {
 /// Plans and executes until nothing is planned; the number of moves. More rounds than `rounds_max` fail.
 pub fn settle(view: &mut ClusterView, policy: Policy, limits: &PlanLimits, rounds_max: usize) -> usize {
     let mut moves = 0;
-    for _ in 0..rounds_max {
+    let mut last = Vec::new();
+    for round in 0..rounds_max {
         let operators = plan(view, policy, limits);
         if operators.is_empty() {
             return moves;
         }
         moves += operators.len();
+        if round + 10 >= rounds_max {
+            last.extend(operators.iter().map(|operator| format!("{round}: {operator}\n")));
+        }
         operators.iter().for_each(|operator| execute(view, operator));
         remember_shedding(view, limits);
     }
-    panic!("not quiet after {rounds_max} rounds: {:?}", plan(view, policy, limits));
+    panic!("not quiet after {rounds_max} rounds of {policy}; the last:\n{}", last.concat());
 }
 
 /// User regions led by each live store.
