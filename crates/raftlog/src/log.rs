@@ -1,5 +1,6 @@
 //! The log engine as a store uses it.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -71,6 +72,10 @@ impl RaftLog {
         let newest = files::check(dir)?;
         let mut watermark = Watermark::open(dir, newest.is_none())?;
         let engine = Engine::open(config).map_err(reading)?;
+        // The engine syncs its directory when it goes on to another file, not when it makes the first.
+        File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|error| LogError::Device(format!("{}: {error}", dir.display())))?;
         let sequence = match engine.get(STORE_GROUP, records::SEQUENCE_KEY) {
             Some(bytes) => records::decode_sequence(&bytes)?,
             None => 0,
