@@ -106,6 +106,8 @@ pub struct Driver {
     /// Other proposals, so that each round does not repeat them.
     proposed: Vec<(MetaCommand, BootNanos)>,
     cooldowns: BTreeMap<RegionId, Cooldown>,
+    /// Stores above their threshold, and not yet below the lower end of the band.
+    shedding: BTreeSet<StoreId>,
     surveyed: Option<(BootNanos, Seen)>,
 }
 
@@ -127,6 +129,7 @@ impl Driver {
             beginning: BTreeMap::new(),
             proposed: Vec::new(),
             cooldowns: BTreeMap::new(),
+            shedding: BTreeSet::new(),
             surveyed: None,
         }
     }
@@ -185,6 +188,8 @@ impl Driver {
         self.adopt_merges(meta, ledger, now, step);
         if ledger.is_settled(meta, now) {
             let view = crate::view(meta, ledger, self, now);
+            let sheds = view.stores.iter().filter(|store| placement::sheds(store, limits));
+            self.shedding = sheds.map(|store| store.id).collect();
             for operator in placement::plan(&view, meta.policy, limits) {
                 if is_current(meta, ledger, &operator) && meta.check_operator(&operator).is_ok() {
                     let command = self.begin(meta, operator, now);
@@ -217,6 +222,10 @@ impl Driver {
 
     pub fn is_cooling(&self, region: RegionId, now: BootNanos) -> bool {
         self.cooldowns.get(&region).is_some_and(|cooldown| now < cooldown.until)
+    }
+
+    pub(crate) fn is_shedding(&self, store: StoreId) -> bool {
+        self.shedding.contains(&store)
     }
 
     fn forget_old_proposals(&mut self, meta: &MetaState, now: BootNanos) {

@@ -16,7 +16,11 @@ use crate::{Driver, Ledger, MetaState};
 pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) -> ClusterView {
     let begun = meta.operators.values().map(|flight| flight.operator.clone());
     ClusterView {
-        stores: meta.stores.values().filter_map(|record| store_view(record, meta, ledger, now)).collect(),
+        stores: meta
+            .stores
+            .values()
+            .filter_map(|record| store_view(record, meta, ledger, driver, now))
+            .collect(),
         regions: meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect(),
         in_flight: begun.chain(driver.beginning().cloned()).collect(),
         replicas: meta.replicas(),
@@ -25,7 +29,13 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
     }
 }
 
-fn store_view(record: &StoreRecord, meta: &MetaState, ledger: &Ledger, now: BootNanos) -> Option<StoreView> {
+fn store_view(
+    record: &StoreRecord,
+    meta: &MetaState,
+    ledger: &Ledger,
+    driver: &Driver,
+    now: BootNanos,
+) -> Option<StoreView> {
     let state = match (record.state, ledger.liveness(record.id, now)) {
         // An order that came late gave it a peer again, which has to go.
         (StoreState::Removed, _) if meta.first_peer_on(record.id).is_some() => placement::StoreState::Lost,
@@ -45,7 +55,7 @@ fn store_view(record: &StoreRecord, meta: &MetaState, ledger: &Ledger, now: Boot
         leader_weight: record.leader_weight,
         labels: record.facts.labels.clone(),
         state,
-        ..StoreView::default()
+        shedding: driver.is_shedding(record.id),
     })
 }
 

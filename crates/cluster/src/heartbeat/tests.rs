@@ -1,38 +1,72 @@
 use proptest::prelude::*;
+use types::{Peer, PeerRole, SlotRange};
 
 use super::*;
 
 prop_compose! {
+    fn any_descriptor()(
+        slots in prop::option::of((0u16..16384, 0u16..16384)),
+        epoch in any::<[u64; 2]>(),
+        peers in prop::collection::btree_map(any::<u64>(), 0..4usize, 0..4),
+    ) -> RegionDescriptor {
+        let roles = [PeerRole::Voter, PeerRole::Learner, PeerRole::Incoming, PeerRole::Outgoing];
+        let next_peer = peers.len() as u64 + 1;
+        RegionDescriptor {
+            id: 0,
+            slots: slots.map(|(a, b)| SlotRange { first: a.min(b), last: a.max(b) }),
+            epoch: RegionEpoch { conf_version: epoch[0], version: epoch[1] },
+            peers: (1..).zip(peers).map(|(id, (store, role))| Peer { store, id, role: roles[role] }).collect(),
+            next_peer,
+        }
+    }
+}
+
+prop_compose! {
     fn any_lead()(
-        ids in any::<[u64; 8]>(),
-        rates in [0.0..1e9, 0.0..1e9],
-        peers in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
+        descriptor in any_descriptor(),
+        ids in any::<[u64; 6]>(),
+        rates in [0.0..1e9, 0.0..1e9, 0.0..1e12, 0.0..1e9],
+        merging_into in prop::option::of(0..u64::MAX),
+        peers in prop::collection::btree_map(any::<u64>(), any::<(u64, bool, bool)>(), 0..4),
     ) -> LeadReport {
-        let [conf_version, version, term, commit, applied, bytes, keys, truncate_to] = ids;
+        let [term, commit, applied, bytes, keys, truncate_to] = ids;
+        let [write_rate, read_rate, write_bytes_rate, heat] = rates;
+        let peers = peers.into_iter().map(|(store, (matched, active, needs_snapshot))| {
+            PeerProgress { store, matched, active, needs_snapshot }
+        });
         LeadReport {
-            region: 0,
-            epoch: RegionEpoch { conf_version, version },
-            term, commit, applied, bytes, keys,
-            write_rate: rates[0],
-            read_rate: rates[1],
-            truncate_to,
-            peers: peers.into_iter().map(|(store, matched)| PeerProgress { store, matched }).collect(),
+            descriptor, term, commit, applied, bytes, keys, truncate_to, merging_into,
+            write_rate, read_rate, write_bytes_rate, heat,
+            peers: peers.collect(),
         }
     }
 }
 
 prop_compose! {
     fn any_heartbeat()(
-        ids in any::<[u64; 6]>(),
+        ids in any::<[u64; 11]>(),
         rates in [0.0..1e12, 0.0..1e9, 0.0..1e9],
         leads in prop::collection::btree_map(any::<u64>(), any_lead(), 0..5),
+        gone in prop::collection::btree_set(any::<u64>(), 0..4),
     ) -> StoreHeartbeat {
-        let [store, incarnation, seq, capacity_bytes, used_bytes, p99_us] = ids;
+        let [store, token, cluster_id, members_version, incarnation, one, other, ..] = ids;
+        let [.., capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
+        let reports = leads.into_iter().map(|(region, mut lead)| {
+            lead.descriptor.id = region;
+            lead
+        });
         StoreHeartbeat {
-            store, incarnation, seq, capacity_bytes, used_bytes, p99_us,
+            store, token, cluster_id, members_version, incarnation,
+            seq: one.max(other),
             capability: Capability { kv_bytes_per_s: rates[0], ops_per_s: rates[1] },
+            capacity_bytes, used_bytes, p99_us, snapshots_in,
+            snapshots_out: 3,
             load_ops_per_s: rates[2],
-            leads: leads.into_iter().map(|(region, lead)| LeadReport { region, ..lead }).collect(),
+            leads: Leads {
+                since: one.min(other),
+                reports: reports.collect(),
+                gone: gone.into_iter().collect(),
+            },
         }
     }
 }
@@ -53,7 +87,8 @@ proptest! {
 
     #[test]
     fn any_bytes_decode_to_what_encodes_or_to_an_error(
-        heartbeat in any_heartbeat(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)
+        heartbeat in any_heartbeat(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)
     ) {
         let mut bytes = heartbeat.encode().to_vec();
         for (at, byte) in changes {
@@ -66,63 +101,91 @@ proptest! {
     }
 
     #[test]
-    fn noise_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn noise_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 1..400)) {
+        let _ = StoreHeartbeat::decode(&bytes);
+        bytes[0] = VERSION;
         let _ = StoreHeartbeat::decode(&bytes);
     }
 }
 
 fn small() -> StoreHeartbeat {
-    let peers = [(0, 9), (300, 7)].map(|(store, matched)| PeerProgress { store, matched }).to_vec();
-    let leads = vec![LeadReport { region: 2, term: 3, commit: 9, peers, ..LeadReport::default() }];
-    StoreHeartbeat { store: 1, incarnation: 2, seq: 300, leads, ..StoreHeartbeat::default() }
+    let peers = [(0, 9, true), (300, 7, false)]
+        .map(|(store, matched, active)| PeerProgress { store, matched, active, needs_snapshot: !active })
+        .to_vec();
+    let lead =
+        LeadReport { commit: 9, peers, ..LeadReport::blank(RegionDescriptor::founded(2, None, &[]), 3) };
+    StoreHeartbeat {
+        store: 1,
+        token: 5,
+        cluster_id: 6,
+        members_version: 7,
+        incarnation: 2,
+        seq: 300,
+        snapshots_in: 8,
+        snapshots_out: 9,
+        leads: Leads { since: 299, reports: vec![lead], gone: vec![4] },
+        ..StoreHeartbeat::default()
+    }
 }
 
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![1, 1, 2, 0xac, 0x02];
+    let mut expected = vec![2, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 1]);
-    expected.extend([2, 0, 0, 3, 9, 0, 0, 0]);
-    expected.extend([0; 16]);
-    expected.extend([0, 2, 0, 9, 0xac, 0x02, 7]);
+    expected.extend([0, 8, 9, 1]);
+    expected.push(42);
+    expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
+    expected.extend([3, 9, 0, 0, 0]);
+    expected.extend([0; 32]);
+    expected.extend([0, 0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4]);
     assert_eq!(small().encode()[..], expected);
 }
 
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
     let empty = StoreHeartbeat::default().encode();
-    let mut bytes = empty[..empty.len() - 1].to_vec();
-    bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
-    assert_eq!(StoreHeartbeat::decode(&bytes), Err(HeartbeatError::Cut));
+    for lists in [1, 2] {
+        let mut bytes = empty[..empty.len() - lists].to_vec();
+        bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
+        assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
+    }
 }
 
 #[test]
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
+    let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 2;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(HeartbeatError::UnknownVersion(2)));
+    newer[0] = 3;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(3)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
-    assert!(matches!(StoreHeartbeat::decode(&longer), Err(HeartbeatError::Malformed(_))));
-    // The second peer's store becomes 0, as the first's.
-    let mut twice = small().encode().to_vec();
-    let at = twice.len() - 3;
-    twice.splice(at..at + 2, [0]);
-    assert_eq!(StoreHeartbeat::decode(&twice), Err(HeartbeatError::Malformed("peers are out of order")));
+    assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
+    // The second peer's store becomes 0, as the first's; its flags unknown ones.
+    let good = small().encode().to_vec();
+    let peer = good.len() - 6;
+    let mut twice = good.clone();
+    twice.splice(peer..peer + 2, [0]);
+    assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
+    let mut flags = good.clone();
+    flags[peer + 3] = 4;
+    assert_eq!(StoreHeartbeat::decode(&flags), malformed("a peer has unknown flags"));
+    let mut later = good;
+    later[8] = 0xad;
+    assert_eq!(StoreHeartbeat::decode(&later), malformed("it builds on a later one"));
 }
 
 #[test]
 fn a_number_of_more_than_64_bits_is_an_error() {
-    let mut bytes = vec![1];
+    let mut bytes = vec![VERSION];
     bytes.extend([0xff; 9]);
     bytes.push(0x02);
-    assert!(matches!(StoreHeartbeat::decode(&bytes), Err(HeartbeatError::Malformed(_))));
+    assert!(matches!(StoreHeartbeat::decode(&bytes), Err(WireError::Malformed(_))));
     bytes[10] = 0x80;
-    assert!(matches!(StoreHeartbeat::decode(&bytes), Err(HeartbeatError::Malformed(_))));
+    assert!(matches!(StoreHeartbeat::decode(&bytes), Err(WireError::Malformed(_))));
 }
 
 #[test]
@@ -134,9 +197,13 @@ fn rates_that_are_none_are_sent_as_zero() {
 }
 
 #[test]
-fn lag_is_counted_from_what_is_committed() {
-    let heartbeat = small();
+fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
+    let mut heartbeat = small();
     let lead = heartbeat.lead(2).unwrap();
-    assert_eq!([lead.lag_of(0), lead.lag_of(300), lead.lag_of(1)], [Some(0), Some(2), None]);
+    assert_eq!([lead.lag_of(0), lead.lag_of(300), lead.lag_of(1)], [Some(0), None, None]);
     assert_eq!(heartbeat.lead(1), None);
+    heartbeat.leads.reports[0].peers[1].active = true;
+    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "it waits for a snapshot");
+    heartbeat.leads.reports[0].peers[1].needs_snapshot = false;
+    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), Some(2));
 }

@@ -1,33 +1,43 @@
 use placement::{Capability, StoreState};
+use types::{RegionChange, SlotRange};
 
 use super::*;
-use crate::state::tests::bootstrap;
-use crate::{view, Driver, DriverConfig, PeerProgress};
+use crate::state::tests::begun;
+use crate::{view, Driver, DriverConfig, LeadBook, Leads, MetaCommand, PeerProgress};
 
 const DOWN_AFTER: u64 = 1000;
+const REPLACE_AFTER: u64 = 10_000;
+const CONFIG: LedgerConfig =
+    LedgerConfig { down_after_nanos: DOWN_AFTER, replace_after_nanos: REPLACE_AFTER };
 
-fn heartbeat(store: StoreId, seq: u64, leads: &[(RegionId, Term)]) -> StoreHeartbeat {
-    let report = |&(region, term): &(RegionId, Term)| LeadReport {
-        region,
-        term,
+fn ledger(now: BootNanos) -> Ledger {
+    Ledger::new(now, CONFIG)
+}
+
+fn lead(region: RegionId, term: Term) -> LeadReport {
+    let progress = |store, matched| PeerProgress { store, matched, active: true, needs_snapshot: false };
+    LeadReport {
         commit: 10,
         bytes: 77,
-        peers: vec![PeerProgress { store, matched: 10 }, PeerProgress { store: store + 1, matched: 4 }],
-        ..LeadReport::default()
-    };
-    StoreHeartbeat {
-        store,
-        incarnation: 1,
-        seq,
-        leads: leads.iter().map(report).collect(),
-        ..Default::default()
+        peers: vec![progress(0, 10), progress(1, 4)],
+        ..LeadReport::blank(descriptor(region), term)
     }
 }
 
-fn meta(stores: u64, regions: u16) -> MetaState {
-    let mut meta = MetaState::default();
-    meta.apply(&bootstrap(stores, regions), 0).unwrap();
-    meta
+fn descriptor(region: RegionId) -> RegionDescriptor {
+    let slots = (region != 0).then(|| SlotRange { first: region as u16 * 10, last: region as u16 * 10 + 9 });
+    RegionDescriptor::founded(region, slots, &[0, 1, 2])
+}
+
+/// A full one.
+fn heartbeat(store: StoreId, seq: u64, leads: &[(RegionId, Term)]) -> StoreHeartbeat {
+    let reports = leads.iter().map(|&(region, term)| lead(region, term)).collect();
+    let leads = Leads { since: seq, reports, gone: Vec::new() };
+    StoreHeartbeat { store, incarnation: 1, seq, leads, ..Default::default() }
+}
+
+fn with_leads(store: StoreId, seq: u64, leads: Leads) -> StoreHeartbeat {
+    StoreHeartbeat { leads, ..heartbeat(store, seq, &[]) }
 }
 
 #[test]
@@ -45,7 +55,7 @@ fn the_larger_term_wins_in_whatever_order_news_comes() {
 
 #[test]
 fn an_old_heartbeat_changes_nothing() {
-    let mut ledger = Ledger::new(0, DOWN_AFTER);
+    let mut ledger = ledger(0);
     assert!(ledger.hear(heartbeat(1, 5, &[]), 10));
     assert!(!ledger.hear(heartbeat(1, 5, &[(1, 3)]), 500));
     assert!(!ledger.hear(heartbeat(1, 4, &[(1, 3)]), 500));
@@ -55,19 +65,41 @@ fn an_old_heartbeat_changes_nothing() {
 }
 
 #[test]
-fn a_store_is_down_when_nothing_was_heard_for_long_enough() {
-    let mut ledger = Ledger::new(0, DOWN_AFTER);
-    assert!(!ledger.is_up(1, 0));
+fn a_store_is_down_and_later_lost_when_nothing_was_heard_for_long_enough() {
+    let mut ledger = ledger(0);
+    assert_eq!(ledger.liveness(1, 0), Liveness::Down);
+    assert_eq!(ledger.liveness(1, REPLACE_AFTER + 1), Liveness::Lost, "it never spoke");
+    let mut now = 100;
+    ledger.hear(heartbeat(1, 1, &[]), now);
+    let silent = |ledger: &Ledger, after: u64| ledger.liveness(1, 100 + after);
+    assert_eq!(
+        [DOWN_AFTER, DOWN_AFTER + 1].map(|after| silent(&ledger, after)),
+        [Liveness::Up, Liveness::Down]
+    );
+    while now < 100 + REPLACE_AFTER {
+        now += DOWN_AFTER / 2;
+        ledger.hear(heartbeat(0, now, &[]), now);
+    }
+    assert_eq!(silent(&ledger, REPLACE_AFTER), Liveness::Down);
+    assert_eq!(silent(&ledger, REPLACE_AFTER + 1), Liveness::Lost);
+    ledger.hear(heartbeat(1, 2, &[]), now);
+    assert!(ledger.is_up(1, now));
+}
+
+#[test]
+fn a_pause_of_the_listener_is_nobody_elses_silence() {
+    let mut ledger = ledger(0);
+    ledger.hear(heartbeat(0, 1, &[]), 100);
     ledger.hear(heartbeat(1, 1, &[]), 100);
-    assert!(ledger.is_up(1, 100 + DOWN_AFTER));
-    assert!(!ledger.is_up(1, 101 + DOWN_AFTER));
-    ledger.hear(heartbeat(1, 2, &[]), 2000);
-    assert!(ledger.is_up(1, 2000));
+    let awake = 100 + 5 * REPLACE_AFTER;
+    ledger.hear(heartbeat(0, 2, &[]), awake);
+    assert_eq!(ledger.liveness(1, awake), Liveness::Up);
+    assert_eq!(ledger.liveness(1, awake + DOWN_AFTER + 1), Liveness::Down);
 }
 
 #[test]
 fn a_report_counts_while_its_store_leads() {
-    let mut ledger = Ledger::new(0, DOWN_AFTER);
+    let mut ledger = ledger(0);
     ledger.hear(heartbeat(0, 1, &[(1, 3)]), 0);
     assert_eq!(ledger.lead(1).unwrap().bytes, 77);
     ledger.learn(1, Route { term: 4, leader: 1 });
@@ -82,36 +114,158 @@ fn a_report_counts_while_its_store_leads() {
 }
 
 #[test]
+fn any_subset_of_heartbeats_with_the_last_full_one_leads_to_the_same() {
+    let told = |region, bytes| LeadReport { bytes, ..lead(region, 1) };
+    let mut book = LeadBook::default();
+    let mut beats = Vec::new();
+    for seq in 1..=8u64 {
+        match seq {
+            1 => (1..=4).for_each(|region| book.put(told(region, 0))),
+            4 => book.remove(2),
+            6 => book.put(told(2, 9)),
+            7 => book.remove(3),
+            _ => {}
+        }
+        book.put(told(1, seq));
+        beats.push(with_leads(0, seq, book.tell(seq, seq == 3)));
+    }
+    for heard in 0..1u32 << 7 {
+        let mut ledger = ledger(0);
+        // The full third and the last are heard, of the rest any.
+        for (at, beat) in beats.iter().enumerate() {
+            if at == 2 || at == 7 || heard & (1 << at) != 0 {
+                ledger.hear(beat.clone(), 0);
+            }
+        }
+        let leads: Vec<_> =
+            ledger.heard(0).unwrap().leads().map(|lead| (lead.region(), lead.bytes)).collect();
+        assert_eq!(leads, [(1, 8), (2, 9), (4, 0)], "{heard:b}");
+    }
+}
+
+#[test]
+fn what_builds_on_an_unheard_full_one_tells_what_it_says_and_no_more() {
+    let mut ledger = ledger(0);
+    let delta = |seq| Leads { since: 5, reports: vec![lead(seq, 2)], gone: vec![9] };
+    ledger.hear(with_leads(0, 7, delta(1)), 0);
+    assert!(ledger.is_up(0, 0) && ledger.lead(1).is_some());
+    // Nor does a store that restarted go on where it was.
+    ledger.hear(StoreHeartbeat { incarnation: 2, ..with_leads(0, 7, delta(2)) }, 0);
+    assert!(ledger.lead(1).is_none() && ledger.lead(2).is_some());
+}
+
+#[test]
+fn the_newest_descriptor_of_each_region_is_kept_until_its_slots_are_all_others() {
+    let mut ledger = ledger(0);
+    let (one, two) = (descriptor(1), descriptor(2));
+    assert!(ledger.learn_descriptor(&one) && ledger.learn_descriptor(&two));
+    assert!(!ledger.learn_descriptor(&one), "no news");
+    let merge = RegionChange::CommitMerge { source: Box::new(two.clone()), source_index: 3 };
+    let merged = one.after(&merge).unwrap().region;
+    assert!(ledger.learn_descriptor(&merged));
+    assert_eq!(ledger.descriptors().collect::<Vec<_>>(), [&merged]);
+    assert!(!ledger.learn_descriptor(&two), "an old story");
+    assert_eq!((ledger.descriptor(2), ledger.slots().region_of(25)), (None, Some(1)));
+}
+
+#[test]
 fn planning_waits_until_every_store_was_heard_or_had_the_time() {
-    let meta = meta(2, 1);
-    let mut ledger = Ledger::new(500, DOWN_AFTER);
+    let mut meta = begun(2, 1);
+    let mut ledger = ledger(500);
     ledger.hear(heartbeat(0, 1, &[]), 500);
     assert!(!ledger.is_settled(&meta, 500 + DOWN_AFTER));
     assert!(ledger.is_settled(&meta, 501 + DOWN_AFTER));
     ledger.hear(heartbeat(1, 1, &[]), 600);
     assert!(ledger.is_settled(&meta, 600));
+    meta.apply(&MetaCommand::Join { facts: crate::state::tests::facts(2) }, 0).unwrap();
+    assert!(!ledger.is_settled(&meta, 600));
+    meta.apply(&MetaCommand::RemoveStore { store: 2 }, 0).unwrap();
+    assert!(ledger.is_settled(&meta, 600));
 }
 
 #[test]
 fn the_view_joins_what_is_agreed_with_what_was_heard() {
-    let meta = meta(3, 2);
-    let mut ledger = Ledger::new(0, DOWN_AFTER);
+    let mut meta = begun(6, 2);
+    let pins = MetaCommand::SetPins { store: 0, data_weight: Some(2.0), leader_weight: Some(3.0) };
+    let state = |store, state| MetaCommand::SetStoreState { store, state };
+    meta.apply(&pins, 0).unwrap();
+    meta.apply(&state(1, crate::StoreState::Draining), 0).unwrap();
+    meta.apply(&MetaCommand::SetConfig { name: "domain-label".into(), value: Some("zone".into()) }, 0)
+        .unwrap();
+    let mut ledger = ledger(0);
     let driver = Driver::new(DriverConfig::default());
     let fast = Capability { kv_bytes_per_s: 9e9, ops_per_s: 9e6 };
-    ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, ..heartbeat(0, 1, &[(1, 2)]) }, 0);
-    ledger.hear(heartbeat(1, 1, &[]), 2000);
+    let mut led = LeadReport {
+        write_bytes_rate: 5.0,
+        heat: 6.0,
+        ..LeadReport { descriptor: meta.regions[&1].clone(), ..lead(1, 2) }
+    };
+    let free = (0..6).find(|&store| !led.descriptor.has_peer_on(store)).unwrap();
+    let grow = RegionChange::Peers(vec![types::PeerChange::AddLearner(free)]);
+    led.descriptor = led.descriptor.after(&grow).unwrap().region;
+    led.peers = led
+        .descriptor
+        .peers
+        .iter()
+        .map(|peer| peer.store)
+        .map(|store| PeerProgress {
+            store,
+            matched: 4 + 6 * u64::from(store == 0),
+            active: store < 2,
+            needs_snapshot: false,
+        })
+        .collect();
+    let leads = Leads { since: 1, reports: vec![led.clone()], gone: vec![] };
+    ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, ..with_leads(0, 1, leads) }, 0);
+    for now in [900, 1800] {
+        for store in [1, 2, 3, 5] {
+            ledger.hear(heartbeat(store, now, &[]), now);
+        }
+    }
     let view = view(&meta, &ledger, &driver, 2000);
 
-    assert_eq!(view.stores.iter().map(|s| s.id).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!((view.replicas, view.meta_replicas, view.domain_label.as_deref()), (3, 5, Some("zone")));
+    assert_eq!(view.stores.iter().map(|s| s.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert_eq!((view.stores[0].capability, view.stores[0].used_bytes), (fast, 5));
-    assert_eq!(view.stores[2].capability, meta.stores[&2].capability);
+    assert_eq!((view.stores[0].data_weight, view.stores[0].leader_weight), (Some(2.0), Some(3.0)));
+    assert_eq!(view.stores[4].capability, meta.stores[&4].facts.capability);
     assert_eq!(view.stores[0].labels["zone"], "a");
     let states: Vec<StoreState> = view.stores.iter().map(|store| store.state).collect();
-    assert_eq!(states, [StoreState::Down, StoreState::Up, StoreState::Down]);
+    use StoreState::{Down, Draining, Up};
+    assert_eq!(states, [Down, Draining, Up, Up, Down, Up]);
 
     assert_eq!(view.regions.iter().map(|r| r.id).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!((view.regions[1].leader, view.regions[1].bytes), (Some(0), 77));
-    let lags: Vec<Option<u64>> = view.regions[1].peers.iter().map(|peer| peer.lag).collect();
-    assert_eq!(lags, [Some(0), Some(6), None]);
+    let one = &view.regions[1];
+    assert_eq!((one.leader, one.bytes, one.write_bytes_rate, one.heat), (Some(0), 77, 5.0, 6.0));
+    assert_eq!((one.first_slot, one.last_slot, one.slots, one.joint), (0, 8191, 8192, false));
+    let peers: Vec<_> = one.peers.iter().map(|peer| (peer.store, peer.voter, peer.lag)).collect();
+    let lag = |store| led.lag_of(store);
+    let expected: Vec<_> =
+        led.descriptor.peers.iter().map(|p| (p.store, p.store != free, lag(p.store))).collect();
+    assert_eq!(peers, expected, "the learner that its leader tells of is there");
     assert_eq!((view.regions[2].leader, view.regions[2].peers[0].lag), (None, None));
+}
+
+#[test]
+fn a_lost_store_and_one_removed_with_a_peer_left_are_lost_to_placement() {
+    let mut meta = begun(4, 1);
+    let mut ledger = ledger(0);
+    let mut now = 0;
+    while now <= REPLACE_AFTER {
+        now += DOWN_AFTER;
+        for store in 0..3 {
+            ledger.hear(heartbeat(store, now, &[]), now);
+        }
+    }
+    meta.stores.get_mut(&2).unwrap().state = crate::StoreState::Removed;
+    let driver = Driver::new(DriverConfig::default());
+    let states = |meta: &MetaState| -> Vec<_> {
+        view(meta, &ledger, &driver, now).stores.iter().map(|store| (store.id, store.state)).collect()
+    };
+    use StoreState::{Lost, Up};
+    assert_eq!(states(&meta), [(0, Up), (1, Up), (2, Lost), (3, Lost)]);
+    for region in meta.regions.values_mut() {
+        region.peers.retain(|peer| peer.store != 2);
+    }
+    assert_eq!(states(&meta), [(0, Up), (1, Up), (3, Lost)]);
 }

@@ -3,7 +3,7 @@ use types::META_REGION;
 
 use super::*;
 use crate::encode_entry;
-use crate::state::tests::{bootstrap, commands};
+use crate::state::tests::{bootstrap, commands, transfer};
 use crate::MetaCommand;
 
 /// Applies each command in a batch of its own; the number of rows that each wrote, the region's state aside.
@@ -33,8 +33,10 @@ fn rows_hold_what_the_state_holds_after_every_command() {
 #[test]
 fn a_change_writes_the_row_of_what_changed_and_no_other() {
     let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
-    // Cluster, policy, 4 stores, 8 regions and one configuration value.
-    assert_eq!(apply_all(&mut engine, &mut state, &commands()), [15, 1, 1, 1, 1, 1]);
+    // Cluster, policy, counters, 4 stores, 8 regions and one configuration value. Then one row each, and the
+    // counters where an id is taken or the list of stores has changed.
+    let written = apply_all(&mut engine, &mut state, &commands());
+    assert_eq!(written, [16, 1, 2, 1, 1, 1, 2, 2, 2, 1, 1, 2, 1, 2, 2, 2, 1]);
     assert_eq!(apply_all(&mut engine, &mut state, &[bootstrap(9, 9)]), [0]);
 }
 
@@ -48,7 +50,7 @@ fn batches_of_commands_see_each_other() {
         apply_entry(&encode_entry(stamp_ms, &command.encode()), &mut state, &mut txn).unwrap().unwrap();
     }
     let (writes, region) = txn.finish();
-    assert_eq!(region.last_stamp_ms, 55);
+    assert_eq!(region.last_stamp_ms, 49 + commands().len() as u64);
     one.write(writes);
     assert!(one.iter().eq(many.iter()));
 }
@@ -90,10 +92,23 @@ fn damaged_rows_are_corrupt() {
             assert!(matches!(MetaState::load(&engine), Err(StorageError::Corrupt(_))), "{row:?}");
         }
     }
-    for row in [&b"m"[..], b"m\x07", b"m\x01x", b"m\x03\0\0\0\0\0\0\0\x09"] {
+    for row in [&b"m"[..], b"m\x09", b"m\x01x", b"m\x06x", b"m\x03\0\0\0\0\0\0\0\x09"] {
         let mut engine = engine.clone();
         let value = engine.get(b"m\x03\0\0\0\0\0\0\0\x01").unwrap();
         engine.write(storage::WriteSet { ranges_deleted: Vec::new(), rows: vec![(row.into(), value)] });
         assert!(matches!(MetaState::load(&engine), Err(StorageError::Corrupt(_))), "{row:?}");
     }
+}
+
+#[test]
+fn the_oldest_operators_leave_the_rows_too() {
+    let (mut engine, mut state) = (MemoryKeyspace::default(), MetaState::default());
+    apply_all(&mut engine, &mut state, &[bootstrap(3, 1)]);
+    for id in 1..=crate::HISTORY_MAX as u64 + 3 {
+        let begin = MetaCommand::BeginOperator { id, operator: transfer(1, 2) };
+        let finish = MetaCommand::FinishOperator { id, outcome: crate::Outcome::TimedOut };
+        apply_all(&mut engine, &mut state, &[begin, finish]);
+    }
+    assert_eq!(state.history.len(), crate::HISTORY_MAX);
+    assert_eq!(MetaState::load(&engine).unwrap(), state);
 }

@@ -1,0 +1,436 @@
+//! A cluster small enough to see through: regions that carry out orders as real leaders do, stores that
+//! report them, and a meta region whose log is a list. What must hold is checked after every moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use placement::{Operator, PlanLimits, Policy, Reason};
+use steelyard_cluster::*;
+use types::*;
+
+pub const SECOND: u64 = 1_000_000_000;
+const TICK: u64 = SECOND / 2;
+
+/// A region as it is in truth.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pub descriptor: RegionDescriptor,
+    pub leader: Option<StoreId>,
+    pub term: Term,
+    pub commit: LogIndex,
+    pub matched: BTreeMap<StoreId, LogIndex>,
+    pub merging_into: Option<RegionId>,
+    pub bytes: u64,
+}
+
+/// What happens to orders and proposals on their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    #[default]
+    Arrives,
+    Lost,
+    /// It arrives after as many moments, and twice.
+    Late(u8),
+}
+
+pub struct World {
+    pub now: BootNanos,
+    pub meta: MetaState,
+    pub ledger: Ledger,
+    pub driver: Driver,
+    /// Region 0's, in which the driver plans.
+    pub term: Term,
+    pub limits: PlanLimits,
+    pub regions: BTreeMap<RegionId, Region>,
+    pub dead: BTreeSet<StoreId>,
+    /// Stores on which learners get nothing.
+    pub stuck: BTreeSet<StoreId>,
+    /// All that ever was.
+    known: BTreeSet<RegionId>,
+    books: BTreeMap<StoreId, LeadBook>,
+    seq: u64,
+    late: Vec<(u8, Order)>,
+    /// What was proposed, ordered and carried out.
+    pub events: Vec<String>,
+}
+
+fn facts(id: StoreId) -> StoreFacts {
+    StoreFacts {
+        token: 100 + id,
+        client: String::new(),
+        peer: String::new(),
+        admin: String::new(),
+        forward: None,
+        device: String::new(),
+        capability: placement::Capability::UNKNOWN,
+        labels: BTreeMap::new(),
+    }
+}
+
+impl World {
+    pub fn new(stores: u64, regions: u16, replicas: usize) -> World {
+        let ids: Vec<StoreId> = (0..stores).collect();
+        let layout = Layout { stores: ids.clone(), regions, replicas };
+        let plan = bootstrap_plan(&layout);
+        let config = BTreeMap::from([(CONFIG_REPLICAS.to_owned(), replicas.to_string())]);
+        let bootstrap = MetaCommand::Bootstrap {
+            cluster_id: 1,
+            stores: ids.into_iter().map(|id| StoreRecord::new(id, facts(id))).collect(),
+            regions: plan.clone(),
+            policy: Policy::Even,
+            config,
+            semantics: 1,
+        };
+        let mut meta = MetaState::default();
+        meta.apply(&bootstrap, 0).expect("a good beginning");
+        let config = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 20 * SECOND };
+        let regions = plan.into_iter().map(|descriptor| {
+            let stores: Vec<StoreId> = descriptor.peers.iter().map(|peer| peer.store).collect();
+            let region = Region {
+                leader: stores.first().copied(),
+                term: 5,
+                commit: 10,
+                matched: stores.into_iter().map(|store| (store, 10)).collect(),
+                merging_into: None,
+                bytes: 1 << 20,
+                descriptor,
+            };
+            (region.descriptor.id, region)
+        });
+        let regions: BTreeMap<RegionId, Region> = regions.collect();
+        World {
+            now: 0,
+            meta,
+            ledger: Ledger::new(0, config),
+            driver: Driver::new(DriverConfig::default()),
+            term: 5,
+            // Nothing is planned unless a test wants it.
+            limits: PlanLimits { in_flight_max: 0, ..PlanLimits::default() },
+            known: regions.keys().copied().collect(),
+            regions,
+            dead: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            books: BTreeMap::new(),
+            seq: 0,
+            late: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn event(&mut self, what: String) {
+        self.events.push(format!("{}: {what}", Seconds(self.now)));
+    }
+
+    pub fn apply(&mut self, command: &MetaCommand) -> Result<MetaReply, MetaError> {
+        // As it stands in the log.
+        let entry = encode_entry(self.now / 1_000_000, &command.encode());
+        let (stamp_ms, command) = decode_entry(&entry).expect("just encoded");
+        let next = (self.meta.next_store, self.meta.next_region, self.meta.next_operator);
+        let reply = self.meta.apply(&command, stamp_ms);
+        let told = match &reply {
+            Ok(reply) => format!("{reply:?}"),
+            Err(error) => format!("refused: {error}"),
+        };
+        if !matches!(reply, Ok(MetaReply::Unchanged)) {
+            self.event(format!("{} -> {told}", show(&command)));
+        }
+        let after = (self.meta.next_store, self.meta.next_region, self.meta.next_operator);
+        assert!(next.0 <= after.0 && next.1 <= after.1 && next.2 <= after.2, "ids are not used again");
+        reply
+    }
+
+    pub fn join(&mut self) -> StoreId {
+        match self.apply(&MetaCommand::Join { facts: facts(self.meta.next_store) }) {
+            Ok(MetaReply::Joined { store, .. }) => store,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn request(&mut self, operator: Operator) -> Result<(), StartError> {
+        let command = self.driver.request(&self.meta, &self.ledger, operator, self.now)?;
+        self.apply(&command)?;
+        Ok(())
+    }
+
+    /// The leader of region 0 is another from now on, and knows only what is agreed and heard.
+    pub fn new_driver(&mut self) {
+        self.driver = Driver::new(DriverConfig::default());
+        self.term += 1;
+    }
+
+    /// One moment.
+    pub fn tick(&mut self, mut fate: impl FnMut() -> Fate) {
+        self.now += TICK;
+        self.live();
+        self.report();
+        let step = self.driver.step(&self.meta, &self.ledger, &self.limits, self.term, self.now);
+        for command in step.commands {
+            if fate() == Fate::Arrives {
+                let _ = self.apply(&command);
+            }
+        }
+        let mut arriving = Vec::new();
+        self.late.retain_mut(|(moments, order)| {
+            *moments -= 1;
+            if *moments == 0 {
+                arriving.push(order.clone());
+            }
+            *moments > 0
+        });
+        for (store, order) in step.orders {
+            let (term, order) = Order::decode(&order.encode(self.term)).expect("just encoded");
+            assert_eq!(term, self.term);
+            self.event(format!("-> store {store}: {order}"));
+            match fate() {
+                Fate::Arrives => arriving.push(order),
+                Fate::Lost => {}
+                Fate::Late(moments) => {
+                    self.late.extend([moments.max(1), moments.max(1) + 1].map(|m| (m, order.clone())))
+                }
+            }
+        }
+        for order in arriving {
+            self.carry_out(&order);
+        }
+        self.check();
+    }
+
+    pub fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds * SECOND / TICK {
+            self.tick(|| Fate::Arrives);
+        }
+    }
+
+    /// What regions do by themselves: elect, catch up, leave a joint configuration.
+    fn live(&mut self) {
+        for region in self.regions.values_mut() {
+            let alive = |store: StoreId| !self.dead.contains(&store);
+            if !has_quorum(&region.descriptor, alive) {
+                region.leader = None;
+                continue;
+            }
+            let leads = |store| alive(store) && region.descriptor.voters().any(|voter| voter == store);
+            if !region.leader.is_some_and(leads) {
+                region.leader = region.descriptor.voters().find(|&store| alive(store));
+                region.term += 1;
+            }
+            if region.merging_into.is_none() {
+                region.commit += 1;
+            }
+            for (&store, matched) in &mut region.matched {
+                let fills =
+                    region.descriptor.peer_on(store).is_some_and(|peer| peer.role == PeerRole::Learner);
+                if alive(store) && !(fills && self.stuck.contains(&store)) {
+                    *matched = region.commit;
+                }
+            }
+            if region.descriptor.is_joint() {
+                region.descriptor =
+                    region.descriptor.after(&RegionChange::LeaveJoint).expect("it is joint").region;
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        self.seq += 1;
+        for store in self.meta.stores.keys().copied().filter(|store| !self.dead.contains(store)) {
+            let book = self.books.entry(store).or_default();
+            let led: BTreeSet<RegionId> = book.iter().map(LeadReport::region).collect();
+            for region in led {
+                if self.regions.get(&region).map_or(true, |region| region.leader != Some(store)) {
+                    book.remove(region);
+                }
+            }
+            for region in self.regions.values().filter(|region| region.leader == Some(store)) {
+                let peers = region.matched.iter().map(|(&store, &matched)| PeerProgress {
+                    store,
+                    matched,
+                    active: !self.dead.contains(&store),
+                    needs_snapshot: matched == 0,
+                });
+                book.put(LeadReport {
+                    commit: region.commit,
+                    applied: region.commit,
+                    bytes: region.bytes,
+                    merging_into: region.merging_into,
+                    peers: peers.collect(),
+                    ..LeadReport::blank(region.descriptor.clone(), region.term)
+                });
+            }
+            let heartbeat = StoreHeartbeat {
+                store,
+                seq: self.seq,
+                leads: book.tell(self.seq, self.seq % 10 == 0),
+                ..StoreHeartbeat::default()
+            };
+            let heartbeat = StoreHeartbeat::decode(&heartbeat.encode()).expect("just encoded");
+            self.ledger.hear(heartbeat, self.now);
+        }
+    }
+
+    /// As a region's leader does: only for the epoch it was meant for.
+    fn carry_out(&mut self, order: &Order) {
+        let Some(region) = self.regions.get(&order.region()).filter(|region| region.leader.is_some()) else {
+            return;
+        };
+        let mut region = region.clone();
+        let alive = |store: StoreId| !self.dead.contains(&store);
+        let had_quorum = has_quorum(&region.descriptor, alive);
+        match order {
+            Order::TransferLeader { to, .. } => {
+                let is_voter =
+                    region.descriptor.peer_on(*to).is_some_and(|peer| peer.role == PeerRole::Voter);
+                if is_voter && alive(*to) && region.leader != Some(*to) {
+                    (region.leader, region.term) = (Some(*to), region.term + 1);
+                }
+            }
+            Order::Change { expect, .. } | Order::Split { expect, .. }
+                if *expect != region.descriptor.epoch =>
+            {
+                return;
+            }
+            Order::Split { new_region, .. } => {
+                let slots = region.descriptor.slots.expect("a user region");
+                let at = slots.first + (slots.len() / 2) as u16;
+                self.split(region, at, *new_region);
+                return self.event(format!("region {} is split", order.region()));
+            }
+            Order::Change { change, .. } => {
+                match (change, region.merging_into) {
+                    (RegionChange::RollbackMerge, Some(_)) => region.merging_into = None,
+                    (RegionChange::RollbackMerge, None) | (_, Some(_)) => return,
+                    (RegionChange::PrepareMerge { into }, None) => region.merging_into = Some(*into),
+                    (RegionChange::CommitMerge { source, source_index }, None) => {
+                        // A source that is gone, or takes commands again, must never be taken over.
+                        let truth = self.regions.remove(&source.id).expect("a source is merged once");
+                        assert_eq!(truth.merging_into, Some(region.descriptor.id), "it was rolled back");
+                        assert_eq!(truth.descriptor, **source);
+                        assert!(truth.matched.values().all(|matched| matched >= source_index));
+                        assert_eq!(truth.commit, *source_index, "a write would be lost");
+                    }
+                    (
+                        RegionChange::Peers(_) | RegionChange::LeaveJoint | RegionChange::Split { .. },
+                        None,
+                    ) => {}
+                }
+                let Ok(changed) = region.descriptor.after(change) else { return };
+                region.descriptor = changed.region;
+                let old = std::mem::take(&mut region.matched);
+                let matched = |peer: &Peer| (peer.store, old.get(&peer.store).copied().unwrap_or(0));
+                region.matched = region.descriptor.peers.iter().map(matched).collect();
+                let quorum = has_quorum(&region.descriptor, alive);
+                assert!(quorum || !had_quorum, "{order} takes the quorum from {:?}", region.descriptor);
+            }
+        }
+        self.regions.insert(order.region(), region);
+    }
+
+    fn split(&mut self, mut region: Region, at: Slot, new_region: RegionId) {
+        assert!(self.known.insert(new_region), "region {new_region} was there before");
+        let change = RegionChange::Split { at, new_region };
+        let Changed { region: left, split_off } = region.descriptor.after(&change).expect("it has two slots");
+        let right = Region { descriptor: split_off.expect("a split"), term: 6, ..region.clone() };
+        region.descriptor = left;
+        self.regions.insert(region.descriptor.id, region);
+        self.regions.insert(new_region, right);
+    }
+
+    /// What holds at every moment.
+    fn check(&self) {
+        for regions in [
+            self.meta.regions.values().collect::<Vec<_>>(),
+            self.regions.values().map(|region| &region.descriptor).collect(),
+        ] {
+            let mut slots: Vec<SlotRange> = regions.iter().filter_map(|region| region.slots).collect();
+            slots.sort_unstable();
+            assert!(slots[0].first == 0 && slots[slots.len() - 1].last == SLOT_COUNT - 1, "{slots:?}");
+            assert!(slots.windows(2).all(|pair| pair[0].last + 1 == pair[1].first), "{slots:?}");
+        }
+        let mut busy = BTreeSet::new();
+        for flight in self.meta.operators.values() {
+            let regions = [Some(flight.operator.region()), flight.operator.into_region()];
+            assert!(
+                regions.into_iter().flatten().all(|region| busy.insert(region)),
+                "one operator at a time"
+            );
+        }
+        for region in self.meta.regions.values() {
+            let truth = self.regions.get(&region.id).map(|region| region.descriptor.epoch);
+            assert!(truth.map_or(true, |truth| !region.epoch.is_newer_than(truth)), "nothing is made up");
+        }
+    }
+
+    /// Whether the agreed and the true state are the same, and nothing is under way.
+    pub fn is_at_rest(&self) -> bool {
+        let truth = self.regions.values().map(|region| (&region.descriptor, region.merging_into));
+        self.meta.operators.is_empty()
+            && self.late.is_empty()
+            && truth.eq(self.meta.regions.values().map(|region| (region, None)))
+    }
+
+    pub fn outcomes(&self) -> Vec<(RegionId, Outcome)> {
+        self.meta.history.values().map(|ended| (ended.operator.region(), ended.outcome)).collect()
+    }
+}
+
+fn has_quorum(region: &RegionDescriptor, alive: impl Fn(StoreId) -> bool) -> bool {
+    let majority = |roles: [PeerRole; 2]| {
+        let voters: Vec<&Peer> = region.peers.iter().filter(|peer| roles.contains(&peer.role)).collect();
+        voters.iter().filter(|peer| alive(peer.store)).count() > voters.len() / 2
+    };
+    majority([PeerRole::Voter, PeerRole::Incoming]) && majority([PeerRole::Voter, PeerRole::Outgoing])
+}
+
+pub struct Seconds(pub BootNanos);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0 / SECOND, self.0 % SECOND / (SECOND / 10))
+    }
+}
+
+pub fn show_region(region: &RegionDescriptor) -> String {
+    let peers: Vec<String> = region
+        .peers
+        .iter()
+        .map(|peer| {
+            let role = match peer.role {
+                PeerRole::Voter => "",
+                PeerRole::Learner => "L",
+                PeerRole::Incoming => "+",
+                PeerRole::Outgoing => "-",
+            };
+            format!("{}{role}", peer.store)
+        })
+        .collect();
+    let slots = region.slots.map_or("no slots".into(), |slots| format!("{}-{}", slots.first, slots.last));
+    let epoch = region.epoch;
+    format!("{} [{slots}] {}/{} on {}", region.id, epoch.conf_version, epoch.version, peers.join(" "))
+}
+
+fn show(command: &MetaCommand) -> String {
+    match command {
+        MetaCommand::ReportRegions { regions } => {
+            let regions: Vec<String> = regions.iter().map(show_region).collect();
+            format!("report {}", regions.join(", "))
+        }
+        MetaCommand::BeginOperator { id, operator } => format!("begin {id}: {operator}"),
+        MetaCommand::AdvanceOperator { id, phase } => format!("advance {id}: {phase:?}"),
+        MetaCommand::FinishOperator { id, outcome } => format!("finish {id}: {outcome}"),
+        MetaCommand::Join { facts } => format!("join with token {}", facts.token),
+        other => format!("{other:?}"),
+    }
+}
+
+/// `kind region [from] to`, as people ask.
+pub fn operator(kind: &str, numbers: &[u64]) -> Option<Operator> {
+    let reason = Reason::Requested;
+    Some(match (kind, numbers) {
+        ("transfer", &[region, from, to]) => Operator::TransferLeader { region, from, to, reason },
+        ("add", &[region, to]) => Operator::AddPeer { region, to, reason },
+        ("remove", &[region, from]) => Operator::RemovePeer { region, from, reason },
+        ("move", &[region, from, to]) => Operator::MovePeer { region, from, to, reason },
+        ("split", &[region]) => Operator::Split { region, reason },
+        ("merge", &[region, into]) => Operator::Merge { region, into, reason },
+        _ => return None,
+    })
+}
