@@ -5,7 +5,7 @@ use std::path::Path;
 use bytes::Bytes;
 use rocksdb::IngestExternalFileOptions;
 use storage::WriteSet;
-use types::{RegionId, SlotRange};
+use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
 use super::checksum;
 use super::manifest::Manifest;
@@ -58,7 +58,7 @@ impl FlashKeyspace {
         if manifest.descriptor.slots.is_some_and(|slots| !covers(replaced, slots)) {
             return Err(SnapshotError::BeyondReplaced { region, index });
         }
-        if self.is_applied(manifest)? {
+        if self.is_snapshot_applied(&manifest.descriptor, index, manifest.term)? {
             // Ingested before, or come this far by the log, which gives the same rows. In the latter case
             // they may still be in memtables.
             return Ok(self.flush()?);
@@ -92,14 +92,21 @@ impl FlashKeyspace {
         self.write(&deletion(region, slots))
     }
 
-    fn is_applied(&self, manifest: &Manifest) -> Result<bool, SnapshotError> {
+    /// Whether the rows of the region are at this very place of its log, so that a snapshot made there holds
+    /// what they do.
+    pub fn is_snapshot_applied(
+        &self,
+        descriptor: &RegionDescriptor,
+        index: LogIndex,
+        term: Term,
+    ) -> Result<bool, SnapshotError> {
         let view = self.view();
-        let state = storage::load_state(&view, manifest.region())?;
-        if (state.applied_index, state.applied_term) != (manifest.index, manifest.term) {
+        let state = storage::load_state(&view, descriptor.id)?;
+        if (state.applied_index, state.applied_term) != (index, term) {
             return Ok(false);
         }
-        match descriptor_of(&view, manifest.region()) {
-            Ok(descriptor) => Ok(descriptor == manifest.descriptor),
+        match descriptor_of(&view, descriptor.id) {
+            Ok(found) => Ok(found == *descriptor),
             Err(SnapshotError::NotHere(_)) => Ok(false),
             Err(error) => Err(error),
         }

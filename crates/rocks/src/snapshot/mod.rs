@@ -78,12 +78,6 @@ fn own_range(region: RegionId) -> (Bytes, Bytes) {
     (from, to)
 }
 
-fn descriptor_row(region: RegionId) -> Bytes {
-    let mut row = rows::region_state_row(region).to_vec();
-    row.push(b'd');
-    row.into()
-}
-
 fn at(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError + '_ {
     move |source| SnapshotError::Io { path: path.to_path_buf(), source }
 }

@@ -9,7 +9,9 @@ use types::{RegionDescriptor, RegionId};
 
 use super::checksum::describe;
 use super::manifest::{Manifest, SnapshotFile};
-use super::{at, data_range, descriptor_row, own_range, sync_directory, SnapshotError};
+use storage::rows::region_descriptor_row;
+
+use super::{at, data_range, own_range, sync_directory, SnapshotError};
 use crate::error::classify;
 use crate::keyspace::{FlashKeyspace, View};
 
@@ -53,6 +55,15 @@ impl FlashKeyspace {
         made
     }
 
+    /// About how many bytes a snapshot of the region takes: what its rows do in files, and all of what is
+    /// in memtables.
+    pub fn estimate_snapshot(&self, region: RegionId) -> Result<u64, SnapshotError> {
+        let descriptor = descriptor_of(&self.view(), region)?;
+        let range = data_range(&descriptor);
+        let in_files: u64 = self.approximate_sizes(range.as_slice())?.iter().sum();
+        Ok(in_files.saturating_add(self.unflushed_bytes()))
+    }
+
     /// Where the snapshot for `dir` is while it is being made.
     pub fn unfinished_snapshot(dir: &Path) -> PathBuf {
         dir.with_extension("unfinished")
@@ -90,7 +101,7 @@ pub(super) fn descriptor_of(
     reader: &dyn storage::Reader,
     region: RegionId,
 ) -> Result<RegionDescriptor, SnapshotError> {
-    let bytes = reader.get(&descriptor_row(region))?.ok_or(SnapshotError::NotHere(region))?;
+    let bytes = reader.get(&region_descriptor_row(region))?.ok_or(SnapshotError::NotHere(region))?;
     RegionDescriptor::decode(&bytes)
         .map_err(|error| storage::StorageError::Corrupt(format!("region {region}: {error}")).into())
 }

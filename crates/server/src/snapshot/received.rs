@@ -1,0 +1,255 @@
+//! The snapshots that came from other stores, whole or in part, and who is at them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rocks::snapshot::MANIFEST;
+use types::{LogIndex, RegionId, StoreId, Term};
+
+use super::{entries, numbers, remove};
+
+/// The offered manifest, while files are still to come.
+pub const OFFER: &str = "OFFER";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub region: RegionId,
+    pub index: LogIndex,
+    pub term: Term,
+}
+
+enum State {
+    /// Some files, and nobody who brings the rest.
+    Partial,
+    /// Being received over this connection.
+    Receiving(TcpStream),
+    Whole,
+    Ingesting,
+}
+
+struct Entry {
+    state: State,
+    touched: Instant,
+    /// The transfer whose message was delivered last.
+    delivered: Option<(StoreId, u64)>,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: Mutex<BTreeMap<Key, Entry>>,
+    /// Bytes of files that are being received and are still to come.
+    promised: AtomicU64,
+}
+
+pub struct Received {
+    dir: PathBuf,
+    table: Arc<Table>,
+    /// Directories on their way out get names that are used once.
+    next_gone: AtomicU64,
+}
+
+/// What an offer meets.
+pub enum Begin {
+    /// The files are the caller's to complete.
+    Claimed(Claim),
+    /// It is here as a whole.
+    Whole,
+    /// Somebody is at it, and may be done soon.
+    Busy(&'static str),
+}
+
+/// A snapshot that one connection is bringing. Dropped before it is whole, it stays in part.
+pub struct Claim {
+    table: Arc<Table>,
+    key: Key,
+    promised: u64,
+}
+
+impl Received {
+    pub fn open(dir: PathBuf) -> io::Result<Received> {
+        std::fs::create_dir_all(&dir)?;
+        let mut found = BTreeMap::new();
+        for (name, path) in entries(&dir)? {
+            let state = if path.join(MANIFEST).exists() {
+                Some(State::Whole)
+            } else {
+                path.join(OFFER).exists().then_some(State::Partial)
+            };
+            match (numbers(&name), state) {
+                (Some([region, index, term]), Some(state)) => {
+                    let entry = Entry { state, touched: Instant::now(), delivered: None };
+                    found.insert(Key { region, index, term }, entry);
+                }
+                _ => remove(&path),
+            }
+        }
+        let table = Table { entries: Mutex::new(found), promised: AtomicU64::new(0) };
+        Ok(Received { dir, table: Arc::new(table), next_gone: AtomicU64::new(0) })
+    }
+
+    pub fn dir(&self, key: Key) -> PathBuf {
+        self.dir.join(format!("{}-{}-{}", key.region, key.index, key.term))
+    }
+
+    /// Claims a snapshot for a connection. Parts of earlier ones of the region are given up: the directories
+    /// that are returned are to be deleted.
+    pub fn begin(&self, key: Key, stream: &TcpStream) -> io::Result<(Begin, Vec<PathBuf>)> {
+        let mut entries = self.table.entries.lock();
+        let earlier = Key { index: 0, term: 0, ..key }..key;
+        let mut superseded = Vec::new();
+        for (of, entry) in entries.range(earlier) {
+            match &entry.state {
+                State::Partial => superseded.push(*of),
+                // Its thread notices, and leaves a part to whoever comes next.
+                State::Receiving(stream) => drop(stream.shutdown(Shutdown::Both)),
+                State::Whole | State::Ingesting => {}
+            }
+        }
+        let gone = self.take_away(&mut entries, &superseded);
+        let begun = match entries.get(&key).map(|entry| &entry.state) {
+            None | Some(State::Partial) => {
+                let state = State::Receiving(stream.try_clone()?);
+                let entry = Entry { state, touched: Instant::now(), delivered: None };
+                entries.insert(key, entry);
+                Begin::Claimed(Claim { table: self.table.clone(), key, promised: 0 })
+            }
+            Some(State::Receiving(former)) => {
+                // The sender has only one connection for it: the former one is dead and does not know it.
+                let _ = former.shutdown(Shutdown::Both);
+                Begin::Busy("an earlier connection for it is being ended")
+            }
+            Some(State::Ingesting) => Begin::Busy("it is being applied"),
+            Some(State::Whole) => Begin::Whole,
+        };
+        Ok((begun, gone))
+    }
+
+    /// Notes a delivery; false when this transfer's message was delivered before.
+    pub fn is_first_delivery(&self, key: Key, from: StoreId, attempt: u64) -> bool {
+        let mut entries = self.table.entries.lock();
+        match entries.get_mut(&key) {
+            Some(entry) => {
+                entry.touched = Instant::now();
+                entry.delivered.replace((from, attempt)) != Some((from, attempt))
+            }
+            None => true,
+        }
+    }
+
+    /// Keeps a snapshot from being deleted or received again for as long as the result lives.
+    pub fn begin_ingest(&self, key: Key) -> Ingesting<'_> {
+        if let Some(entry) = self.table.entries.lock().get_mut(&key) {
+            if matches!(entry.state, State::Whole) {
+                entry.state = State::Ingesting;
+            }
+        }
+        Ingesting { table: &self.table, key }
+    }
+
+    /// Forgets the region's snapshots up to an index; gives the directories to delete.
+    pub fn forget_up_to(&self, region: RegionId, index: LogIndex) -> Vec<PathBuf> {
+        let mut entries = self.table.entries.lock();
+        let all = Key { region, index: 0, term: 0 }..=Key { region, index, term: Term::MAX };
+        let mut gone = Vec::new();
+        for (key, entry) in entries.range(all) {
+            match &entry.state {
+                State::Receiving(stream) => drop(stream.shutdown(Shutdown::Both)),
+                State::Ingesting => {}
+                State::Partial | State::Whole => gone.push(*key),
+            }
+        }
+        self.take_away(&mut entries, &gone)
+    }
+
+    /// Forgets what nobody has touched since `before`; gives the directories to delete.
+    pub fn sweep(&self, before: Instant) -> Vec<PathBuf> {
+        let mut entries = self.table.entries.lock();
+        let is_old =
+            |entry: &Entry| entry.touched <= before && matches!(entry.state, State::Partial | State::Whole);
+        let old: Vec<Key> = entries.iter().filter(|(_, entry)| is_old(entry)).map(|(key, _)| *key).collect();
+        self.take_away(&mut entries, &old)
+    }
+
+    /// Takes them out of the table and gives their directories other names, so that their own may be used
+    /// again before all files are deleted.
+    fn take_away(&self, entries: &mut BTreeMap<Key, Entry>, keys: &[Key]) -> Vec<PathBuf> {
+        let mut gone = Vec::new();
+        for key in keys {
+            entries.remove(key);
+            let number = self.next_gone.fetch_add(1, Ordering::Relaxed);
+            let (dir, other) = (self.dir(*key), self.dir.join(format!("gone-{number}")));
+            match std::fs::rename(&dir, &other) {
+                Ok(()) => gone.push(other),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => gone.push(dir),
+            }
+        }
+        gone
+    }
+
+    /// Bytes that connections are still to bring.
+    pub fn promised(&self) -> u64 {
+        self.table.promised.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn keys(&self) -> Vec<Key> {
+        self.table.entries.lock().keys().copied().collect()
+    }
+}
+
+impl Claim {
+    /// Says how much is still to come.
+    pub fn promise(&mut self, bytes: u64) {
+        self.table.promised.fetch_add(bytes, Ordering::Relaxed);
+        self.table.promised.fetch_sub(std::mem::replace(&mut self.promised, bytes), Ordering::Relaxed);
+    }
+
+    pub fn complete(self) {
+        if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
+            entry.state = State::Whole;
+        }
+    }
+
+    /// Begins the directory anew.
+    pub fn clear(&self, dir: &Path) -> io::Result<()> {
+        match std::fs::remove_dir_all(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => std::fs::create_dir_all(dir),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.table.promised.fetch_sub(self.promised, Ordering::Relaxed);
+        if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
+            entry.touched = Instant::now();
+            if matches!(entry.state, State::Receiving(_)) {
+                entry.state = State::Partial;
+            }
+        }
+    }
+}
+
+pub struct Ingesting<'a> {
+    table: &'a Table,
+    key: Key,
+}
+
+impl Drop for Ingesting<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
+            entry.touched = Instant::now();
+            if matches!(entry.state, State::Ingesting) {
+                entry.state = State::Whole;
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Receives a snapshot over one connection: into files, checked frame by frame and file by file.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use crossbeam_channel::Receiver;
+use protobuf::Message as _;
+use raft::eraftpb;
+use rocks::snapshot::{Manifest, SnapshotError};
+use types::StoreId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::counters::Counters;
+use super::received::{Begin, Claim, Key, OFFER};
+use super::wire::{invalid, Frame, Place, Wire};
+use super::{remove, Shared};
+use crate::transport::socket;
+
+/// A connection that another store opened for a snapshot, with what was read from it behind the hello.
+pub struct Incoming {
+    pub from: StoreId,
+    pub stream: TcpStream,
+    pub read: BytesMut,
+}
+
+/// A file that came damaged this often over one connection was damaged before it was sent.
+const DAMAGED_MAX: u32 = 3;
+
+pub fn run(shared: &Arc<Shared>, queue: &Receiver<Incoming>) {
+    for incoming in queue {
+        if shared.is_stopping() {
+            return;
+        }
+        let from = incoming.from;
+        // A connection must not take a thread with it.
+        match std::panic::catch_unwind(AssertUnwindSafe(|| receive(shared, incoming))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::info!(from, %error, "receiving a snapshot broke off"),
+            Err(_) => tracing::error!(from, "receiving a snapshot panicked"),
+        }
+    }
+}
+
+fn receive(shared: &Arc<Shared>, incoming: Incoming) -> io::Result<()> {
+    let Incoming { from, stream, read } = incoming;
+    let _registered = shared.connection(&stream)?;
+    socket::prepare(&stream)?;
+    stream.set_read_timeout(Some(shared.limits.timeout()))?;
+    stream.set_write_timeout(Some(shared.limits.timeout()))?;
+    let mut wire = Wire::new(stream, read);
+    let offer = match Offer::read(wire.receive()?) {
+        Ok(offer) => offer,
+        Err(why) => return refuse(shared, &mut wire, why.to_owned()),
+    };
+    let (begun, gone) = shared.received.begin(offer.key, wire.stream())?;
+    gone.iter().for_each(|dir| remove(dir));
+    match begun {
+        Begin::Busy(why) => return wire.send(&Frame::Refused { may_come_again: true, why: why.to_owned() }),
+        Begin::Whole => {}
+        Begin::Claimed(claim) => match take(shared, &mut wire, &offer, claim) {
+            Ok(()) => {
+                Counters::add(&shared.counters.received, 1);
+                let Key { region, index, .. } = offer.key;
+                tracing::info!(region, index, from, bytes = offer.manifest.bytes(), "received a snapshot");
+            }
+            Err(Broken::Refused(why)) => return refuse(shared, &mut wire, why),
+            Err(Broken::Connection(error)) => return Err(error),
+        },
+    }
+    if shared.received.is_first_delivery(offer.key, from, offer.attempt) {
+        shared.host.deliver(from, offer.key.region, offer.message);
+    }
+    wire.send(&Frame::Done)
+}
+
+fn refuse(shared: &Shared, wire: &mut Wire, why: String) -> io::Result<()> {
+    tracing::warn!(why, "refused a snapshot");
+    Counters::add(&shared.counters.refused, 1);
+    wire.send(&Frame::Refused { may_come_again: false, why })
+}
+
+struct Offer {
+    key: Key,
+    attempt: u64,
+    message: eraftpb::Message,
+    manifest: Manifest,
+    /// As it came: files of another snapshot at the same index are other files.
+    encoded: Bytes,
+}
+
+impl Offer {
+    fn read(frame: Frame) -> Result<Offer, &'static str> {
+        let Frame::Offer { attempt, region, message, manifest: encoded } = frame else {
+            return Err("a snapshot begins with an offer");
+        };
+        let message = eraftpb::Message::parse_from_carllerche_bytes(&message)
+            .map_err(|_| "its message cannot be read")?;
+        let manifest = Manifest::decode(&encoded).map_err(|_| "its manifest cannot be read")?;
+        let metadata = message.get_snapshot().get_metadata();
+        let told = (region, metadata.index, metadata.term);
+        if told != (manifest.region(), manifest.index, manifest.term) {
+            return Err("its message is about another snapshot than its manifest");
+        }
+        if manifest.files.iter().any(|file| file.bytes == 0 || u32::try_from(file.bytes >> 20).is_err()) {
+            return Err("a file of it has no length that a file has");
+        }
+        let key = Key { region, index: manifest.index, term: manifest.term };
+        Ok(Offer { key, attempt, message, manifest, encoded })
+    }
+}
+
+enum Broken {
+    /// What arrived is kept, for the sender to come back.
+    Connection(io::Error),
+    /// It need not come back.
+    Refused(String),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Broken {
+        Broken::Connection(error)
+    }
+}
+
+/// Files' errors are the sender's business only in so far as it goes elsewhere.
+fn here(path: &Path) -> impl FnOnce(io::Error) -> Broken + '_ {
+    move |error| Broken::Refused(format!("{}: {error}", path.display()))
+}
+
+/// Takes every file that is not here yet, and the manifest at last.
+fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Result<(), Broken> {
+    let dir = shared.received.dir(offer.key);
+    let offered = dir.join(OFFER);
+    if fs::read(&offered).ok().as_deref() != Some(&offer.encoded[..]) {
+        claim.clear(&dir).map_err(here(&dir))?;
+        write_durably(&offered, &offer.encoded).map_err(here(&offered))?;
+    }
+    let manifest = &offer.manifest;
+    let mut files = Incomplete { dir: &dir, manifest, at: Place::default(), open: None };
+    let is_resumed = files.resume().map_err(here(&dir))?;
+    let mut left = files.left();
+    let (room, promised) = (shared.host.room(), shared.received.promised());
+    if left.saturating_add(promised) > room {
+        return Err(Broken::Refused(format!(
+            "{left} bytes are to come beside {promised} of others, and there is room for {room}"
+        )));
+    }
+    claim.promise(left);
+    if is_resumed {
+        Counters::add(&shared.counters.resumed, 1);
+    }
+    let mut damaged = 0;
+    // Frames that were under way when a file was asked for again are passed over.
+    let mut is_rewound = false;
+    wire.send(&Frame::Go(files.at))?;
+    while (files.at.file as usize) < manifest.files.len() {
+        let Frame::Data { at, checksum, bytes } = wire.receive()? else {
+            return Err(invalid("something else than data of a snapshot").into());
+        };
+        if at != files.at {
+            match is_rewound {
+                true => continue,
+                false => return Err(invalid("data of another place than the next one").into()),
+            }
+        }
+        is_rewound = false;
+        if xxh3_64(&bytes) != checksum {
+            Counters::add(&shared.counters.damaged, 1);
+            return Err(invalid("data whose checksum is wrong").into());
+        }
+        shared.receive_pace.pay(bytes.len());
+        let is_whole = files.write(&bytes)?;
+        Counters::add(&shared.counters.received_bytes, bytes.len() as u64);
+        left = left.saturating_sub(bytes.len() as u64);
+        claim.promise(left);
+        if is_whole {
+            match files.close() {
+                Ok(()) => {}
+                Err(SnapshotError::Damaged { path, why }) => {
+                    tracing::warn!(path = %path.display(), why, "a snapshot's file came damaged");
+                    Counters::add(&shared.counters.damaged, 1);
+                    damaged += 1;
+                    if damaged == DAMAGED_MAX {
+                        return Err(Broken::Refused(format!("file {} is damaged: {why}", files.at.file + 1)));
+                    }
+                    is_rewound = true;
+                    left = files.left();
+                    claim.promise(left);
+                    wire.send(&Frame::Go(files.at))?;
+                    continue;
+                }
+                Err(error) => return Err(Broken::Refused(error.to_string())),
+            }
+        }
+        wire.send(&Frame::Taken(files.at))?;
+    }
+    manifest.write(&dir).map_err(|error| Broken::Refused(error.to_string()))?;
+    // From here on it is whole, whether the offer is deleted or not.
+    let _ = fs::remove_file(&offered);
+    claim.complete();
+    Ok(())
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unnamed = path.with_extension("new");
+    fs::write(&unnamed, bytes)?;
+    File::open(&unnamed)?.sync_all()?;
+    fs::rename(&unnamed, path)
+}
+
+/// The files of a snapshot as far as they are here. A file has its name once it was verified and synced;
+/// before that it is `.part`.
+struct Incomplete<'a> {
+    dir: &'a Path,
+    manifest: &'a Manifest,
+    /// Where the next byte goes.
+    at: Place,
+    open: Option<File>,
+}
+
+impl Incomplete<'_> {
+    /// Finds where to go on, and makes durable what is before that. Whether there was anything.
+    fn resume(&mut self) -> io::Result<bool> {
+        let is_here = |file: &usize| self.path(*file).exists();
+        let done = (0..self.manifest.files.len()).take_while(is_here).count();
+        self.at = Place { file: done as u32, offset: 0 };
+        if let (Ok(part), Some(file)) = (fs::metadata(self.part()), self.manifest.files.get(done)) {
+            // The last byte is taken again, so that a part which is as long as the file comes to its check.
+            let offset = part.len().min(file.bytes - 1);
+            let part = File::options().write(true).open(self.part())?;
+            part.set_len(offset)?;
+            part.sync_all()?;
+            self.at.offset = offset;
+        }
+        Ok(self.at != Place::default())
+    }
+
+    /// Bytes that are not here yet.
+    fn left(&self) -> u64 {
+        let files = &self.manifest.files[self.at.file as usize..];
+        files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes)).saturating_sub(self.at.offset)
+    }
+
+    /// Writes the next bytes. Whether the file is as long now as it should be.
+    fn write(&mut self, bytes: &[u8]) -> Result<bool, Broken> {
+        let end = self.at.offset.saturating_add(bytes.len() as u64);
+        let length = self.manifest.files[self.at.file as usize].bytes;
+        if bytes.is_empty() || end > length {
+            return Err(invalid("data that is none, or reaches beyond its file").into());
+        }
+        let path = self.part();
+        if self.open.is_none() {
+            let mut options = File::options();
+            self.open =
+                Some(options.write(true).create(true).truncate(false).open(&path).map_err(here(&path))?);
+        }
+        let file = self.open.as_ref().expect("opened above");
+        file.write_all_at(bytes, self.at.offset).map_err(here(&path))?;
+        self.at.offset = end;
+        Ok(end == length)
+    }
+
+    /// Verifies the file that is complete, and gives it its name. A damaged one begins anew.
+    fn close(&mut self) -> Result<(), SnapshotError> {
+        let (at, part) = (self.at.file as usize, self.part());
+        let failed = |source| SnapshotError::Io { path: part.clone(), source };
+        if let Some(file) = self.open.take() {
+            file.sync_all().map_err(failed)?;
+        }
+        if let Err(error) = self.manifest.files[at].verify(&part) {
+            self.at.offset = 0;
+            fs::remove_file(&part).map_err(failed)?;
+            return Err(error);
+        }
+        fs::rename(&part, self.path(at)).map_err(failed)?;
+        self.at = Place { file: self.at.file + 1, offset: 0 };
+        Ok(())
+    }
+
+    fn path(&self, file: usize) -> PathBuf {
+        self.dir.join(Manifest::file_name(file))
+    }
+
+    fn part(&self) -> PathBuf {
+        self.path(self.at.file as usize).with_extension("part")
+    }
+}

@@ -1,0 +1,255 @@
+//! Sends a snapshot: as many connections as it takes, each going on where the receiver has all that is before.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use crossbeam_channel::Receiver;
+use protobuf::Message as _;
+use raft::eraftpb;
+use types::{RegionId, StoreId};
+
+use super::counters::Counters;
+use super::maker::Made;
+use super::wire::{invalid, Frame, Place, Wire, DATA_BYTES_MAX};
+use super::Shared;
+use crate::transport::frame;
+use crate::transport::socket;
+
+/// Bytes that may be under way: sent, and not yet written by the receiver.
+const WINDOW_BYTES: usize = 8 << 20;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(2);
+
+pub struct Sending {
+    pub region: RegionId,
+    pub to: StoreId,
+    /// Names the transfer over all its connections.
+    pub attempt: u64,
+    pub message: eraftpb::Message,
+    pub snapshot: Option<Arc<Made>>,
+}
+
+pub fn run(shared: &Arc<Shared>, queue: &Receiver<Sending>) {
+    for sending in queue {
+        let Sending { region, to, attempt, .. } = sending;
+        // A transfer must not take a thread with it.
+        let ok = std::panic::catch_unwind(AssertUnwindSafe(|| transfer(shared, sending))).unwrap_or(false);
+        if shared.is_stopping() {
+            return;
+        }
+        let counter = if ok { &shared.counters.sent } else { &shared.counters.send_failed };
+        Counters::add(counter, 1);
+        let mut transfers = shared.sending.lock();
+        if transfers.get(&(region, to)) == Some(&attempt) {
+            transfers.remove(&(region, to));
+            drop(transfers);
+            shared.host.sent(region, to, ok);
+        }
+    }
+}
+
+/// How one connection ended, when it did not end well.
+enum Broken {
+    /// It may go better over the next one.
+    Connection(io::Error),
+    Refused(String),
+    /// The files here are not what they were made as.
+    Damaged(String),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Broken {
+        Broken::Connection(error)
+    }
+}
+
+fn transfer(shared: &Arc<Shared>, sending: Sending) -> bool {
+    let Sending { region, to, ref snapshot, .. } = sending;
+    let Some(snapshot) = snapshot else {
+        tracing::info!(region, to, "a snapshot that is no longer here cannot be sent");
+        return false;
+    };
+    let mut progress = Progress { reached: Place::default(), at: Instant::now() };
+    let mut pause = PAUSE_FIRST;
+    while is_wanted(shared, &sending) {
+        let before = progress.reached;
+        match connect_and_send(shared, &sending, snapshot, &mut progress) {
+            Ok(()) => return true,
+            Err(Broken::Refused(why)) => {
+                tracing::warn!(region, to, why, "a snapshot was refused");
+                return false;
+            }
+            Err(Broken::Damaged(why)) => {
+                tracing::error!(region, to, why, "a snapshot is damaged, the next one is made anew");
+                shared.maker.discard(snapshot);
+                return false;
+            }
+            Err(Broken::Connection(error)) => {
+                tracing::debug!(region, to, %error, "sending a snapshot broke off");
+                if progress.at.elapsed() >= shared.limits.patience {
+                    tracing::warn!(region, to, %error, "a snapshot cannot be sent");
+                    return false;
+                }
+            }
+        }
+        pause = if progress.reached > before { PAUSE_FIRST } else { (pause * 2).min(PAUSE_LAST) };
+        rest(shared, pause);
+    }
+    false
+}
+
+fn is_wanted(shared: &Shared, sending: &Sending) -> bool {
+    let newest = shared.sending.lock().get(&(sending.region, sending.to)).copied();
+    !shared.is_stopping() && newest == Some(sending.attempt)
+}
+
+fn rest(shared: &Shared, pause: Duration) {
+    let until = Instant::now() + pause;
+    while Instant::now() < until && !shared.is_stopping() {
+        std::thread::sleep(PAUSE_FIRST.min(pause));
+    }
+}
+
+/// How far the receiver ever was, and when it got there.
+struct Progress {
+    reached: Place,
+    at: Instant,
+}
+
+impl Progress {
+    fn reach(&mut self, place: Place) {
+        if place > self.reached {
+            self.reached = place;
+            self.at = Instant::now();
+        }
+    }
+}
+
+fn connect_and_send(
+    shared: &Arc<Shared>,
+    sending: &Sending,
+    snapshot: &Made,
+    progress: &mut Progress,
+) -> Result<(), Broken> {
+    let target = shared.host.target(sending.to);
+    let (address, hello) = target.ok_or_else(|| io::Error::other("the store's address is not known"))?;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    let _registered = shared.connection(&stream)?;
+    socket::prepare(&stream)?;
+    stream.set_write_timeout(Some(shared.limits.timeout()))?;
+    let mut opening = BytesMut::new();
+    frame::encode(&frame::Frame::Hello(hello), &mut opening).map_err(io::Error::other)?;
+    stream.write_all(&opening)?;
+    stream.set_read_timeout(Some(shared.limits.turn))?;
+    let mut wire = Wire::new(stream, BytesMut::new());
+    wire.send(&Frame::Offer {
+        attempt: sending.attempt,
+        region: sending.region,
+        message: sending.message.write_to_bytes().map_err(io::Error::other)?.into(),
+        manifest: snapshot.manifest.encode(),
+    })?;
+    let first = wire.receive()?;
+    // Having a turn is progress: the wait for it does not count against the stream.
+    progress.at = Instant::now();
+    wire.stream().set_read_timeout(Some(shared.limits.timeout()))?;
+    let mut stream =
+        Stream { shared, snapshot, next: Place::default(), open: None, under_way: VecDeque::new() };
+    let mut answer = Some(first);
+    let mut rewinds = 0;
+    loop {
+        let frame = match answer.take() {
+            Some(frame) => frame,
+            None => wire.receive()?,
+        };
+        match frame {
+            Frame::Go(at) => {
+                rewinds += 1;
+                stream.begin_at(at)?;
+            }
+            Frame::Taken(at) => {
+                stream.taken(at);
+                progress.reach(at);
+            }
+            Frame::Done => return Ok(()),
+            Frame::Refused { may_come_again: true, why } => return Err(io::Error::other(why).into()),
+            // Files that were asked for again and again were sent as they are here.
+            Frame::Refused { why, .. } if rewinds > 1 => return Err(Broken::Damaged(why)),
+            Frame::Refused { why, .. } => return Err(Broken::Refused(why)),
+            Frame::Offer { .. } | Frame::Data { .. } => return Err(invalid("an answer that none is").into()),
+        }
+        if !is_wanted(shared, sending) {
+            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+        }
+        stream.fill_window(&mut wire)?;
+    }
+}
+
+struct Stream<'a> {
+    shared: &'a Shared,
+    snapshot: &'a Made,
+    next: Place,
+    open: Option<File>,
+    /// Where each frame that was not yet written ends, and its bytes.
+    under_way: VecDeque<(Place, usize)>,
+}
+
+impl Stream<'_> {
+    fn begin_at(&mut self, at: Place) -> io::Result<()> {
+        let files = &self.snapshot.manifest.files;
+        let is_in = files.get(at.file as usize).is_some_and(|file| at.offset < file.bytes);
+        if !is_in && at != (Place { file: files.len() as u32, offset: 0 }) {
+            return Err(invalid("a place that is not in the snapshot"));
+        }
+        self.next = at;
+        self.open = None;
+        self.under_way.clear();
+        Ok(())
+    }
+
+    fn taken(&mut self, before: Place) {
+        while self.under_way.front().is_some_and(|(end, _)| *end <= before) {
+            self.under_way.pop_front();
+        }
+    }
+
+    fn fill_window(&mut self, wire: &mut Wire) -> Result<(), Broken> {
+        while let Some(file) = self.snapshot.manifest.files.get(self.next.file as usize) {
+            let under_way: usize = self.under_way.iter().map(|(_, bytes)| bytes).sum();
+            if under_way >= WINDOW_BYTES {
+                break;
+            }
+            let length = (file.bytes - self.next.offset).min(DATA_BYTES_MAX as u64) as usize;
+            let bytes = self.read(length).map_err(|error| Broken::Damaged(error.to_string()))?;
+            self.shared.send_pace.pay(length);
+            wire.send(&Frame::data(self.next, bytes))?;
+            Counters::add(&self.shared.counters.sent_bytes, length as u64);
+            self.next.offset += length as u64;
+            if self.next.offset == file.bytes {
+                self.next = Place { file: self.next.file + 1, offset: 0 };
+                self.open = None;
+            }
+            self.under_way.push_back((self.next, length));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, length: usize) -> io::Result<Bytes> {
+        let file = match self.open.take() {
+            Some(file) => file,
+            None => File::open(self.snapshot.file(self.next.file as usize))?,
+        };
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, self.next.offset)?;
+        self.open = Some(file);
+        Ok(bytes.into())
+    }
+}

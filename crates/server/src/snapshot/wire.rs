@@ -1,0 +1,240 @@
+//! What two stores say to each other over the connection of one snapshot, behind the hello. Every frame is
+//! a little-endian u32 length and that many bytes, the first of which is the kind; numbers are little-endian.
+//!
+//! ```text
+//! sender to receiver
+//! 0 offer    attempt u64, region u64, message length u32, eraftpb::Message, manifest
+//! 1 data     file u32, offset u64, XXH3-64 of the bytes u64, bytes
+//! receiver to sender
+//! 2 go       file u32, offset u64: send from there on; everything before is durable
+//! 3 taken    file u32, offset u64: everything before was written
+//! 4 done     everything is durable, and the message was delivered
+//! 5 refused  may come again u8, why (UTF-8)
+//! 6          what the transport answers to a hello that it does not like: reason u8, why
+//! ```
+//!
+//! A `go` may come again: a file turned out damaged, and everything from it on is wanted again.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use types::RegionId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::transport::frame::{take_bytes, take_u32, take_u64, take_u8, FrameError};
+
+/// Bytes of a file in one frame.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+
+/// Longest frame: data with what stands around it, or an offer of a hundred thousand files.
+const FRAME_BYTES_MAX: usize = 4 << 20;
+
+const READ_BYTES: usize = 256 << 10;
+
+/// A place in a snapshot: the position of a file in the manifest, and an offset in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub file: u32,
+    pub offset: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    Offer { attempt: u64, region: RegionId, message: Bytes, manifest: Bytes },
+    Data { at: Place, checksum: u64, bytes: Bytes },
+    Go(Place),
+    Taken(Place),
+    Done,
+    Refused { may_come_again: bool, why: String },
+}
+
+impl Frame {
+    pub fn data(at: Place, bytes: Bytes) -> Frame {
+        Frame::Data { at, checksum: xxh3_64(&bytes), bytes }
+    }
+
+    fn encode(&self) -> io::Result<BytesMut> {
+        let mut out = BytesMut::new();
+        out.put_u32_le(0);
+        match self {
+            Frame::Offer { attempt, region, message, manifest } => {
+                out.reserve(25 + message.len() + manifest.len());
+                out.put_u8(0);
+                out.put_u64_le(*attempt);
+                out.put_u64_le(*region);
+                out.put_u32_le(u32::try_from(message.len()).map_err(io::Error::other)?);
+                out.put_slice(message);
+                out.put_slice(manifest);
+            }
+            Frame::Data { at, checksum, bytes } => {
+                out.reserve(25 + bytes.len());
+                put_place(&mut out, 1, *at);
+                out.put_u64_le(*checksum);
+                out.put_slice(bytes);
+            }
+            Frame::Go(at) => put_place(&mut out, 2, *at),
+            Frame::Taken(at) => put_place(&mut out, 3, *at),
+            Frame::Done => out.put_u8(4),
+            Frame::Refused { may_come_again, why } => {
+                out.put_u8(5);
+                out.put_u8(u8::from(*may_come_again));
+                out.put_slice(why.as_bytes());
+            }
+        }
+        let length = out.len() - 4;
+        if length > FRAME_BYTES_MAX {
+            return Err(io::Error::other(format!("a frame of {length} bytes is too long to send")));
+        }
+        out[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        Ok(out)
+    }
+
+    /// Decodes a frame's content (without its length).
+    pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
+        let frame = match take_u8(&mut bytes, "the kind")? {
+            0 => {
+                let (attempt, region) =
+                    (take_u64(&mut bytes, "an offer")?, take_u64(&mut bytes, "an offer")?);
+                let length = take_u32(&mut bytes, "a message's length")? as usize;
+                let message = take_bytes(&mut bytes, length, "a message")?;
+                Frame::Offer { attempt, region, message, manifest: std::mem::take(&mut bytes) }
+            }
+            1 => {
+                let at = take_place(&mut bytes)?;
+                let checksum = take_u64(&mut bytes, "a checksum")?;
+                Frame::Data { at, checksum, bytes: std::mem::take(&mut bytes) }
+            }
+            2 => Frame::Go(take_place(&mut bytes)?),
+            3 => Frame::Taken(take_place(&mut bytes)?),
+            4 => Frame::Done,
+            5 => {
+                let may_come_again = take_u8(&mut bytes, "a refusal")? != 0;
+                let why = String::from_utf8_lossy(&std::mem::take(&mut bytes)).into_owned();
+                Frame::Refused { may_come_again, why }
+            }
+            6 => {
+                take_u8(&mut bytes, "a refusal")?;
+                let why = String::from_utf8_lossy(&std::mem::take(&mut bytes)).into_owned();
+                Frame::Refused { may_come_again: true, why }
+            }
+            other => return Err(FrameError::UnknownKind(other)),
+        };
+        match bytes.len() {
+            0 => Ok(frame),
+            left => Err(FrameError::TrailingBytes(left)),
+        }
+    }
+}
+
+fn put_place(out: &mut BytesMut, kind: u8, at: Place) {
+    out.put_u8(kind);
+    out.put_u32_le(at.file);
+    out.put_u64_le(at.offset);
+}
+
+fn take_place(bytes: &mut Bytes) -> Result<Place, FrameError> {
+    Ok(Place { file: take_u32(bytes, "a place")?, offset: take_u64(bytes, "a place")? })
+}
+
+/// One end of the connection, which blocks.
+pub struct Wire {
+    stream: TcpStream,
+    read: BytesMut,
+}
+
+impl Wire {
+    /// `read`: what was read from the stream already.
+    pub fn new(stream: TcpStream, read: BytesMut) -> Wire {
+        Wire { stream, read }
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
+        self.stream.write_all(&frame.encode()?)
+    }
+
+    /// The next frame; waits for it as long as the stream's read timeout says.
+    pub fn receive(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(prefix) = self.read.first_chunk::<4>() {
+                let length = u32::from_le_bytes(*prefix) as usize;
+                if length > FRAME_BYTES_MAX {
+                    return Err(invalid(FrameError::TooLong(length)));
+                }
+                if self.read.len() - 4 >= length {
+                    self.read.advance(4);
+                    return Frame::decode(self.read.split_to(length).freeze()).map_err(invalid);
+                }
+            }
+            // Room for what has come, not for what was announced.
+            let filled = self.read.len();
+            self.read.resize(filled + READ_BYTES, 0);
+            let got = self.stream.read(&mut self.read[filled..]);
+            self.read.truncate(filled + *got.as_ref().unwrap_or(&0));
+            match got {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+pub fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Frame> {
+        let bytes = Bytes::from_static;
+        vec![
+            Frame::Offer { attempt: 9, region: 7, message: bytes(b"msg"), manifest: bytes(b"manifest") },
+            Frame::data(Place { file: 3, offset: 1 << 40 }, bytes(b"rows")),
+            Frame::Go(Place { file: 1, offset: 2 }),
+            Frame::Taken(Place { file: 0, offset: u64::MAX }),
+            Frame::Done,
+            Frame::Refused { may_come_again: true, why: "no room".into() },
+        ]
+    }
+
+    #[test]
+    fn frames_survive_and_nonsense_is_an_error() {
+        for frame in samples() {
+            let content = frame.encode().unwrap().freeze().slice(4..);
+            assert_eq!(Frame::decode(content.clone()), Ok(frame.clone()));
+            for end in 0..content.len() {
+                assert_ne!(Frame::decode(content.slice(..end)), Ok(frame.clone()));
+            }
+            if let Frame::Go(_) | Frame::Taken(_) | Frame::Done = frame {
+                let longer = [&content[..], b"x"].concat();
+                assert_eq!(Frame::decode(longer.into()), Err(FrameError::TrailingBytes(1)));
+            }
+        }
+        assert_eq!(Frame::decode(Bytes::from_static(&[77])), Err(FrameError::UnknownKind(77)));
+        let long = Frame::data(Place::default(), vec![0; FRAME_BYTES_MAX].into());
+        assert!(long.encode().is_err());
+    }
+
+    #[test]
+    fn a_wire_joins_pieces_and_refuses_a_length_that_no_frame_has() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let all: Vec<u8> = samples().iter().flat_map(|frame| frame.encode().unwrap()).collect();
+        let (early, late) = all.split_at(5);
+        stream.write_all(late).unwrap();
+        stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        let mut wire = Wire::new(listener.accept().unwrap().0, BytesMut::from(early));
+        for frame in samples() {
+            assert_eq!(wire.receive().unwrap(), frame);
+        }
+        assert_eq!(wire.receive().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
