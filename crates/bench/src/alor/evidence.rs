@@ -156,10 +156,11 @@ impl Evidence {
         self.stores.iter().max_by(|a, b| a.device_share().total_cmp(&b.device_share()))
     }
 
-    /// Bytes that compaction wrote for each byte of rows.
-    pub fn compaction_ratio(&self) -> f64 {
-        let sum = |field: fn(&StoreUse) -> u64| self.stores.iter().map(field).sum::<u64>() as f64;
-        sum(|store| store.compaction_bytes) / sum(|store| store.rows_bytes).max(1.0)
+    /// Bytes that compaction wrote for each byte of rows. `None`: next to nothing was written.
+    pub fn compaction_ratio(&self) -> Option<f64> {
+        let sum = |field: fn(&StoreUse) -> u64| self.stores.iter().map(field).sum::<u64>();
+        let rows = sum(|store| store.rows_bytes);
+        (rows >= ROWS_BYTES_LEAST).then(|| sum(|store| store.compaction_bytes) as f64 / rows as f64)
     }
 
     /// Why the measurement says nothing about devices and placement; empty: it is good. `writes`: the
@@ -199,14 +200,15 @@ impl Evidence {
                 percent(OTHERS_SHARE_MAX)
             ));
         }
-        if writes && self.compaction_ratio() < COMPACTION_RATIO_MIN {
+        let compacted = self.compaction_ratio().unwrap_or(0.0);
+        if writes && compacted < COMPACTION_RATIO_MIN {
             let sum = |field: fn(&StoreUse) -> u64| self.stores.iter().map(field).sum::<u64>();
             reasons.push(format!(
                 "did not compact: {} compactions wrote {} for {} of rows, {:.2} of it (at least {})",
                 sum(|store| store.compactions),
                 bytes(sum(|store| store.compaction_bytes) as f64),
                 bytes(sum(|store| store.rows_bytes) as f64),
-                self.compaction_ratio(),
+                compacted,
                 COMPACTION_RATIO_MIN
             ));
         }
@@ -222,6 +224,8 @@ pub const CLIENT_SHARE_MAX: f64 = 0.85;
 pub const OTHERS_SHARE_MAX: f64 = 0.15;
 /// Levelled compaction rewrites every row at least once, soon after its flush, when it keeps up.
 pub const COMPACTION_RATIO_MIN: f64 = 0.5;
+/// Below this a ratio to the rows written says nothing.
+const ROWS_BYTES_LEAST: u64 = 1 << 20;
 
 #[cfg(test)]
 pub mod tests {
@@ -266,7 +270,7 @@ pub mod tests {
         let evidence = evidence();
         assert_eq!((evidence.cpu_share(), evidence.client_share()), (0.25, 0.1));
         assert!((evidence.others_share() - 0.1).abs() < 1e-9);
-        assert_eq!(evidence.compaction_ratio(), 2.0);
+        assert_eq!(evidence.compaction_ratio(), Some(2.0));
         let busiest = evidence.busiest_device().unwrap();
         assert_eq!((busiest.store, busiest.sync_share), (1, 0.5));
         assert!((busiest.device_share() - 0.98).abs() < 1e-9, "{}", busiest.write_share);

@@ -64,7 +64,13 @@ fn settings(setup: &Setup) -> String {
         .iter()
         .map(|(name, size)| format!("`{name}` {}", bytes(*size as f64)))
         .collect();
-    line("by the same factor", options.join(", "));
+    line(
+        "stores",
+        format!(
+            "{}: by the same factor, but for the size of table files, which costs syncs and not bytes",
+            options.join(", ")
+        ),
+    );
     line(
         "speed factor",
         format!("{} of every device's bandwidth, latencies in inverse proportion", scale.device_speed),
@@ -235,7 +241,7 @@ fn evidence(runs: &[Run]) -> String {
             percent(evidence.client_share()),
             percent(evidence.others_share()),
             device,
-            format!("{:.1}", evidence.compaction_ratio()),
+            evidence.compaction_ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.1}")),
             evidence.moves.to_string(),
             count(evidence.worst_lag as f64),
         ]);

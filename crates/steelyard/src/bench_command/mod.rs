@@ -1,5 +1,6 @@
 //! `steelyard bench`: workloads against a running cluster, and measurements beside neighbours on the same machine.
 
+mod cross_check;
 mod peers;
 mod reproduce;
 mod ycsb;
@@ -21,6 +22,8 @@ enum Command {
     Peers(peers::Peers),
     /// One of YCSB's core workloads against a running cluster
     Ycsb(ycsb::Ycsb),
+    /// Our load generator beside go-ycsb, on the same clusters under several policies
+    CrossCheck(cross_check::Check),
     /// A paper's figures, on this machine
     Reproduce(reproduce::Reproduce),
 }
@@ -32,6 +35,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
         Command::Peers(options) => peers::run(options),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
+        Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),
         Command::Reproduce(options) => drive(CLIENT_THREADS, reproduce::run(options)),
     }
 }

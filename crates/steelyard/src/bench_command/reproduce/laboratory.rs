@@ -56,8 +56,8 @@ impl Stores {
         }
     }
 
-    fn start(&self, case: &Case, setup: &Setup) -> anyhow::Result<Cluster> {
-        let devices = devices(&case.mix).map_err(|error| anyhow!(error))?;
+    pub fn start(&self, mix: &str, policy: &str, setup: &Setup) -> anyhow::Result<Cluster> {
+        let devices = devices(mix).map_err(|error| anyhow!(error))?;
         let layout = Layout {
             stores: devices.len().try_into()?,
             port: self.port,
@@ -67,7 +67,7 @@ impl Stores {
             devices: devices.into_iter().map(str::to_owned).collect(),
             device_speed: setup.scale.device_speed,
         };
-        let mut extra: Vec<OsString> = vec!["--policy".into(), case.policy.clone().into()];
+        let mut extra: Vec<OsString> = vec!["--policy".into(), policy.into()];
         for (name, value) in setup.scale.store_options() {
             match name {
                 "maxmemory" => extra.extend(["--maxmemory".into(), value.to_string().into()]),
@@ -92,7 +92,7 @@ impl Laboratory for Stores {
     }
 
     async fn measure(&mut self, case: &Case, setup: &Setup) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
-        let mut cluster = self.start(case, setup)?;
+        let mut cluster = self.start(&case.mix, &case.policy, setup)?;
         let measured = self.phases(&mut cluster, case, setup).await;
         if measured.is_err() {
             for store in &mut cluster.stores {
@@ -175,7 +175,7 @@ pub fn say(progress: &ProgressBar, line: &str) {
 
 /// Waits until no operator is in flight, peers and leaders stay where they are, and no peer lags. Seconds it
 /// took; none: patience ended first.
-async fn settle(observer: &Observer) -> anyhow::Result<Option<f64>> {
+pub async fn settle(observer: &Observer) -> anyhow::Result<Option<f64>> {
     let started = Instant::now();
     let mut known = None;
     let mut quiet_since = Instant::now();

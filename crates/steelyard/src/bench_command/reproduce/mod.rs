@@ -1,7 +1,7 @@
 //! `steelyard bench reproduce alor`: the figures of ALOR's evaluation, on this machine.
 
-mod laboratory;
-mod observe;
+pub mod laboratory;
+pub mod observe;
 
 use std::path::PathBuf;
 
@@ -83,14 +83,8 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
     let mut stores = Stores::new(options.data.clone(), options.port)?;
     let wanted_runs = scale.runs;
-    let setup = Setup {
-        // How many runs there are is no property of a run.
-        scale: Scale { runs: 0, ..scale.clone() },
-        seed: 1,
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
-        file_system: stores.file_system(),
-        program: format!("steelyard {}", env!("CARGO_PKG_VERSION")),
-    };
+    // How many runs there are is no property of a run.
+    let setup = Setup { scale: Scale { runs: 0, ..scale.clone() }, ..setup(&stores) };
     let mut runs = Runs::open(&out, setup.clone())?;
     if options.repeat_void {
         eprintln!("{} runs with void measurements are made again", runs.drop_void()?);
@@ -114,6 +108,17 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     print!("{text}");
     eprintln!("{} runs made, {} found; the report is {}", account.made, account.found, path.display());
     Ok(())
+}
+
+/// At the scale that is the default.
+pub fn setup(stores: &Stores) -> Setup {
+    Setup {
+        scale: Scale::named(Scale::NAMES[1]).expect("a name of its own"),
+        seed: 1,
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        file_system: stores.file_system(),
+        program: format!("steelyard {}", env!("CARGO_PKG_VERSION")),
+    }
 }
 
 fn progress() -> ProgressBar {
