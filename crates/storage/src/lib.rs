@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod count;
 mod memory;
 pub mod meta;
 pub mod rows;
@@ -16,6 +17,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+pub use count::count_keys;
 pub use memory::MemoryKeyspace;
 pub use meta::{Meta, Value};
 pub use rows::KeyRef;

@@ -85,6 +85,16 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
     out.put_u64(expire_at_ms.unwrap_or(0));
 }
 
+/// When a key's time is over, from its meta row alone.
+pub fn expire_at(row: &[u8]) -> Result<Option<u64>> {
+    match row.get(..HEADER_LEN) {
+        Some([META_VERSION, _, at @ ..]) => {
+            Ok(Some(u64::from_be_bytes(at.try_into().expect("eight bytes"))).filter(|&at| at != 0))
+        }
+        _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

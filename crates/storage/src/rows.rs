@@ -207,6 +207,14 @@ pub fn region_state_row(region: RegionId) -> Bytes {
     out.freeze()
 }
 
+/// The region's descriptor as of what is applied, beside its state.
+pub fn region_descriptor_row(region: RegionId) -> Bytes {
+    let mut out = BytesMut::with_capacity(10);
+    out.put_slice(&region_state_row(region));
+    out.put_u8(b'd');
+    out.freeze()
+}
+
 /// The smallest row above every row that begins with `prefix`.
 ///
 /// # Panics

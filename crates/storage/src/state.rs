@@ -4,7 +4,7 @@
 //! a crash is a consistent prefix of the log and says which.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use types::{LogIndex, Term, UnixMillis};
+use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
 
 use crate::{Result, StorageError};
 
@@ -34,11 +34,12 @@ pub struct RegionState {
     counts: Vec<(u16, DbCounts)>,
 }
 
+/// A region as it is founded: its log begins after an entry that no log holds.
 impl Default for RegionState {
     fn default() -> RegionState {
         RegionState {
-            applied_index: 0,
-            applied_term: 0,
+            applied_index: FIRST_INDEX,
+            applied_term: FIRST_TERM,
             last_stamp_ms: 0,
             next_generation: 1,
             semantics: SEMANTICS_VERSION,
@@ -96,6 +97,24 @@ impl RegionState {
         let generation = self.next_generation;
         self.next_generation += 1;
         generation
+    }
+
+    /// The state of a region that takes these counts with it. Time and generations go on in both.
+    pub fn split_off(&mut self, counts: &[(u16, DbCounts)]) -> RegionState {
+        let mut child = RegionState {
+            last_stamp_ms: self.last_stamp_ms,
+            next_generation: self.next_generation,
+            semantics: self.semantics,
+            ..RegionState::default()
+        };
+        for &(db, gone) in counts {
+            child.set_counts(db, gone);
+            let had = self.counts(db);
+            let left = |had: u64, gone: u64| had.checked_sub(gone).expect("a part is no more than the whole");
+            let keys = left(had.keys, gone.keys);
+            self.set_counts(db, DbCounts { keys, with_expiry: left(had.with_expiry, gone.with_expiry) });
+        }
+        child
     }
 
     pub fn encode(&self) -> Bytes {

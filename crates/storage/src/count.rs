@@ -1,0 +1,78 @@
+//! Counting a region's keys anew, as a split must: the counts of its state are of all its slots.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use types::SlotRange;
+
+use crate::rows::{decode_key_row, table_range, Part, TABLE_KEYS};
+use crate::{meta, DbCounts, Result, Txn};
+
+/// The keys of these slots by database, ascending, as the batch sees them. It visits all of their rows.
+pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Vec<(u16, DbCounts)>> {
+    let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
+    let mut result = Ok(());
+    for slot in slots.first..=slots.last {
+        let (from, to) = table_range(slot, TABLE_KEYS);
+        txn.scan(&from, &to, &mut |row, value| {
+            result = decode_key_row(row).and_then(|(key, part)| {
+                if let Part::Meta = part {
+                    let count = counts.entry(key.db).or_default();
+                    count.keys += 1;
+                    count.with_expiry += u64::from(meta::expire_at(value)?.is_some());
+                }
+                Ok(())
+            });
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        result.clone()?;
+    }
+    Ok(counts.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use types::Slot;
+
+    use super::*;
+    use crate::{KeyRef, MemoryKeyspace, RegionState};
+
+    #[test]
+    fn a_part_of_the_slots_has_a_part_of_the_counts() {
+        let mut keyspace = MemoryKeyspace::default();
+        let mut txn = Txn::begin(&keyspace, 1).unwrap();
+        let mut middle: Vec<Slot> = Vec::new();
+        for number in 0..200u16 {
+            let name = format!("key{number}");
+            let key = KeyRef::new(number % 3, name.as_bytes());
+            middle.push(key.slot);
+            let expire_at = (number % 5 == 0).then_some(77);
+            txn.put(key.meta_row(), meta::encode_string(expire_at, b"value"));
+            txn.put(key.element_row(1, b"element"), Bytes::new());
+            txn.state_mut().adjust(number % 3, 1, i64::from(expire_at.is_some()));
+        }
+        middle.sort_unstable();
+        let at = middle[100];
+        // Half of it is in the keyspace and half in the batch.
+        let (writes, state) = txn.finish();
+        keyspace.write(writes);
+        let mut txn = Txn::new(&keyspace, 1, state);
+        let late = KeyRef::new(0, b"late");
+        txn.put(late.meta_row(), meta::encode_string(None, b""));
+        txn.state_mut().adjust(0, 1, 0);
+        let whole = txn.state_mut().clone();
+        let right = count_keys(&txn, SlotRange { first: at, last: types::SLOT_COUNT - 1 }).unwrap();
+        let left = count_keys(&txn, SlotRange { first: 0, last: at - 1 }).unwrap();
+        let child = txn.state_mut().split_off(&right);
+        assert_eq!(child.databases().collect::<Vec<_>>(), right);
+        assert_eq!(txn.state_mut().databases().collect::<Vec<_>>(), left);
+        let sum: u64 = left.iter().chain(&right).map(|(_, counts)| counts.keys).sum();
+        assert_eq!(sum, whole.databases().map(|(_, counts)| counts.keys).sum::<u64>());
+        assert_eq!(child.next_generation, whole.next_generation);
+        assert_eq!(child.applied_index, RegionState::default().applied_index);
+    }
+}
