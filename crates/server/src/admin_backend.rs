@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use cluster::{MetaCommand, MetaError, MetaReply, StartError, StoreFacts, StoreState};
+use placement::{Operator, Reason};
+use resp::Reply;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::StoreId;
 
 use crate::admin::{
-    AdminBackend, AdminError, Answer, OperatorRow, PeerRow, RegionRow, StoreRow, StoreStatus,
+    AdminBackend, AdminError, Answer, OperatorRow, PeerRow, RegionRequest, RegionRow, StoreRequest, StoreRow,
+    StoreStatus,
 };
 use crate::clock;
 use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
-use crate::heartbeat::send_out;
+use crate::members::AgreedMembers;
 use crate::region::inbox::Work;
 use crate::store::Store;
 use crate::transport::CallError;
@@ -29,11 +33,15 @@ enum Ask {
     Policy,
     SetPolicy { name: String },
     MoveLeader { region: u64, to: StoreId },
+    ChangeRegion { region: u64, change: RegionRequest },
+    ChangeStore { store: StoreId, change: StoreRequest },
+    SetFacts { store: StoreId, facts: StoreFacts },
+    Join { facts: StoreFacts },
     Explain { region: u64 },
     Operators { history: bool },
 }
 
-fn refuse(status: u16, message: impl Into<String>) -> AdminError {
+pub fn refuse(status: u16, message: impl Into<String>) -> AdminError {
     AdminError { status, message: message.into() }
 }
 
@@ -77,19 +85,35 @@ struct WireError {
     message: String,
 }
 
-fn read_error(body: &[u8]) -> AdminError {
+pub fn read_error(body: &[u8]) -> AdminError {
     match serde_json::from_slice::<WireError>(body) {
         Ok(error) => refuse(error.status, error.message),
         Err(_) => refuse(502, String::from_utf8_lossy(body)),
     }
 }
 
+pub fn encode_error(error: AdminError) -> Bytes {
+    let wire = WireError { status: error.status, message: error.message };
+    serde_json::to_vec(&wire).expect("plain data").into()
+}
+
+/// Has the cluster take a store in. Its number, the cluster's id, and the list with it.
+pub async fn join(
+    store: &Arc<Store>,
+    facts: StoreFacts,
+) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
+    let joined = ask(store, Ask::Join { facts }).await?;
+    serde_json::from_value(joined).map_err(|e| refuse(502, e.to_string()))
+}
+
+/// Has the cluster note what a store says of itself.
+pub async fn set_facts(store: &Arc<Store>, facts: StoreFacts) -> Result<(), AdminError> {
+    ask(store, Ask::SetFacts { store: store.id, facts }).await.map(drop)
+}
+
 /// Answers another store's question.
 pub async fn answer_passed(store: Arc<Store>, body: Bytes) -> (u8, Bytes) {
-    let error = |error: AdminError| {
-        let wire = WireError { status: error.status, message: error.message };
-        (STATUS_ERROR, serde_json::to_vec(&wire).expect("plain data").into())
-    };
+    let error = |error: AdminError| (STATUS_ERROR, encode_error(error));
     let ask = match serde_json::from_slice(&body) {
         Ok(ask) => ask,
         Err(reason) => return error(refuse(400, reason.to_string())),
@@ -121,31 +145,29 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
         Ask::Policy => Value::from(store.cluster.policy().name()),
         Ask::SetPolicy { name } => {
             let policy = name.parse().map_err(|e: placement::UnknownPolicy| refuse(400, e.to_string()))?;
-            let command = cluster::MetaCommand::SetPolicy { policy };
-            let deadline = Instant::now() + store.config.request_timeout;
-            match store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
-                Ok(answers) => {
-                    match answers.into_iter().flatten().next().map(crate::dispatch::Answer::into_reply) {
-                        Some(resp::Reply::Error(error)) => return Err(refuse(409, error.into_owned()).into()),
-                        _ => Value::Null,
-                    }
-                }
-                Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
-                Err(NotDone::Error(resp::Reply::Error(error))) => {
-                    return Err(refuse(503, error.into_owned()).into())
-                }
-                Err(NotDone::Error(_)) => return Err(refuse(503, "the policy was not changed").into()),
-            }
+            propose(store, MetaCommand::SetPolicy { policy }).await?;
+            Value::Null
         }
-        Ask::MoveLeader { region, to } => match store.cluster.request(region, to) {
-            Ok(operator) => {
-                send_out(store, &operator);
-                Value::Null
+        Ask::MoveLeader { region, to } => {
+            let from = leader_of(store, region)?;
+            begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
+        }
+        Ask::ChangeRegion { region, change } => begin(store, operator(region, change)).await?,
+        Ask::ChangeStore { store: id, change } => {
+            change_store(store, id, change).await?;
+            Value::Null
+        }
+        Ask::SetFacts { store: id, facts } => {
+            propose(store, MetaCommand::SetStore { store: id, facts }).await?;
+            Value::Null
+        }
+        Ask::Join { facts } => match propose(store, MetaCommand::Join { facts }).await? {
+            MetaReply::Joined { store: joined, cluster_id } => {
+                // It is applied here, so that it is in the list.
+                let members = store.cluster.members_after(0).unwrap_or_default();
+                serde_json::to_value((joined, cluster_id, members)).expect("plain data")
             }
-            Err(error @ cluster::StartError::NoRegion(_)) => {
-                return Err(refuse(404, error.to_string()).into())
-            }
-            Err(error) => return Err(refuse(409, error.to_string()).into()),
+            other => return Err(refuse(502, format!("an answer of another kind: {other:?}")).into()),
         },
         Ask::Explain { region } => match store.cluster.explain(region) {
             Some(explanation) => Value::from(explanation.to_string()),
@@ -158,6 +180,70 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
         }
     };
     Ok(value)
+}
+
+/// Has a change of the cluster's state agreed on, and says what came of it.
+async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
+    let deadline = Instant::now() + store.config.request_timeout;
+    let answers = match store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
+        Ok(answers) => answers,
+        Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
+        Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
+        Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
+    };
+    match answers.into_iter().flatten().next().map(crate::dispatch::Answer::into_reply) {
+        Some(Reply::Bulk(reply)) => {
+            MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())
+        }
+        Some(Reply::Error(error)) => {
+            Err(refuse(409, error.strip_prefix("ERR ").unwrap_or(&error).to_owned()).into())
+        }
+        _ => Err(refuse(502, "an answer of another kind").into()),
+    }
+}
+
+async fn begin(store: &Arc<Store>, operator: Operator) -> Result<Value, NotAnswered> {
+    let command = store.cluster.request(operator).map_err(|error| match error {
+        StartError::NoLeader(_) | StartError::Refused(MetaError::UnknownRegion(_)) => {
+            refuse(404, error.to_string())
+        }
+        _ => refuse(409, error.to_string()),
+    })?;
+    propose(store, command).await?;
+    // Its first order need not wait for the next round.
+    store.cluster.report_soon.notify_one();
+    Ok(Value::Null)
+}
+
+fn leader_of(store: &Store, region: u64) -> Result<StoreId, AdminError> {
+    let leader = store.cluster.leader_of(region);
+    leader.ok_or_else(|| refuse(404, format!("region {region} has no known leader")))
+}
+
+fn operator(region: u64, change: RegionRequest) -> Operator {
+    let reason = Reason::Requested;
+    match change {
+        RegionRequest::AddPeer { to } => Operator::AddPeer { region, to, reason },
+        RegionRequest::RemovePeer { from } => Operator::RemovePeer { region, from, reason },
+        RegionRequest::MovePeer { from, to } => Operator::MovePeer { region, from, to, reason },
+        RegionRequest::Split => Operator::Split { region, reason },
+        RegionRequest::Merge { into } => Operator::Merge { region, into, reason },
+    }
+}
+
+async fn change_store(store: &Arc<Store>, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
+    let command = match change {
+        StoreRequest::Drain => {
+            store.cluster.may_drain(id).map_err(|error| refuse(409, error.to_string()))?;
+            MetaCommand::SetStoreState { store: id, state: StoreState::Draining }
+        }
+        StoreRequest::Keep => MetaCommand::SetStoreState { store: id, state: StoreState::Up },
+        StoreRequest::Remove => MetaCommand::RemoveStore { store: id },
+        StoreRequest::Pin { data_weight, leader_weight } => {
+            MetaCommand::SetPins { store: id, data_weight, leader_weight }
+        }
+    };
+    propose(store, command).await.map(drop)
 }
 
 fn operator_row(entry: crate::cluster_state::OperatorEntry) -> OperatorRow {
@@ -193,6 +279,14 @@ impl AdminBackend for Backend {
 
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()> {
         Box::pin(async move { ask(&self.store, Ask::MoveLeader { region, to }).await.map(drop) })
+    }
+
+    fn change_region(&self, region: u64, change: RegionRequest) -> Answer<'_, ()> {
+        Box::pin(async move { ask(&self.store, Ask::ChangeRegion { region, change }).await.map(drop) })
+    }
+
+    fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()> {
+        Box::pin(async move { ask(&self.store, Ask::ChangeStore { store, change }).await.map(drop) })
     }
 
     fn explain(&self, region: u64) -> Answer<'_, String> {
@@ -252,20 +346,26 @@ fn text(value: Value) -> Result<String, AdminError> {
 fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
     let (members, regions) = (store.members(), store.user_regions());
-    let rows = members.iter().map(|member| {
+    let rows = members.list.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
         let up = store.is_heard(member.id);
         let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
         StoreRow {
             id: member.id,
-            state: if up { "up" } else { "down" }.to_owned(),
+            state: match members.record(member.id).map(|record| record.state) {
+                Some(StoreState::Draining) if up => "draining",
+                Some(StoreState::Removed) => "removed",
+                _ if up => "up",
+                _ => "down",
+            }
+            .to_owned(),
             client: member.client.to_string(),
             peer: member.peer.to_string(),
             admin: member.admin.to_string(),
             forward: member.forward.map(|address| address.to_string()),
             device: member.device.clone(),
-            capability_bytes_per_s: crate::cluster_state::capability_of(member).kv_bytes_per_s,
+            capability_bytes_per_s: crate::members::capability_of(member).kv_bytes_per_s,
             leaders: regions.iter().filter(leads).count(),
             regions: regions.iter().filter(|r| r.newest().has_peer_on(member.id)).count(),
             used_bytes: heartbeat.used_bytes,
@@ -288,6 +388,7 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
         let leadership = region.leadership();
         let peers = descriptor.peers.iter().map(|peer| PeerRow {
             store: peer.store,
+            id: peer.id,
             role: match peer.role {
                 types::PeerRole::Voter => "voter",
                 types::PeerRole::Learner => "learner",
@@ -303,6 +404,7 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
             last_slot: descriptor.slots.map(|slots| slots.last),
             epoch_conf_version: descriptor.epoch.conf_version,
             epoch_version: descriptor.epoch.version,
+            joint: descriptor.is_joint(),
             leader: leadership.leader,
             term: leadership.term,
             peers: peers.collect(),

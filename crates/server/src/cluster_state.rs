@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cluster::{
-    Driver, DriverConfig, Ledger, MetaCommand, MetaState, Now, Route, StartError, StoreHeartbeat, StoreRecord,
+    Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaState, Route, StartError, Step,
+    StoreHeartbeat, StoreRecord,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
 use resp::Reply;
 use storage::Txn;
 use tokio::sync::Notify;
-use types::{BootNanos, RegionDescriptor, RegionId, StoreId};
+use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
 
 use crate::clock;
-use crate::config::{Config, Member};
+use crate::config::Config;
+use crate::members::{facts_of, AgreedMembers};
 
 /// A store that was not heard of for this long is down for placement and routing.
 const DOWN_AFTER_NANOS: u64 = 3_000_000_000;
@@ -43,21 +45,34 @@ pub struct OperatorEntry {
 
 impl ClusterState {
     /// `meta` is what the rows hold; the default where this store has no peer of the meta region.
-    pub fn new(meta: MetaState) -> ClusterState {
-        let ledger = Ledger::new(clock::boot_nanos(), DOWN_AFTER_NANOS);
+    pub fn new(meta: MetaState, config: &Config) -> ClusterState {
+        let times = LedgerConfig {
+            down_after_nanos: DOWN_AFTER_NANOS,
+            replace_after_nanos: config.replace_after.as_nanos() as u64,
+        };
+        let ledger = Ledger::new(clock::boot_nanos(), times);
         let parts = Parts { meta, ledger, driver: Driver::new(DriverConfig::default()) };
-        // Only leaders move.
-        let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
-        ClusterState { parts: Mutex::new(parts), limits, report_soon: Notify::new() }
+        ClusterState { parts: Mutex::new(parts), limits: config.limits, report_soon: Notify::new() }
     }
 
-    /// Applies an entry of the meta region; the reply is the proposer's.
+    /// Applies an entry of the meta region; the reply is the proposer's: an encoded `MetaReply`.
     pub fn apply(&self, entry: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
-        let outcome = cluster::apply_entry(entry, &mut self.parts.lock().meta, txn)?;
+        let mut parts = self.parts.lock();
+        let before = parts.meta.members_version;
+        let outcome = cluster::apply_entry(entry, &mut parts.meta, txn)?;
+        if parts.meta.members_version != before {
+            self.report_soon.notify_one();
+        }
         Ok(vec![Some(match outcome {
-            Ok(_) => Reply::OK,
+            Ok(reply) => Reply::Bulk(reply.encode()),
             Err(error) => Reply::error(format!("ERR {error}")),
         })])
+    }
+
+    /// The meta region's rows are others than before: a snapshot took their place.
+    pub fn replace(&self, meta: MetaState) {
+        self.parts.lock().meta = meta;
+        self.report_soon.notify_one();
     }
 
     /// Takes in another store's heartbeat, or this store's own. False: it was not news.
@@ -79,6 +94,11 @@ impl ClusterState {
         parts.ledger.heard(store).map(|heard| (heard.at, heard.heartbeat.clone()))
     }
 
+    /// Stores that are no members any more say nothing that counts.
+    pub fn forget(&self, store: StoreId) {
+        self.parts.lock().ledger.forget(store);
+    }
+
     /// The last reports of the regions' present leaders.
     pub fn leads(&self) -> BTreeMap<RegionId, cluster::LeadReport> {
         let parts = self.parts.lock();
@@ -90,22 +110,44 @@ impl ClusterState {
         self.parts.lock().meta.is_bootstrapped()
     }
 
+    pub fn cluster_id(&self) -> Option<u64> {
+        self.parts.lock().meta.cluster_id
+    }
+
     pub fn policy(&self) -> Policy {
         self.parts.lock().meta.policy
     }
 
-    /// One round of planning; the operators are to be sent out.
-    pub fn plan(&self) -> Vec<Operator> {
-        let mut parts = self.parts.lock();
-        let Parts { meta, ledger, driver } = &mut *parts;
-        driver.step(meta, ledger, &self.limits, now())
+    /// The list of stores, where the meta region's rows here have a later one than `known`.
+    pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {
+        let parts = self.parts.lock();
+        let version = parts.meta.members_version;
+        (version > known)
+            .then(|| AgreedMembers { version, stores: parts.meta.stores.values().cloned().collect() })
     }
 
-    /// Begins a move that an operator asked for.
-    pub fn request(&self, region: RegionId, to: StoreId) -> Result<Operator, StartError> {
+    /// One round of planning, as the leader of the meta region in `term`.
+    pub fn plan(&self, term: Term) -> Step {
         let mut parts = self.parts.lock();
         let Parts { meta, ledger, driver } = &mut *parts;
-        driver.request(meta, ledger, region, to, now())
+        driver.step(meta, ledger, &self.limits, term, clock::boot_nanos())
+    }
+
+    /// The command that begins an operator which somebody asked for.
+    pub fn request(&self, operator: Operator) -> Result<MetaCommand, StartError> {
+        let mut parts = self.parts.lock();
+        let Parts { meta, ledger, driver } = &mut *parts;
+        driver.request(meta, ledger, operator, clock::boot_nanos())
+    }
+
+    /// Who leads a region, as far as heartbeats tell.
+    pub fn leader_of(&self, region: RegionId) -> Option<StoreId> {
+        self.parts.lock().ledger.routes().get(region).map(|route| route.leader)
+    }
+
+    pub fn may_drain(&self, store: StoreId) -> Result<(), cluster::DrainError> {
+        let parts = self.parts.lock();
+        cluster::may_drain(&parts.meta, &parts.ledger, store, clock::boot_nanos())
     }
 
     /// Another store plans from now on.
@@ -122,54 +164,44 @@ impl ClusterState {
     /// Operators in flight, and before them those that have ended when `history` is asked for.
     pub fn operators(&self, history: bool) -> Vec<OperatorEntry> {
         let parts = self.parts.lock();
-        let ended = parts.driver.history().filter(|_| history).map(|finished| OperatorEntry {
+        let ended = parts.meta.history.values().filter(|_| history).map(|finished| OperatorEntry {
             operator: finished.operator.clone(),
             state: finished.outcome.to_string(),
-            started_unix_ms: finished.started_unix_ms,
-            finished_unix_ms: Some(finished.finished_unix_ms),
+            started_unix_ms: finished.started_ms,
+            finished_unix_ms: Some(finished.finished_ms),
         });
-        let running = parts.driver.in_flight().map(|flight| OperatorEntry {
+        let running = parts.meta.operators.values().map(|flight| OperatorEntry {
             operator: flight.operator.clone(),
-            state: "in flight".into(),
-            started_unix_ms: flight.started.unix_ms,
+            state: match flight.phase {
+                cluster::Phase::Going | cluster::Phase::Bound => "in flight".into(),
+                cluster::Phase::Undoing { because } => format!("{because}; taken back"),
+            },
+            started_unix_ms: flight.started_ms,
             finished_unix_ms: None,
         });
         ended.chain(running).collect()
     }
 }
 
-fn now() -> Now {
-    Now { boot: clock::boot_nanos(), unix_ms: clock::unix_millis() }
-}
-
-/// The command that begins the cluster's state, as the configuration has it.
-pub fn bootstrap_command(config: &Config, cluster_id: u64, regions: Vec<RegionDescriptor>) -> MetaCommand {
+/// The command that begins the cluster's state, as the configuration has it. Of the other stores only the
+/// addresses are known; they say the rest themselves.
+pub fn bootstrap_command(
+    config: &Config,
+    token: u64,
+    cluster_id: u64,
+    regions: Vec<RegionDescriptor>,
+) -> MetaCommand {
+    let record = |member: &crate::config::Member| {
+        let token = if member.id == config.store { token } else { 0 };
+        StoreRecord::new(member.id, facts_of(member, token))
+    };
+    let settings = [(cluster::CONFIG_REPLICAS, config.replicas.to_string())];
     MetaCommand::Bootstrap {
         cluster_id,
         stores: config.members.iter().map(record).collect(),
         regions,
         policy: config.policy,
-        config: BTreeMap::new(),
+        config: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         semantics: storage::SEMANTICS_VERSION,
     }
-}
-
-fn record(member: &Member) -> StoreRecord {
-    StoreRecord {
-        id: member.id,
-        client: member.client.to_string(),
-        peer: member.peer.to_string(),
-        admin: member.admin.to_string(),
-        forward: member.forward.map(|address| address.to_string()),
-        device: member.device.clone(),
-        capability: capability_of(member),
-        labels: BTreeMap::new(),
-    }
-}
-
-pub fn capability_of(member: &Member) -> placement::Capability {
-    member.capability.map_or(placement::Capability::UNKNOWN, |known| placement::Capability {
-        kv_bytes_per_s: known.kv_bytes_per_s,
-        ops_per_s: known.ops_per_s,
-    })
 }

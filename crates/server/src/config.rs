@@ -3,6 +3,7 @@
 //! Names follow Redis where the meaning is the same. What can be changed while running is in
 //! `settings`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,6 +47,20 @@ pub struct Member {
     pub capability: Option<Capability>,
     /// The emulated device's profile, or empty: for people.
     pub device: String,
+    /// What it shares with others that fail together: `zone` -> `a`.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// How a store comes to be one of a cluster, when its data directory does not say it yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Beginning {
+    /// It is in the list of stores, or is the only one there ever is.
+    #[default]
+    Listed,
+    /// The first store of a cluster which others are going to join.
+    Bootstrap,
+    /// It asks these stores, any of which may answer, and gets its number from them.
+    Join(Vec<SocketAddr>),
 }
 
 /// KV bytes/s written and KV operations/s.
@@ -67,18 +82,24 @@ impl std::fmt::Debug for SetLogLevel {
 
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Replaced by what the data directory says of a store that joined.
     pub store: StoreId,
-    /// Every store of the cluster, this one included, sorted by id. One entry: a single store.
+    /// The stores that are known from the start, this one included, sorted by id.
     pub members: Vec<Member>,
+    pub beginning: Beginning,
     pub dir: PathBuf,
     /// Addresses to listen on for clients; the port is the member's.
     pub bind: Vec<IpAddr>,
     pub cluster_enabled: bool,
     /// User regions at bootstrap; 1 unless `cluster_enabled`.
     pub regions: u16,
-    /// Peers of each region at bootstrap; capped by the number of stores.
+    /// Peers that each region should have; at bootstrap capped by the number of stores.
     pub replicas: usize,
+    /// A store that is silent for this long is taken for lost, and its peers are made anew elsewhere.
+    pub replace_after: Duration,
     pub policy: placement::Policy,
+    /// Of the planning that this store does while it leads the meta region.
+    pub limits: placement::PlanLimits,
     pub requirepass: Option<String>,
     pub protected_mode: bool,
     pub maxclients: usize,
@@ -120,16 +141,20 @@ impl Config {
             forward: None,
             capability: None,
             device: String::new(),
+            labels: BTreeMap::new(),
         };
         Config {
             store: 0,
             members: vec![member],
+            beginning: Beginning::Listed,
             dir,
             bind: vec![IpAddr::from([127, 0, 0, 1])],
             cluster_enabled: false,
             regions: 1,
             replicas: 3,
+            replace_after: Duration::from_secs(600),
             policy: placement::Policy::Even,
+            limits: placement::PlanLimits::default(),
             requirepass: None,
             protected_mode: true,
             maxclients: 10_000,

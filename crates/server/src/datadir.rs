@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
-//! DIR/IDENTITY   format version, store id, layout, whether the store has begun (TOML)
+//! DIR/IDENTITY   format version, store id, layout, token, cluster id, whether the store has begun (TOML)
+//! DIR/MEMBERS    the stores of the cluster as last heard of (JSON)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
 //! ```
@@ -15,9 +16,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
+use crate::members::AgreedMembers;
+
 /// Version of everything under the data directory. A newer one is refused, an older one is migrated
 /// or refused by name.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Opening the engines writes a few small files. RocksDB 7.8 built with assertions aborts where it cannot.
 const START_BYTES_MIN: u64 = 2 << 20;
@@ -54,12 +57,47 @@ pub enum DataDirError {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Identity {
     pub format: u32,
-    pub store: StoreId,
-    /// Stores, regions and replicas at bootstrap, in words: membership is static, so it must not change.
+    /// None while the store asks to join, and has not been answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreId>,
+    /// Stores, regions and replicas with which the cluster began, in words; empty as long as `store` is none.
+    #[serde(default)]
     pub layout: String,
+    /// Drawn when this directory was made. Whoever comes under this store's number with another one has lost
+    /// what the store has promised. As text: TOML's numbers have 63 bits.
+    #[serde(with = "hexadecimal")]
+    pub token: u64,
+    /// 0 until it is known.
+    #[serde(with = "hexadecimal", default)]
+    pub cluster_id: u64,
+    /// What a store that joined was told, and needs to know before it has heard of anybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<Joined>,
+    /// Other stores may join, whatever list of stores there is.
+    #[serde(default)]
+    pub open: bool,
     /// The log has held this store's peers, who may have voted: from then on a log without them is a loss.
     #[serde(default)]
     pub initialised: bool,
+}
+
+/// Settings that are the whole cluster's.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Joined {
+    pub cluster_enabled: bool,
+}
+
+mod hexadecimal {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(number: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{number:016x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        u64::from_str_radix(&text, 16).map_err(serde::de::Error::custom)
+    }
 }
 
 /// An open data directory; the lock lasts as long as this value.
@@ -74,10 +112,11 @@ const ROWS: &str = "rows";
 
 const LOCK: &str = "LOCK";
 const IDENTITY: &str = "IDENTITY";
+const MEMBERS: &str = "MEMBERS";
 
 impl DataDir {
-    /// Opens or creates the directory for this store. Nothing is changed when it is refused.
-    pub fn open(path: &Path, store: StoreId, layout: &str) -> Result<DataDir, DataDirError> {
+    /// Opens or creates the directory. Nothing is changed when it is refused.
+    pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         let at = |p: &Path| {
             let path = p.to_path_buf();
             move |source| DataDirError::Io { path, source }
@@ -107,13 +146,13 @@ impl DataDir {
             return Err(DataDirError::NoRoom { dir: path.to_path_buf(), free });
         }
         let identity_path = path.join(IDENTITY);
-        let identity = if identity_path.exists() {
-            check_identity(path, &identity_path, store, layout)?
-        } else {
-            let identity =
-                Identity { format: FORMAT_VERSION, store, layout: layout.to_owned(), initialised: false };
-            identity.write(path).map_err(at(&identity_path))?;
-            identity
+        let identity = match identity_path.exists() {
+            true => read_identity(path, &identity_path)?,
+            false => {
+                let identity = Identity::new(token());
+                identity.write(path).map_err(at(&identity_path))?;
+                identity
+            }
         };
         let dir = DataDir { path: path.to_path_buf(), identity, _lock: lock };
         if dir.identity.initialised {
@@ -126,14 +165,83 @@ impl DataDir {
         Ok(dir)
     }
 
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Makes this the directory of a store, or sees that it is that already.
+    pub fn claim(&mut self, store: StoreId, layout: &str, open: bool) -> Result<(), DataDirError> {
+        let dir = self.path.clone();
+        match self.identity.store {
+            None => self.change(|identity| {
+                identity.store = Some(store);
+                identity.layout = layout.to_owned();
+                identity.open = open;
+            }),
+            Some(found) if found != store => Err(DataDirError::OtherStore { dir, found, wanted: store }),
+            Some(_) if self.identity.layout != layout => {
+                let found = self.identity.layout.clone();
+                Err(DataDirError::OtherLayout { dir, found, wanted: layout.to_owned() })
+            }
+            Some(_) if open && !self.identity.open => self.change(|identity| identity.open = true),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The cluster has taken the store in.
+    pub fn joined(
+        &mut self,
+        store: StoreId,
+        cluster_id: u64,
+        layout: String,
+        joined: Joined,
+    ) -> Result<(), DataDirError> {
+        self.change(|identity| {
+            identity.store = Some(store);
+            identity.cluster_id = cluster_id;
+            identity.layout = layout;
+            identity.joined = Some(joined);
+            identity.open = true;
+        })
+    }
+
+    pub fn set_cluster_id(&mut self, cluster_id: u64) -> Result<(), DataDirError> {
+        self.change(|identity| identity.cluster_id = cluster_id)
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Identity)) -> Result<(), DataDirError> {
+        let mut identity = self.identity.clone();
+        change(&mut identity);
+        let path = self.path.join(IDENTITY);
+        identity.write(&self.path).map_err(|source| DataDirError::Io { path, source })?;
+        self.identity = identity;
+        Ok(())
+    }
+
+    /// The list of stores that was last kept.
+    pub fn members(&self) -> Result<AgreedMembers, DataDirError> {
+        let path = self.path.join(MEMBERS);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(AgreedMembers::default()),
+            Err(source) => return Err(DataDirError::Io { path, source }),
+        };
+        serde_json::from_slice(&text)
+            .map_err(|error| DataDirError::Unreadable { path, message: error.to_string() })
+    }
+
+    pub fn keep_members(&self, members: &AgreedMembers) -> Result<(), DataDirError> {
+        let text = serde_json::to_string_pretty(members).expect("plain data");
+        write_durably(&self.path, MEMBERS, &text)
+            .map_err(|source| DataDirError::Io { path: self.path.join(MEMBERS), source })
+    }
+
     /// To be called with what the log holds, once that is this store's peers: see `Identity::initialised`.
     pub fn initialised(&mut self) -> Result<(), DataDirError> {
         if self.identity.initialised {
             return Ok(());
         }
-        self.identity.initialised = true;
-        let path = self.path.join(IDENTITY);
-        self.identity.write(&self.path).map_err(|source| DataDirError::Io { path, source })
+        self.change(|identity| identity.initialised = true)
     }
 
     /// Whether the log may be empty: before the store's peers were written there for the first time.
@@ -152,18 +260,46 @@ impl DataDir {
         self.path.join("log")
     }
 
+    pub fn snapshot_dir(&self) -> PathBuf {
+        self.path.join("snapshots")
+    }
+
     pub fn rows_dir(&self) -> PathBuf {
         self.path.join("rows")
     }
 }
 
+/// A number that no other directory has: of 64 bits that the kernel gave to this process.
+fn token() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    loop {
+        let token = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        if token != 0 {
+            return token;
+        }
+    }
+}
+
 impl Identity {
+    fn new(token: u64) -> Identity {
+        Identity {
+            format: FORMAT_VERSION,
+            store: None,
+            layout: String::new(),
+            token,
+            cluster_id: 0,
+            joined: None,
+            open: false,
+            initialised: false,
+        }
+    }
+
     fn write(&self, dir: &Path) -> io::Result<()> {
         write_durably(dir, IDENTITY, &toml::to_string(self).expect("plain data"))
     }
 }
 
-fn check_identity(dir: &Path, file: &Path, store: StoreId, layout: &str) -> Result<Identity, DataDirError> {
+fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
     let text =
         fs::read_to_string(file).map_err(|source| DataDirError::Io { path: file.to_path_buf(), source })?;
     let unreadable = |message: String| DataDirError::Unreadable { path: file.to_path_buf(), message };
@@ -178,14 +314,7 @@ fn check_identity(dir: &Path, file: &Path, store: StoreId, layout: &str) -> Resu
     if found < FORMAT_VERSION {
         return Err(DataDirError::WrongFormat { dir, found });
     }
-    let identity: Identity = toml::from_str(&text).map_err(|e| unreadable(e.message().into()))?;
-    if identity.store != store {
-        return Err(DataDirError::OtherStore { dir, found: identity.store, wanted: store });
-    }
-    if identity.layout != layout {
-        return Err(DataDirError::OtherLayout { dir, found: identity.layout, wanted: layout.to_owned() });
-    }
-    Ok(identity)
+    toml::from_str(&text).map_err(|e: toml::de::Error| unreadable(e.message().into()))
 }
 
 /// Whether there are files, and nothing that says whose. A first start that was cut short leaves the lock, and
@@ -240,22 +369,50 @@ pub struct Space {
 mod tests {
     use super::*;
 
+    fn claim(dir: &Path, store: StoreId, layout: &str) -> Result<DataDir, DataDirError> {
+        let mut data = DataDir::open(dir)?;
+        data.claim(store, layout, false).map(|()| data)
+    }
+
+    #[test]
+    fn a_directory_keeps_its_token_and_what_it_was_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut data = DataDir::open(dir.path()).unwrap();
+        let token = data.identity().token;
+        assert!(token != 0);
+        drop(data);
+        data = DataDir::open(dir.path()).unwrap();
+        assert_eq!((data.identity().store, data.identity().token), (None, token), "it may ask again");
+        let joined = Joined { cluster_enabled: true };
+        data.joined(4, u64::MAX, "three".into(), joined.clone()).unwrap();
+        let members = AgreedMembers { version: 9, stores: Vec::new() };
+        data.keep_members(&members).unwrap();
+        drop(data);
+        let data = DataDir::open(dir.path()).unwrap();
+        let identity = data.identity();
+        assert_eq!((identity.store, identity.token, identity.cluster_id), (Some(4), token, u64::MAX));
+        assert_eq!(identity.joined, Some(joined));
+        assert_eq!(data.members().unwrap(), members);
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(DataDir::open(other.path()).unwrap().identity().token, token);
+    }
+
     #[test]
     fn a_directory_keeps_its_store_and_layout() {
         let dir = tempfile::tempdir().unwrap();
-        drop(DataDir::open(dir.path(), 2, "three").unwrap());
-        drop(DataDir::open(dir.path(), 2, "three").unwrap());
-        let other = DataDir::open(dir.path(), 1, "three").err().unwrap();
+        drop(claim(dir.path(), 2, "three").unwrap());
+        drop(claim(dir.path(), 2, "three").unwrap());
+        let other = claim(dir.path(), 1, "three").err().unwrap();
         assert!(matches!(other, DataDirError::OtherStore { found: 2, wanted: 1, .. }), "{other}");
-        let other = DataDir::open(dir.path(), 2, "five").err().unwrap();
+        let other = claim(dir.path(), 2, "five").err().unwrap();
         assert!(matches!(other, DataDirError::OtherLayout { .. }), "{other}");
     }
 
     #[test]
     fn a_second_opener_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let _first = DataDir::open(dir.path(), 0, "one").unwrap();
-        let second = DataDir::open(dir.path(), 0, "one").err().unwrap();
+        let _first = claim(dir.path(), 0, "one").unwrap();
+        let second = claim(dir.path(), 0, "one").err().unwrap();
         assert!(second.to_string().ends_with("is in use by another process"), "{second}");
     }
 
@@ -263,12 +420,12 @@ mod tests {
     fn a_newer_format_and_foreign_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("IDENTITY"), "format = 99\nunheard = 'of'\n").unwrap();
-        let newer = DataDir::open(dir.path(), 0, "one").err().unwrap();
+        let newer = claim(dir.path(), 0, "one").err().unwrap();
         assert!(matches!(newer, DataDirError::NewerFormat { found: 99, .. }), "{newer}");
 
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("photo.jpg"), "x").unwrap();
-        let foreign = DataDir::open(dir.path(), 0, "one").err().unwrap();
+        let foreign = claim(dir.path(), 0, "one").err().unwrap();
         assert!(matches!(foreign, DataDirError::Foreign { .. }), "{foreign}");
     }
     #[test]
@@ -276,8 +433,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("LOCK"), "").unwrap();
         fs::write(dir.path().join(".IDENTITY.new"), "form").unwrap();
-        drop(DataDir::open(dir.path(), 3, "one").unwrap());
-        let other = DataDir::open(dir.path(), 1, "one").err().unwrap();
+        drop(claim(dir.path(), 3, "one").unwrap());
+        let other = claim(dir.path(), 1, "one").err().unwrap();
         assert!(matches!(other, DataDirError::OtherStore { found: 3, .. }), "{other}");
     }
 
@@ -289,7 +446,7 @@ mod tests {
         // SAFETY: the descriptor is open for as long as `lock` lives.
         assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
         fs::write(dir.path().join("unfinished"), "").unwrap();
-        let second = DataDir::open(dir.path(), 0, "one").err().unwrap();
+        let second = claim(dir.path(), 0, "one").err().unwrap();
         assert!(matches!(second, DataDirError::InUse(_)), "{second}");
         assert!(!dir.path().join("IDENTITY").exists());
     }
@@ -297,20 +454,20 @@ mod tests {
     #[test]
     fn a_store_that_has_begun_does_not_begin_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let mut data = DataDir::open(dir.path(), 0, "one").unwrap();
+        let mut data = claim(dir.path(), 0, "one").unwrap();
         assert!(data.allow_empty_log().is_ok());
         fs::create_dir(data.log_dir()).unwrap();
         fs::create_dir(data.rows_dir()).unwrap();
         data.initialised().unwrap();
         drop(data);
 
-        let data = DataDir::open(dir.path(), 0, "one").unwrap();
+        let data = claim(dir.path(), 0, "one").unwrap();
         assert!(matches!(data.allow_empty_log(), Err(DataDirError::Lost { lost: LOG, .. })));
         let parts = [(data.log_dir(), LOG), (data.rows_dir(), ROWS)];
         drop(data);
         for (part, name) in parts {
             fs::rename(&part, dir.path().join("elsewhere")).unwrap();
-            let lost = DataDir::open(dir.path(), 0, "one").err().unwrap();
+            let lost = claim(dir.path(), 0, "one").err().unwrap();
             assert!(matches!(lost, DataDirError::Lost { lost, .. } if lost == name), "{lost}");
             assert!(!part.exists(), "nothing was made anew");
             fs::rename(dir.path().join("elsewhere"), &part).unwrap();

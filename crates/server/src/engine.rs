@@ -8,7 +8,7 @@ use command::{Exec, Limits, Mode, Outcome};
 use parking_lot::Mutex;
 use rocks::FlashKeyspace;
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
-use types::{RegionId, Slot, SlotRange, UnixMillis, META_REGION};
+use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::dispatch::Item;
 use crate::region::shared::RegionShared;
@@ -26,6 +26,21 @@ impl Engine {
 
     pub fn flash(&self) -> &FlashKeyspace {
         &self.flash
+    }
+
+    /// What the rows hold of a region, as of what is applied: its state and its descriptor. `None`: nothing yet.
+    pub fn region_rows(
+        &self,
+        region: RegionId,
+    ) -> storage::Result<Option<(RegionState, Option<RegionDescriptor>)>> {
+        let row = rows::region_state_row(region);
+        let Some(state) = self.flash.get(&row)? else { return Ok(None) };
+        let descriptor_row = [&row[..], b"d"].concat();
+        let decode = |row: Bytes| {
+            RegionDescriptor::decode(&row).map_err(|error| StorageError::Corrupt(error.to_string()))
+        };
+        let descriptor = self.flash.get(&descriptor_row)?.map(decode).transpose()?;
+        Ok(Some((RegionState::decode(&state)?, descriptor)))
     }
 
     /// What the rows say of a region: how far it is applied, its time, its counts.
@@ -68,6 +83,11 @@ impl Engine {
         counts.retain(|(of, db), _| *of != region || state.counts(*db).keys > 0);
     }
 
+    /// The region has no peer here any more.
+    pub fn forget_counts(&self, region: RegionId) {
+        self.counts.lock().retain(|(of, _), _| *of != region);
+    }
+
     /// Keys and keys with expiry by database, over the regions that have a peer here.
     pub fn key_counts(&self) -> BTreeMap<u16, (u64, u64)> {
         let mut sums = BTreeMap::new();
@@ -101,10 +121,50 @@ impl Engine {
         self.flash.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
     }
 
+    /// The slot, not the first, that cuts a range into halves of about the same bytes; `None` for a single slot.
+    pub fn slot_in_the_middle(&self, slots: SlotRange) -> Option<Slot> {
+        if slots.len() < 2 {
+            return None;
+        }
+        let mut range = slots;
+        let mut before = 0;
+        let total: u64 = self.bytes_of(&[slots])[0];
+        // Each round looks closer at the part in which the middle lies.
+        while range.len() > 1 && total > 0 {
+            let parts = cut(range);
+            let sizes = self.bytes_of(&parts);
+            let mut end = before;
+            let found = parts.iter().zip(&sizes).find(|(_, bytes)| {
+                before = end;
+                end += **bytes;
+                end >= total / 2
+            });
+            // Sizes are estimates, and of parts they need not add up.
+            range = *found.map_or(&parts[parts.len() - 1], |(part, _)| part);
+        }
+        let middle = match total {
+            0 => slots.first + (slots.len() / 2) as Slot,
+            _ => range.first,
+        };
+        Some(middle.clamp(slots.first + 1, slots.last))
+    }
+
     /// Bytes that the rows take, on the device and in memtables.
     pub fn used_bytes(&self) -> u64 {
         self.flash.stats().map_or(0, |stats| stats.live_sst_bytes + stats.memtable_bytes)
     }
+}
+
+/// A range in up to 64 parts.
+fn cut(range: SlotRange) -> Vec<SlotRange> {
+    let step = range.len().div_ceil(64);
+    let begins = (usize::from(range.first)..=usize::from(range.last)).step_by(step);
+    begins
+        .map(|first| SlotRange {
+            first: first as Slot,
+            last: (first + step - 1).min(range.last.into()) as Slot,
+        })
+        .collect()
 }
 
 fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {

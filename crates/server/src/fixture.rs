@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
+use replica::RegionStatus;
 use rocks::FlashKeyspace;
 use tempfile::TempDir;
 
 use crate::config::Config;
+use crate::datadir::DataDir;
 use crate::engine::Engine;
+use crate::members::{AgreedMembers, Members};
 use crate::region::inbox::ToWorker;
+use crate::region::shared::RegionShared;
 use crate::regions::Regions;
 use crate::store::Store;
+use crate::transport::{Identity, Transport};
 
 pub struct Fixture {
     pub store: Arc<Store>,
@@ -31,7 +36,9 @@ impl Fixture {
         config.reserve_bytes = 0;
         change(&mut config);
         let options = rocks::Options::profile(&config.rocksdb_profile).expect("a known profile");
-        let flash = FlashKeyspace::open(&dir.path().join("rows"), &options).expect("rows");
+        let mut data = DataDir::open(&config.dir).expect("a directory of our own");
+        data.claim(config.store, "of a test", false).expect("it is new");
+        let flash = FlashKeyspace::open(&data.rows_dir(), &options).expect("rows");
         let layout = cluster::Layout {
             stores: config.members.iter().map(|member| member.id).collect(),
             regions: config.regions,
@@ -42,8 +49,35 @@ impl Fixture {
         let regions = Regions::new(&local, &others);
         let (worker, inbox) = crossbeam_channel::unbounded();
         let meta = cluster::MetaState::default();
-        let store = Arc::new(Store::new(config, 0, regions, Arc::new(Engine::new(flash)), meta, worker));
-        Fixture { store, inbox, _dir: dir }
+        let members = Members::new(&config, AgreedMembers::default());
+        let (identity, _) = Identity::new(config.store, 0, data.identity().token, 0);
+        let engine = Arc::new(Engine::new(flash));
+        let store = Store::new(config, data, Arc::new(identity), members, regions, engine, meta, worker);
+        Fixture { store: Arc::new(store), inbox, _dir: dir }
+    }
+
+    /// Links to the other stores that it knows.
+    pub fn start_links(&self, runtime: &tokio::runtime::Handle) {
+        let _runtime = runtime.enter();
+        let others = self.store.members().list.iter().map(|m| (m.id, m.peer)).collect::<Vec<_>>();
+        self.store.set_transport(Transport::start(self.store.identity.clone(), others.into_iter()));
+    }
+
+    /// What a worker would publish of a region that it leads.
+    pub fn status(&self, region: &RegionShared) -> RegionStatus {
+        RegionStatus {
+            term: region.leadership().term,
+            leader: region.leader(),
+            role: replica::Role::Leader,
+            commit: 7,
+            applied: 7,
+            first: 1,
+            last: 7,
+            peers: Default::default(),
+            truncate_to: 0,
+            lease: None,
+            descriptor: (*region.descriptor()).clone(),
+        }
     }
 
     /// What the worker has been told since the last time. It answers nothing: dropped, a request is refused.

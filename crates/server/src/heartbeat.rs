@@ -1,19 +1,26 @@
 //! What stores tell each other several times a second, and what the meta region's leader does about it.
+//!
+//! A heartbeat costs what has happened since the last one: regions in which something did are on a list
+//! ([`Store::touch`]), and only these are looked at and reported. Now and then all that are led are reported.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::{LeadReport, PeerProgress, Route, StoreHeartbeat};
+use cluster::{LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat};
+use futures::future::join_all;
 use parking_lot::Mutex;
-use placement::Operator;
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId};
 
 use crate::clock;
-use crate::cluster_state::{bootstrap_command, capability_of};
+use crate::cluster_state::bootstrap_command;
+use crate::dispatch::NotDone;
+use crate::members::capability_of;
+use crate::membership::{self, MembershipKeeper};
+use crate::orders;
 use crate::region::inbox::{ToWorker, Work};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
@@ -21,10 +28,17 @@ use crate::store::Store;
 const PERIOD: Duration = Duration::from_millis(200);
 /// Two heartbeats of which the second was rung for are at least this far apart.
 const PERIOD_MIN: Duration = Duration::from_millis(20);
+/// Everything that is led is reported this often.
+const FULL_PERIOD: Duration = Duration::from_secs(3);
 /// Sizes are asked of the engines this often: it walks all files.
 const SIZES_PERIOD: Duration = Duration::from_secs(3);
 /// Rates are decaying averages over about this long.
 const RATE_WINDOW_S: f64 = 5.0;
+/// Heat is one with a long memory, brought up to date for regions at rest every so often.
+const HEAT_WINDOW_S: f64 = 600.0;
+const HEAT_PERIOD: Duration = Duration::from_secs(30);
+/// Operations per second that count as none.
+const RATE_MIN: f64 = 0.05;
 
 /// Runs until the task is dropped. Nothing that may take long is awaited here: a heartbeat that is late is a
 /// store that is down.
@@ -35,14 +49,15 @@ pub async fn run(store: Arc<Store>) {
     let mut measuring = JoinSet::new();
     measuring.spawn(measure(store.clone(), sizes));
     let mut bootstrap = JoinSet::new();
+    let mut members = MembershipKeeper::default();
+    let mut silent = BTreeSet::new();
     let mut planned = false;
     loop {
+        members.look(&store);
         let heartbeat = reporter.report(&store);
-        if store.config.members.len() > 1 {
-            store.transport().send_heartbeat(&heartbeat.encode());
-        }
+        store.transport().send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
-        forget_the_dead(&store);
+        forget_the_dead(&store, &mut silent);
         let plans = store.regions.meta().leader() == Some(store.id);
         if plans {
             plan(&store, &mut bootstrap);
@@ -56,21 +71,30 @@ pub async fn run(store: Arc<Store>) {
 }
 
 /// Takes in another store's report.
-pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
+pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     let heartbeat = match StoreHeartbeat::decode(report) {
         Ok(heartbeat) if heartbeat.store == from => heartbeat,
         Ok(_) => return tracing::warn!(from, "a heartbeat in another store's name"),
         Err(error) => return tracing::warn!(from, %error, "a heartbeat cannot be read"),
     };
+    let own = store.identity.cluster_id();
+    if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
+        return tracing::warn!(from, "a heartbeat of another cluster");
+    }
+    store.take_cluster_id(heartbeat.cluster_id);
+    if heartbeat.members_version > store.members().agreed.version {
+        membership::fetch(store, from);
+    }
+    store.learn_regions(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
-    for lead in &heartbeat.leads {
-        let Some(region) = store.regions.get(lead.region) else { continue };
+    for lead in &heartbeat.leads.reports {
+        let Some(region) = store.regions.get(lead.region()) else { continue };
         let before = region.leader();
         if region.hear_leader(lead.term, from) {
             store.leader_changed(&region, before);
         }
         if region.is_local() {
-            held.push((lead.region, lead.truncate_to));
+            held.push((lead.region(), lead.truncate_to));
         }
     }
     if store.cluster.hear(heartbeat) && !held.is_empty() {
@@ -79,22 +103,33 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
 }
 
 /// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it
-/// as far as this store knows.
-fn forget_the_dead(store: &Store) {
-    for region in store.regions.table().iter().filter(|region| !region.is_local()) {
-        if let Some(leader) = region.leader().filter(|leader| !store.is_heard(*leader)) {
-            if region.forget_leader(leader) {
-                store.leader_changed(region, Some(leader));
+/// as far as this store knows. `silent`: the stores of which this was already said.
+fn forget_the_dead(store: &Store, silent: &mut BTreeSet<StoreId>) {
+    let members = store.members();
+    let now_silent: BTreeSet<StoreId> =
+        members.list.iter().map(|member| member.id).filter(|id| !store.is_heard(*id)).collect();
+    if now_silent.difference(silent).next().is_some() {
+        for region in store.regions.table().iter().filter(|region| !region.is_local()) {
+            if let Some(leader) = region.leader().filter(|leader| now_silent.contains(leader)) {
+                if region.forget_leader(leader) {
+                    store.leader_changed(region, Some(leader));
+                }
             }
         }
     }
+    *silent = now_silent;
 }
 
 /// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.
 fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
     if store.cluster.is_bootstrapped() {
-        for operator in store.cluster.plan() {
-            send_out(store, &operator);
+        let term = store.regions.meta().leadership().term;
+        let step = store.cluster.plan(term);
+        for (to, order) in step.orders {
+            orders::send(store, to, order, term);
+        }
+        if !step.commands.is_empty() {
+            tokio::spawn(propose(store.clone(), step.commands));
         }
         return;
     }
@@ -107,21 +142,29 @@ fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
 
 async fn propose_bootstrap(store: Arc<Store>) {
     let regions = store.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
-    // Any number will do that no other cluster has: the first leader's clock and the layout.
-    let cluster_id = store.layout_digest ^ clock::unix_micros();
-    let command = bootstrap_command(&store.config, cluster_id, regions);
-    let deadline = Instant::now() + store.config.request_timeout;
-    let _ = store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await;
+    // Any number but 0 will do that no other cluster has: the first leader's clock, token and layout.
+    let cluster_id = (store.identity.layout_digest ^ store.identity.token ^ clock::unix_micros()).max(1);
+    let command = bootstrap_command(&store.config, store.identity.token, cluster_id, regions);
+    propose(store, vec![command]).await;
 }
 
-/// Gives an operator to the store that carries it out: the region's present leader.
-pub fn send_out(store: &Store, operator: &Operator) {
-    tracing::info!(%operator, "operator");
-    let Operator::TransferLeader { region, from, to, .. } = operator else { return };
-    if *from == store.id {
-        let _ = store.worker.send(ToWorker::TransferLeader { region: *region, to: *to });
-    } else {
-        store.transport().send_order(*from, *region, *to);
+/// Proposes in this order what is to be agreed on. What is lost, the next round of planning wants again.
+async fn propose(store: Arc<Store>, commands: Vec<MetaCommand>) {
+    let deadline = Instant::now() + store.config.request_timeout;
+    let meta = store.regions.meta();
+    let proposals = commands.iter().map(|command| store.submit(meta, Work::Meta(command.encode()), deadline));
+    for (outcome, command) in join_all(proposals).await.into_iter().zip(&commands) {
+        match outcome {
+            Ok(replies) => {
+                for reply in replies.into_iter().flatten() {
+                    if let resp::Reply::Error(error) = reply.into_reply() {
+                        tracing::warn!(?command, %error, "the cluster's state stays as it is");
+                    }
+                }
+            }
+            Err(NotDone::NotLeader) => {}
+            Err(NotDone::Error(error)) => tracing::debug!(?error, "a change of the cluster's state"),
+        }
     }
 }
 
@@ -129,7 +172,7 @@ pub fn send_out(store: &Store, operator: &Operator) {
 #[derive(Default)]
 struct Sizes {
     used_bytes: u64,
-    regions: HashMap<RegionId, u64>,
+    regions: BTreeMap<RegionId, u64>,
 }
 
 /// Keeps `sizes` up to date until the task is dropped.
@@ -151,7 +194,10 @@ async fn measure(store: Arc<Store>, sizes: Arc<Mutex<Sizes>>) {
             }
         });
         if let Ok(now) = measuring.await {
-            *sizes.lock() = now;
+            let before = std::mem::replace(&mut *sizes.lock(), now);
+            let sizes = sizes.lock();
+            let changed = sizes.regions.iter().filter(|(id, bytes)| before.regions.get(id) != Some(bytes));
+            changed.filter_map(|(id, _)| store.regions.get(*id)).for_each(|region| store.touch(&region));
         }
         tokio::time::sleep(SIZES_PERIOD).await;
     }
@@ -161,16 +207,26 @@ struct Reporter {
     incarnation: u64,
     seq: u64,
     sizes: Arc<Mutex<Sizes>>,
-    rates: HashMap<RegionId, Rates>,
+    book: LeadBook,
+    /// Of the regions that are led.
+    rates: BTreeMap<RegionId, Rates>,
+    /// Those whose rates change even when nothing happens any more.
+    busy: BTreeSet<RegionId>,
     rated_at: Instant,
+    full_at: Option<Instant>,
+    cooled_at: Instant,
 }
 
 #[derive(Default)]
 struct Rates {
     reads: u64,
     writes: u64,
+    write_bytes: u64,
     reads_per_s: f64,
     writes_per_s: f64,
+    write_bytes_per_s: f64,
+    heat: f64,
+    heated_at: Option<Instant>,
 }
 
 impl Reporter {
@@ -179,29 +235,39 @@ impl Reporter {
             incarnation: clock::unix_millis(),
             seq: 0,
             sizes,
-            rates: HashMap::new(),
+            book: LeadBook::default(),
+            rates: BTreeMap::new(),
+            busy: BTreeSet::new(),
             rated_at: Instant::now(),
+            full_at: None,
+            cooled_at: Instant::now(),
         }
     }
 
     fn report(&mut self, store: &Store) -> StoreHeartbeat {
         self.seq += 1;
-        let (load_ops_per_s, p99_us) = store.metrics.recent();
-        let seconds = self.rated_at.elapsed().as_secs_f64().max(1e-3);
-        self.rated_at = Instant::now();
-        let mut leads = Vec::new();
-        for region in store.regions.all().iter().filter(|region| region.is_local()) {
-            self.rates.entry(region.id()).or_default().advance(region, seconds);
-            let leadership = region.leadership();
-            if let Some(leader) = leadership.leader {
-                store.cluster.learn(region.id(), Route { term: leadership.term, leader });
-            }
-            if leadership.leader == Some(store.id) {
-                leads.extend(self.lead(store, region));
-            }
+        let now = Instant::now();
+        let seconds = now.duration_since(self.rated_at).as_secs_f64().max(1e-3);
+        self.rated_at = now;
+        let mut changed = std::mem::take(&mut self.busy);
+        changed.extend(store.take_touched());
+        if now.duration_since(self.cooled_at) >= HEAT_PERIOD {
+            self.cooled_at = now;
+            changed.extend(self.rates.iter().filter(|(_, rates)| rates.heat > 0.0).map(|(id, _)| *id));
         }
+        for id in changed {
+            self.look(store, id, seconds, now);
+        }
+        let full = self.full_at.map_or(true, |at| now.duration_since(at) >= FULL_PERIOD);
+        if full {
+            self.full_at = Some(now);
+        }
+        let (load_ops_per_s, p99_us) = store.metrics.recent();
         StoreHeartbeat {
             store: store.id,
+            token: store.identity.token,
+            cluster_id: store.identity.cluster_id(),
+            members_version: store.members().agreed.version,
             incarnation: self.incarnation,
             seq: self.seq,
             capability: capability_of(store.config.this()),
@@ -209,7 +275,36 @@ impl Reporter {
             used_bytes: self.sizes.lock().used_bytes,
             load_ops_per_s,
             p99_us,
-            leads,
+            snapshots_in: 0,
+            snapshots_out: 0,
+            leads: self.book.tell(self.seq, full),
+        }
+    }
+
+    /// Brings up to date what is reported of one region.
+    fn look(&mut self, store: &Store, id: RegionId, seconds: f64, now: Instant) {
+        let region = store.regions.get(id).filter(|region| region.is_local());
+        let leadership = region.as_ref().map(|region| region.leadership());
+        if let Some(route) = leadership.and_then(|l| Some(Route { term: l.term, leader: l.leader? })) {
+            store.cluster.learn(id, route);
+        }
+        let Some(region) = region.filter(|region| region.leader() == Some(store.id)) else {
+            self.book.remove(id);
+            self.rates.remove(&id);
+            return;
+        };
+        let rates = self.rates.entry(id).or_insert_with(|| Rates::of(&region));
+        rates.advance(&region, seconds, now);
+        let settled = rates.rest();
+        match self.lead(store, &region) {
+            Some(report) => {
+                self.book.put(report);
+                if !settled {
+                    self.busy.insert(id);
+                }
+            }
+            // It was elected just now, and its worker has not published how it stands.
+            None => drop(self.busy.insert(id)),
         }
     }
 
@@ -219,9 +314,13 @@ impl Reporter {
             return None;
         }
         let rates = self.rates.get(&region.id())?;
+        let peer = |(&store, progress): (&StoreId, &replica::PeerProgress)| PeerProgress {
+            store,
+            matched: progress.matched,
+            active: progress.is_active,
+            needs_snapshot: progress.needs_snapshot,
+        };
         Some(LeadReport {
-            region: region.id(),
-            epoch: region.descriptor().epoch,
             term: status.term,
             commit: status.commit,
             applied: status.applied,
@@ -229,71 +328,56 @@ impl Reporter {
             keys: store.engine.keys_in_region(region.id()),
             write_rate: rates.writes_per_s,
             read_rate: rates.reads_per_s,
-            truncate_to: status.min_matched().unwrap_or(0),
-            peers: status.matched.iter().map(|(&store, &matched)| PeerProgress { store, matched }).collect(),
+            write_bytes_rate: rates.write_bytes_per_s,
+            heat: rates.heat,
+            truncate_to: status.truncate_to,
+            merging_into: None,
+            peers: status.peers.iter().map(peer).collect(),
+            descriptor: status.descriptor,
         })
     }
 }
 
 impl Rates {
-    fn advance(&mut self, region: &RegionShared, seconds: f64) {
-        let (reads, writes) = (region.reads.load(Ordering::Relaxed), region.writes.load(Ordering::Relaxed));
+    /// From now on: what happened under another leader is not this one's load.
+    fn of(region: &RegionShared) -> Rates {
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Rates {
+            reads: count(&region.reads),
+            writes: count(&region.writes),
+            write_bytes: count(&region.write_bytes),
+            ..Rates::default()
+        }
+    }
+
+    fn advance(&mut self, region: &RegionShared, seconds: f64, now: Instant) {
+        let count = Rates::of(region);
         let weight = 1.0 - (-seconds / RATE_WINDOW_S).exp();
         let blend = |old: f64, count: u64| old + weight * (count as f64 / seconds - old);
-        self.reads_per_s = blend(self.reads_per_s, reads - self.reads);
-        self.writes_per_s = blend(self.writes_per_s, writes - self.writes);
-        (self.reads, self.writes) = (reads, writes);
+        let (reads, writes) = (count.reads - self.reads, count.writes - self.writes);
+        self.reads_per_s = blend(self.reads_per_s, reads);
+        self.writes_per_s = blend(self.writes_per_s, writes);
+        self.write_bytes_per_s = blend(self.write_bytes_per_s, count.write_bytes - self.write_bytes);
+        (self.reads, self.writes, self.write_bytes) = (count.reads, count.writes, count.write_bytes);
+        // A region at rest is not looked at for a while, in which its heat went down all the same.
+        let since = self.heated_at.map_or(seconds, |at| now.duration_since(at).as_secs_f64().max(1e-3));
+        self.heated_at = Some(now);
+        let weight = 1.0 - (-since / HEAT_WINDOW_S).exp();
+        self.heat += weight * ((reads + writes) as f64 / since - self.heat);
+    }
+
+    /// Takes what is next to nothing for nothing. True: nothing changes any more by itself, or only its heat.
+    fn rest(&mut self) -> bool {
+        let at_rest = self.reads_per_s < RATE_MIN && self.writes_per_s < RATE_MIN;
+        if at_rest {
+            (self.reads_per_s, self.writes_per_s, self.write_bytes_per_s) = (0.0, 0.0, 0.0);
+        }
+        if self.heat < RATE_MIN / 100.0 {
+            self.heat = 0.0;
+        }
+        at_rest
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::Fixture;
-    use crate::region::shared::Leadership;
-
-    #[test]
-    fn a_steady_rate_is_reached_and_decays_after_the_load_ends() {
-        let descriptor = types::RegionDescriptor::founded(1, None, &[]);
-        let region = RegionShared::new(descriptor, true);
-        let mut rates = Rates::default();
-        for _ in 0..150 {
-            region.writes.fetch_add(200, Ordering::Relaxed);
-            rates.advance(&region, 0.2);
-        }
-        assert!((rates.writes_per_s - 1000.0).abs() < 10.0, "{}", rates.writes_per_s);
-        assert_eq!(rates.reads_per_s, 0.0);
-        for _ in 0..50 {
-            rates.advance(&region, 0.2);
-        }
-        assert!(rates.writes_per_s < 150.0, "{}", rates.writes_per_s);
-    }
-    /// A store whose worker never answers and whose blocking threads are all taken: a device that hangs.
-    #[test]
-    fn heartbeats_do_not_wait_for_engines_or_proposals() {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .max_blocking_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let fixture = Fixture::new();
-        let store = fixture.store.clone();
-        let led = Leadership { term: 1, leader: Some(store.id) };
-        assert!(store.regions.meta().set_leadership(led));
-        let (release, hang) = std::sync::mpsc::channel::<()>();
-        let hanging = runtime.spawn_blocking(move || hang.recv());
-        let heartbeats = runtime.spawn(run(store.clone()));
-        let begun = Instant::now();
-        let heard = || store.cluster.heard(store.id).map_or(0, |(_, heartbeat)| heartbeat.seq);
-        while heard() < 5 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{} heartbeats", heard());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let bootstraps = fixture.told().filter(|told| matches!(told, ToWorker::Submit(_))).count();
-        assert_eq!(bootstraps, 1, "while one is under way there is no other");
-        heartbeats.abort();
-        drop(release);
-        assert!(runtime.block_on(hanging).expect("it ends").is_err());
-    }
-}
+mod tests;

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use raft::eraftpb;
-use types::{RegionId, StoreId};
+use tokio::net::TcpStream;
+use types::{RegionDescriptor, RegionId, StoreId};
 
-use crate::dispatch::{passing, REQUEST_ADMIN, REQUEST_COMMANDS, STATUS_ERROR};
+use crate::dispatch::{
+    passing, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR,
+};
 use crate::region::inbox::ToWorker;
 use crate::store::Store;
-use crate::transport::{Inbound, InboundAnswer};
-use crate::{admin_backend, heartbeat};
+use crate::transport::frame::{Hello, Refusal};
+use crate::transport::{Inbound, InboundAnswer, NOBODY};
+use crate::{admin_backend, heartbeat, membership, orders};
 
 pub struct FromStores {
     pub store: Arc<Store>,
@@ -25,16 +29,33 @@ impl Inbound for FromStores {
         heartbeat::hear(&self.store, from, &report);
     }
 
-    fn order(&self, from: StoreId, region: RegionId, to: StoreId) {
-        tracing::info!(region, to, from, "asked to hand over leadership");
-        let _ = self.store.worker.send(ToWorker::TransferLeader { region, to });
+    fn order(&self, from: StoreId, order: Bytes) {
+        orders::receive(&self.store, from, &order);
     }
 
-    fn request(self: Arc<Self>, _from: StoreId, kind: u8, body: Bytes) -> InboundAnswer {
+    fn announce(&self, from: StoreId, descriptor: Bytes) {
+        match RegionDescriptor::decode(&descriptor) {
+            Ok(descriptor) => drop(self.store.worker.send(ToWorker::Announced { from, descriptor })),
+            Err(error) => tracing::warn!(from, %error, "an announcement"),
+        }
+    }
+
+    fn snapshot_lane(&self, from: StoreId, stream: TcpStream, read: BytesMut) {
+        self.store.snapshots().receive(from, stream, read);
+    }
+
+    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+        membership::admit(&self.store, hello)
+    }
+
+    fn request(self: Arc<Self>, from: StoreId, kind: u8, body: Bytes) -> InboundAnswer {
         let store = self.store.clone();
         match kind {
+            REQUEST_JOIN => Box::pin(membership::answer_join(store, body)),
+            _ if from == NOBODY => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"join first")) }),
             REQUEST_COMMANDS => Box::pin(store.execute_passed(body)),
             REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, body)),
+            REQUEST_MEMBERS => Box::pin(async move { membership::answer_members(&store) }),
             _ => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")) }),
         }
     }

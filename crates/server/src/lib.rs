@@ -26,15 +26,20 @@ mod expiry;
 mod fixture;
 mod heartbeat;
 mod inbound;
+mod members;
+mod membership;
 mod metrics;
+mod orders;
+mod recovery;
 mod region;
 mod regions;
 mod settings;
+mod snapshot;
 mod startup;
 mod store;
 mod transport;
 
-pub use config::{side_port, Capability, Config, Fsync, Member, SetLogLevel};
+pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use startup::{run, StartError};
 pub use transport::frame;
 

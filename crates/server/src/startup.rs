@@ -8,26 +8,29 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use raftlog::{PeerLife, RaftLog};
-use replica::PeerSeed;
+use raftlog::RaftLog;
 use rocks::FlashKeyspace;
 use tokio::net::TcpListener;
-use types::{RegionDescriptor, RegionId};
+use types::{RegionDescriptor, StoreId};
 
 use crate::client::{self, Door};
-use crate::config::Config;
+use crate::config::{Beginning, Config};
 use crate::datadir::{DataDir, DataDirError};
 use crate::engine::Engine;
+use crate::members::{AgreedMembers, Members};
 use crate::region::apply::Applier;
 use crate::region::flusher;
 use crate::region::inbox::ToWorker;
+use crate::region::lives::Lives;
 use crate::region::log_writer::LogWriter;
 use crate::region::proposals;
+use crate::region::snapshots::Host;
 use crate::region::worker::RegionWorker;
 use crate::regions::Regions;
+use crate::snapshot::{self, SnapshotService};
 use crate::store::Store;
 use crate::transport::{self, Transport};
-use crate::{admin, clock, expiry, heartbeat, inbound};
+use crate::{admin, clock, expiry, heartbeat, inbound, membership, recovery};
 
 /// Why a store did not start, or ended otherwise than asked.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,8 @@ pub enum StartError {
     Rows { path: PathBuf, reason: String },
     #[error("recovery: {0}")]
     Recovery(String),
+    #[error("joining a cluster: {0}")]
+    Join(String),
 }
 
 /// How long a planned stop waits for other stores to take over.
@@ -58,33 +63,59 @@ const HEARTBEAT_TICKS: u32 = 3;
 
 /// Runs a store until `shutdown` resolves. `ready` is called once it serves.
 pub async fn run(
-    config: Config,
+    mut config: Config,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
-    let layout = layout_of(&config);
-    let layout_digest = types::key_hash(layout.as_bytes());
-    let mut dir = DataDir::open(&config.dir, config.store, &layout)?;
+    let mut dir = DataDir::open(&config.dir)?;
     // Ports are taken before anything else is touched: "address in use" should cost nothing.
-    let listeners = Listeners::bind(&config).await?;
+    let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
+    tokio::pin!(shutdown);
+    tokio::select! {
+        settled = settle(&mut config, &mut dir) => settled?,
+        () = &mut shutdown => return Ok(()),
+    }
     let (log, engine) = open_engines(&config, &dir)?;
+    let snapshot_dir = dir.snapshot_dir();
 
-    let descriptors = cluster::bootstrap_plan(&layout_input(&config));
-    let seeds = recover(&config, &mut dir, &log, &engine, &descriptors)?;
+    let founded = match dir.identity().joined {
+        // What a cluster began with says nothing of a store that joined it.
+        Some(_) => Vec::new(),
+        None => cluster::bootstrap_plan(&layout_input(&config)),
+    };
+    let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded)?;
+    let seeds = recovered.seeds;
     let meta = cluster::MetaState::load(engine.flash()).map_err(|e| StartError::Recovery(e.to_string()))?;
+    let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
+    let regions = Regions::new(&local, &founded);
+    let members = known_members(&config, &dir, &meta)?;
 
     let (worker_sender, worker_inbox) = crossbeam_channel::unbounded();
     let (job_sender, jobs) = crossbeam_channel::unbounded();
-    let (local, others): (Vec<_>, Vec<_>) =
-        descriptors.into_iter().partition(|descriptor| descriptor.has_peer_on(config.store));
-    let regions = Regions::new(&local, &others);
-    let store = Arc::new(Store::new(config, layout_digest, regions, engine, meta, worker_sender.clone()));
-    let raft = replica::Worker::new(raft_config(&store.config), log.clone(), seeds, clock::boot_nanos())
-        .map_err(|error| StartError::Recovery(error.to_string()))?;
+    let layout_digest = types::key_hash(dir.identity().layout.as_bytes());
+    let (token, cluster_id) = (dir.identity().token, dir.identity().cluster_id);
+    let (identity, refused) = transport::Identity::new(config.store, layout_digest, token, cluster_id);
+    let (identity, inbox) = (Arc::new(identity), worker_sender.clone());
+    let store = Store::new(config, dir, identity.clone(), members, regions, engine, meta, inbox);
+    let store = Arc::new(store);
+    let raft = replica::Worker::new(
+        raft_config(&store.config),
+        log.clone(),
+        seeds,
+        recovered.tombstones,
+        clock::boot_nanos(),
+    )
+    .map_err(|error| StartError::Recovery(error.to_string()))?;
 
-    let others = store.config.members.iter().filter(|m| m.id != store.id).map(|m| (m.id, m.peer));
-    store.set_transport(Transport::start(store.id, others, layout_digest));
+    let links: Vec<_> = store.members().list.iter().map(|member| (member.id, member.peer)).collect();
+    store.set_transport(Transport::start(identity, links.into_iter()));
+
+    let host = Arc::new(Host { store: store.clone() });
+    let limits = snapshot::Limits { rate: store.config.snapshot_rate, ..snapshot::Limits::default() };
+    let service = SnapshotService::start(&snapshot_dir, limits, host)
+        .map_err(|error| StartError::Recovery(format!("{}: {error}", snapshot_dir.display())))?;
+    store.set_snapshots(service);
 
     let spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
         let watch = store.clone();
@@ -97,7 +128,9 @@ pub async fn run(
         std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
     let (outcome_sender, outcomes) = tokio::sync::mpsc::unbounded_channel();
-    let (applier, apply_queue) = Applier::new(store.clone(), outcome_sender);
+    let (life_sender, life_jobs) = crossbeam_channel::unbounded();
+    let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), outcome_sender, life_sender);
+    let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
     let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, apply_queue);
     let log_writer = LogWriter::new(log.clone(), jobs, worker_sender, store.clone());
     let (flush_store, flush_log) = (store.clone(), log.clone());
@@ -105,6 +138,7 @@ pub async fn run(
         spawn("log", Box::new(move || log_writer.run())),
         spawn("regions", Box::new(move || worker.run())),
         spawn("apply", Box::new(move || applier.run())),
+        spawn("lives", Box::new(move || lives.run())),
         spawn("flusher", Box::new(move || flusher::run(flush_store, flush_log))),
     ];
 
@@ -115,8 +149,8 @@ pub async fn run(
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.clone()));
     tasks.spawn(watch_disk(store.clone()));
+    tasks.spawn(membership::heed_refusals(store.clone(), refused));
 
-    tokio::pin!(shutdown);
     tokio::select! {
         () = until_healthy(&store) => {
             ready();
@@ -132,6 +166,8 @@ pub async fn run(
     store.clients.all().iter().for_each(|client| client.end());
     tokio::time::sleep(DRAIN).await;
     let _ = store.worker.send(ToWorker::Stop);
+    let ended = store.clone();
+    let _ = tokio::task::spawn_blocking(move || ended.snapshots().stop()).await;
     let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
@@ -139,11 +175,53 @@ pub async fn run(
     // What is in memtables is in the log, too; flushing it now makes the next start quicker.
     let last = store.clone();
     let _ = tokio::task::spawn_blocking(move || flusher::flush(&last)).await;
-    drop(dir);
     Ok(())
 }
 
-/// What must not change over the life of a data directory while membership is static.
+/// Whether other stores may connect: those of the list, or whoever joins.
+fn is_open(config: &Config, dir: &DataDir) -> bool {
+    config.members.len() > 1 || config.beginning != Beginning::Listed || dir.identity().open
+}
+
+/// Finds out which store of which cluster this is.
+async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError> {
+    let identity = dir.identity().clone();
+    if let (None, Beginning::Join(stores)) = (identity.store, config.beginning.clone()) {
+        membership::join(config, dir, &stores).await?;
+    }
+    let identity = dir.identity();
+    match (identity.store, &identity.joined, &config.beginning) {
+        (Some(_), Some(_), Beginning::Listed | Beginning::Bootstrap) if config.members.len() > 1 => {
+            Err(StartError::Config("a store that joined its cluster takes no list of stores".into()))
+        }
+        (Some(store), Some(joined), _) => {
+            config.cluster_enabled = joined.cluster_enabled;
+            membership::rename(config, store);
+            Ok(())
+        }
+        (_, None, Beginning::Join(_)) => {
+            Err(StartError::Join("this data directory is of a store that did not join its cluster".into()))
+        }
+        (_, _, beginning) => {
+            let open = *beginning == Beginning::Bootstrap;
+            Ok(dir.claim(config.store, &layout_of(config), open)?)
+        }
+    }
+}
+
+/// The later one of the lists that the rows and the directory hold.
+fn known_members(config: &Config, dir: &DataDir, meta: &cluster::MetaState) -> Result<Members, StartError> {
+    let kept = dir.members()?;
+    let agreed = match meta.members_version > kept.version {
+        true => {
+            AgreedMembers { version: meta.members_version, stores: meta.stores.values().cloned().collect() }
+        }
+        false => kept,
+    };
+    Ok(Members::new(config, agreed))
+}
+
+/// What a cluster begins with, and what a data directory is bound to: stores come and go later.
 fn layout_of(config: &Config) -> String {
     let stores: Vec<String> = config.members.iter().map(|m| m.id.to_string()).collect();
     format!(
@@ -187,55 +265,6 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     Ok((log, Arc::new(Engine::new(flash))))
 }
 
-/// The peers of this store as its log and rows have them. A peer's life is written, synced, before
-/// anything of it.
-fn recover(
-    config: &Config,
-    dir: &mut DataDir,
-    log: &RaftLog,
-    engine: &Engine,
-    descriptors: &[RegionDescriptor],
-) -> Result<Vec<PeerSeed>, StartError> {
-    let failed = |error: &dyn std::fmt::Display| StartError::Recovery(error.to_string());
-    let local: Vec<&RegionDescriptor> = descriptors.iter().filter(|d| d.has_peer_on(config.store)).collect();
-    let known = log.peers().map_err(|e| failed(&e))?;
-    if known.is_empty() {
-        dir.allow_empty_log()?;
-        let lives: Vec<_> = local
-            .iter()
-            .map(|d| (d.id, PeerLife::Exists { descriptor: d.encode(), first_index: 1 }))
-            .collect();
-        log.set_peers(&lives).map_err(|e| failed(&e))?;
-    } else if !same_peers(&known, &local) {
-        return Err(StartError::Recovery(
-            "the peers in the log are not those of the configured layout".into(),
-        ));
-    }
-    // A store without peers has an empty log for good.
-    if !local.is_empty() {
-        dir.initialised()?;
-    }
-    local
-        .into_iter()
-        .map(|descriptor| {
-            let state = engine.region_state(descriptor.id).map_err(|e| failed(&e))?;
-            Ok(PeerSeed {
-                descriptor: descriptor.clone(),
-                applied: (state.applied_index, state.applied_term),
-            })
-        })
-        .collect()
-}
-
-fn same_peers(known: &[(RegionId, PeerLife)], local: &[&RegionDescriptor]) -> bool {
-    let same = |(region, life): &(RegionId, PeerLife)| match life {
-        PeerLife::Exists { descriptor, .. } => RegionDescriptor::decode(descriptor)
-            .is_ok_and(|known| known.id == *region && local.iter().any(|wanted| **wanted == known)),
-        PeerLife::Tombstone { .. } => false,
-    };
-    known.len() == local.len() && known.iter().all(same)
-}
-
 /// Gives the regions that this store leads to their most advanced live peers, so that a planned stop costs
 /// no election. Where that does not succeed in time, an election it is.
 async fn hand_over(store: &Store) {
@@ -245,14 +274,16 @@ async fn hand_over(store: &Store) {
         regions
     };
     for region in led() {
-        let matched = region.status().map(|status| status.matched).unwrap_or_default();
-        let heirs = matched.into_iter().filter(|(peer, _)| *peer != store.id && store.is_heard(*peer));
-        if let Some((to, _)) = heirs.max_by_key(|(_, index)| *index) {
+        let Some(status) = region.status() else { continue };
+        let votes = |peer: StoreId| status.descriptor.voters().any(|voter| voter == peer);
+        let heirs = status.peers.iter().filter(|(peer, _)| **peer != store.id && votes(**peer));
+        let heirs = heirs.filter(|(peer, _)| store.is_heard(**peer));
+        if let Some((&to, _)) = heirs.max_by_key(|(_, progress)| progress.matched) {
             let _ = store.worker.send(ToWorker::TransferLeader { region: region.id(), to });
         }
     }
     let deadline = tokio::time::Instant::now() + HAND_OVER;
-    while store.config.members.len() > 1 && !led().is_empty() && tokio::time::Instant::now() < deadline {
+    while store.members().list.len() > 1 && !led().is_empty() && tokio::time::Instant::now() < deadline {
         let _ = tokio::time::timeout(Duration::from_millis(20), store.leader_news.notified()).await;
     }
 }
@@ -284,7 +315,7 @@ struct Listeners {
 }
 
 impl Listeners {
-    async fn bind(config: &Config) -> Result<Listeners, StartError> {
+    async fn bind(config: &Config, is_open: bool) -> Result<Listeners, StartError> {
         let this = config.this();
         let mut clients = Vec::new();
         for ip in &config.bind {
@@ -294,9 +325,9 @@ impl Listeners {
             Some(address) => Some(listen_on(address).await?),
             None => None,
         };
-        let peers = match config.members.len() {
-            1 => None,
-            _ => Some(listen_on(this.peer).await?),
+        let peers = match is_open {
+            true => Some(listen_on(this.peer).await?),
+            false => None,
         };
         Ok(Listeners { clients, forward, peers, admin: listen_on(this.admin).await? })
     }
@@ -310,7 +341,7 @@ impl Listeners {
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
-            tasks.spawn(transport::listen(listener, store.id, store.layout_digest, handler));
+            tasks.spawn(transport::listen(listener, store.id, store.identity.layout_digest, handler));
         }
         let backend: Arc<dyn admin::AdminBackend> =
             Arc::new(crate::admin_backend::Backend { store: store.clone() });

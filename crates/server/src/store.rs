@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use cluster::StoreState;
 use crossbeam_channel::Sender;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use replica::RegionStatus;
 use resp::Reply;
 use tokio::sync::Notify;
 use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
@@ -14,33 +16,46 @@ use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
 use crate::client::Clients;
 use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
+use crate::datadir::DataDir;
 use crate::disk::Disk;
 use crate::dispatch::{Item, ItemSlot};
 use crate::engine::Engine;
+use crate::members::{AgreedMembers, Members};
 use crate::metrics::Metrics;
 use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::regions::Regions;
 use crate::settings::Settings;
-use crate::transport::Transport;
+use crate::snapshot::SnapshotService;
+use crate::transport::{Identity, Transport};
 
 pub struct Store {
     pub id: StoreId,
     pub config: Config,
     pub settings: RwLock<Settings>,
-    pub layout_digest: u64,
+    /// With which the cluster began, in words.
+    pub layout: String,
+    pub identity: Arc<Identity>,
+    dir: Mutex<DataDir>,
     /// Every region of the cluster, those without a peer here too.
     pub regions: Regions,
-    members: ArcSwap<Vec<Member>>,
+    members: ArcSwap<Members>,
+    /// Whether another store is being asked for its list of stores.
+    fetching: AtomicBool,
     pub engine: Arc<Engine>,
     pub worker: Sender<ToWorker>,
     transport: OnceLock<Transport>,
+    snapshots: OnceLock<SnapshotService>,
     pub cluster: ClusterState,
     pub clients: Clients,
     pub metrics: Metrics,
     pub disk: Disk,
-    /// Rung whenever the leader of any region changes.
+    /// Regions of which the next heartbeat tells; see `touch`.
+    touched: Mutex<Vec<RegionId>>,
+    /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
+    /// A flush is worth its cost before its time.
+    pub flush_soon: AtomicBool,
     pub stopping: AtomicBool,
 }
 
@@ -55,7 +70,9 @@ pub enum Route {
 impl Store {
     pub fn new(
         config: Config,
-        layout_digest: u64,
+        dir: DataDir,
+        identity: Arc<Identity>,
+        members: Members,
         regions: Regions,
         engine: Arc<Engine>,
         meta: cluster::MetaState,
@@ -64,17 +81,23 @@ impl Store {
         Store {
             id: config.store,
             settings: RwLock::new(Settings::from_config(&config)),
-            layout_digest,
-            members: ArcSwap::from_pointee(config.members.clone()),
+            layout: dir.identity().layout.clone(),
+            identity,
+            dir: Mutex::new(dir),
+            members: ArcSwap::from_pointee(members),
+            fetching: AtomicBool::new(false),
             engine,
             worker,
             transport: OnceLock::new(),
-            cluster: ClusterState::new(meta),
+            snapshots: OnceLock::new(),
+            cluster: ClusterState::new(meta, &config),
             regions,
             clients: Clients::default(),
             metrics: Metrics::new(),
             disk: Disk::new(config.dir.clone(), config.reserve_bytes),
+            touched: Mutex::new(Vec::new()),
             leader_news: Notify::new(),
+            flush_soon: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             config,
         }
@@ -83,6 +106,15 @@ impl Store {
     /// Set once, when the links are started.
     pub fn set_transport(&self, transport: Transport) {
         assert!(self.transport.set(transport).is_ok(), "the links are started once");
+    }
+
+    /// Set once, before the region threads begin.
+    pub fn set_snapshots(&self, snapshots: SnapshotService) {
+        assert!(self.snapshots.set(snapshots).is_ok(), "the snapshot service is started once");
+    }
+
+    pub fn snapshots(&self) -> &SnapshotService {
+        self.snapshots.get().expect("the service is started before anything is sent")
     }
 
     pub fn transport(&self) -> &Transport {
@@ -96,13 +128,56 @@ impl Store {
         regions
     }
 
-    /// The stores of the cluster as this one knows them, sorted by id.
-    pub fn members(&self) -> Arc<Vec<Member>> {
+    /// The stores of the cluster as this one knows them.
+    pub fn members(&self) -> Arc<Members> {
         self.members.load_full()
     }
 
     pub fn member(&self, id: StoreId) -> Option<Member> {
-        self.members.load().iter().find(|member| member.id == id).cloned()
+        self.members.load().member(id).cloned()
+    }
+
+    /// Takes in a list of stores, if it is later than the one that is known: links begin and end by it.
+    pub fn take_members(&self, agreed: AgreedMembers) {
+        let dir = self.dir.lock();
+        if agreed.version <= self.members.load().agreed.version {
+            return;
+        }
+        // Not kept, it is heard again; the next start asks whom it knew before.
+        if let Err(error) = dir.keep_members(&agreed) {
+            tracing::warn!(%error, "the list of stores cannot be kept");
+        }
+        tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
+        for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
+            self.cluster.forget(record.id);
+        }
+        let members = Members::new(&self.config, agreed);
+        let links = members.list.iter().map(|member| (member.id, member.peer)).collect();
+        self.members.store(Arc::new(members));
+        if let Some(transport) = self.transport.get() {
+            transport.set_members(links);
+        }
+        self.leader_news.notify_waiters();
+    }
+
+    /// What the cluster is called, once somebody says so. The first word counts.
+    pub fn take_cluster_id(&self, cluster_id: u64) {
+        if cluster_id == 0 || self.identity.cluster_id() != 0 {
+            return;
+        }
+        match self.dir.lock().set_cluster_id(cluster_id) {
+            Ok(()) => self.identity.set_cluster_id(cluster_id),
+            Err(error) => tracing::warn!(%error, "the cluster's id cannot be kept"),
+        }
+    }
+
+    /// False: another store is being asked already.
+    pub fn begin_fetch(&self) -> bool {
+        !self.fetching.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn end_fetch(&self) {
+        self.fetching.store(false, Ordering::Release);
     }
 
     /// Whether the store has been heard of lately; this one always has.
@@ -141,9 +216,37 @@ impl Store {
     }
 
     /// Takes in what leaders say of their regions' ranges and peers.
-    pub fn learn_regions(&self, heard: &[RegionDescriptor]) {
-        if self.regions.learn(heard) {
+    pub fn learn_regions<'a>(&self, heard: impl Iterator<Item = &'a RegionDescriptor>) {
+        let table = self.regions.table();
+        let is_news = |heard: &&RegionDescriptor| {
+            table.get(heard.id).map_or(true, |known| heard.epoch.is_newer_than(known.newest().epoch))
+        };
+        let news: Vec<RegionDescriptor> = heard.filter(is_news).cloned().collect();
+        if !news.is_empty() && self.regions.learn(&news) {
             self.leader_news.notify_waiters();
+        }
+    }
+
+    /// Something about the region has changed that heartbeats tell.
+    pub fn touch(&self, region: &RegionShared) {
+        if region.touch() {
+            self.touched.lock().push(region.id());
+        }
+    }
+
+    /// The regions in which something has changed since this was last asked.
+    pub fn take_touched(&self) -> Vec<RegionId> {
+        let touched = std::mem::take(&mut *self.touched.lock());
+        // From here on a change is news again: what is reported is read after this.
+        let table = self.regions.table();
+        touched.iter().filter_map(|id| table.get(*id)).for_each(|region| region.untouch());
+        touched
+    }
+
+    /// How the worker sees a region that is led here; `None`: it is not.
+    pub fn publish_status(&self, region: &RegionShared, status: Option<RegionStatus>) {
+        if region.publish_status(status) {
+            self.touch(region);
         }
     }
 
@@ -151,6 +254,8 @@ impl Store {
     /// called before anything else can act on it.
     pub fn set_local_regions(&self, descriptors: &[RegionDescriptor]) {
         self.regions.set_local(descriptors);
+        let table = self.regions.table();
+        descriptors.iter().filter_map(|of| table.get(of.id)).for_each(|region| self.touch(region));
         self.leader_news.notify_waiters();
         self.cluster.report_soon.notify_one();
     }
@@ -162,6 +267,7 @@ impl Store {
         if shared.forget_leader(self.id) {
             self.leader_changed(&shared, Some(self.id));
         }
+        self.touch(&shared);
         self.leader_news.notify_waiters();
     }
 
@@ -177,6 +283,7 @@ impl Store {
             self.metrics.leaders.inc();
         }
         tracing::debug!(region = region.id(), ?before, ?after, "leader changed");
+        self.touch(region);
         self.leader_news.notify_waiters();
         if before == Some(self.id) || after == Some(self.id) {
             self.cluster.report_soon.notify_one();

@@ -35,6 +35,8 @@ pub struct RegionRow {
     pub last_slot: Option<u16>,
     pub epoch_conf_version: u64,
     pub epoch_version: u64,
+    /// Between two configurations.
+    pub joint: bool,
     pub leader: Option<u64>,
     pub term: u64,
     pub peers: Vec<PeerRow>,
@@ -48,6 +50,9 @@ pub struct RegionRow {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeerRow {
     pub store: u64,
+    /// Its number within the region; never used twice.
+    pub id: u64,
+    /// voter, learner, incoming or outgoing.
     pub role: String,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
@@ -89,6 +94,41 @@ pub struct StageRow {
     pub max_us: u64,
 }
 
+/// What may be done to a region's peers and slots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RegionRequest {
+    AddPeer {
+        to: u64,
+    },
+    RemovePeer {
+        from: u64,
+    },
+    MovePeer {
+        from: u64,
+        to: u64,
+    },
+    Split,
+    /// The region ends, and its neighbour takes its slots over.
+    Merge {
+        into: u64,
+    },
+}
+
+/// What may be done to a store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StoreRequest {
+    /// Its leaders and peers go elsewhere, and then the store.
+    Drain,
+    /// Takes a drain back.
+    Keep,
+    /// It is empty, and no member any more.
+    Remove,
+    /// Weights that stand in for the measured ones; absent: measured.
+    Pin { data_weight: Option<f64>, leader_weight: Option<f64> },
+}
+
 /// Why an admin request failed, as an HTTP status and a sentence.
 #[derive(Clone, Debug)]
 pub struct AdminError {
@@ -105,6 +145,8 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn policy(&self) -> Answer<'_, String>;
     fn set_policy(&self, name: String) -> Answer<'_, ()>;
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()>;
+    fn change_region(&self, region: u64, change: RegionRequest) -> Answer<'_, ()>;
+    fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()>;
     /// A paragraph for people.
     fn explain(&self, region: u64) -> Answer<'_, String>;
     fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>>;

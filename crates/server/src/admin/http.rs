@@ -7,6 +7,8 @@
 //! | `GET /api/v1/stores`, `regions`, `status`, `operators[?history=true]` | rows of `backend` |
 //! | `GET /api/v1/policy`, `PUT` or `POST` `{"policy": "even"}` | `{"policy": ...}` |
 //! | `POST /api/v1/regions/{id}/leader` `{"store": 2}` | `{"region": ..., "store": ...}` |
+//! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "move-peer", "from": 1, "to": 2}` | the same |
+//! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //!
@@ -29,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{AdminBackend, AdminError};
+use super::{AdminBackend, AdminError, RegionRequest, StoreRequest};
 
 /// The largest request body; the largest real one is a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -52,6 +54,8 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/stores", get(stores))
         .route("/api/v1/regions", get(regions))
         .route("/api/v1/regions/{id}/leader", post(move_leader))
+        .route("/api/v1/regions/{id}/change", post(change_region))
+        .route("/api/v1/stores/{id}/change", post(change_store))
         .route("/api/v1/regions/{id}/explain", get(explain))
         .route("/api/v1/policy", get(policy).put(set_policy).post(set_policy))
         .route("/api/v1/operators", get(operators))
@@ -99,7 +103,8 @@ impl From<BytesRejection> for AdminError {
 }
 
 type Outcome<T> = Result<Json<T>, AdminError>;
-type RegionPath = Result<Path<u64>, PathRejection>;
+/// Of a region or a store.
+type NumberPath = Result<Path<u64>, PathRejection>;
 type Body = Result<Bytes, BytesRejection>;
 
 fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, AdminError> {
@@ -165,7 +170,7 @@ struct LeaderRequest {
 
 async fn move_leader(
     State(backend): Backend,
-    region: RegionPath,
+    region: NumberPath,
     headers: HeaderMap,
     body: Body,
 ) -> Outcome<impl Serialize> {
@@ -175,7 +180,31 @@ async fn move_leader(
     Ok(Json(json!({ "region": region, "store": store })))
 }
 
-async fn explain(State(backend): Backend, region: RegionPath) -> Outcome<impl Serialize> {
+async fn change_region(
+    State(backend): Backend,
+    region: NumberPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<impl Serialize> {
+    let Path(region) = region?;
+    let change: RegionRequest = parse(&headers, body)?;
+    backend.change_region(region, change.clone()).await?;
+    Ok(Json(change))
+}
+
+async fn change_store(
+    State(backend): Backend,
+    store: NumberPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<impl Serialize> {
+    let Path(store) = store?;
+    let change: StoreRequest = parse(&headers, body)?;
+    backend.change_store(store, change.clone()).await?;
+    Ok(Json(change))
+}
+
+async fn explain(State(backend): Backend, region: NumberPath) -> Outcome<impl Serialize> {
     let Path(region) = region?;
     let explanation = backend.explain(region).await?;
     Ok(Json(json!({ "region": region, "explanation": explanation })))

@@ -50,7 +50,7 @@ pub async fn run(store: &Arc<Store>, args: &[Bytes]) -> Reply {
 
 /// Forty hexadecimal digits, the same from every store, for as long as the cluster keeps its layout.
 pub fn node_id(store: &Store, id: StoreId) -> String {
-    let digest = store.layout_digest;
+    let digest = store.identity.layout_digest;
     format!("{digest:016x}{:016x}{id:08x}", digest.rotate_left(17) ^ 0x5bd1_e995_9e37_79b9)
 }
 
@@ -120,13 +120,13 @@ fn shards(store: &Store) -> Reply {
             (text("nodes"), Reply::Array(vec![node])),
         ])
     };
-    Reply::Array(store.members().iter().map(shard).collect())
+    Reply::Array(store.members().list.iter().map(shard).collect())
 }
 
 fn nodes(store: &Store) -> String {
     let led = led(store);
     let mut text = String::new();
-    for member in store.members().iter() {
+    for member in &store.members().list {
         let mut flags = String::new();
         if member.id == store.id {
             flags.push_str("myself,");
@@ -168,7 +168,7 @@ fn info(store: &Store) -> String {
          cluster_current_epoch:{epoch}\r\ncluster_my_epoch:{}\r\ncluster_stats_messages_sent:{}\r\n\
          cluster_stats_messages_received:0\r\n",
         if fail == 0 { "ok" } else { "fail" },
-        store.members().len(),
+        store.members().list.len(),
         store.id + 1,
         store.metrics.raft_messages_sent.get(),
     )

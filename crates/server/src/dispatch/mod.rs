@@ -137,6 +137,10 @@ impl From<Reply> for Answer {
 /// Kinds of requests between stores.
 pub const REQUEST_COMMANDS: u8 = 1;
 pub const REQUEST_ADMIN: u8 = 2;
+/// For the list of stores.
+pub const REQUEST_MEMBERS: u8 = 3;
+/// To be taken into the cluster.
+pub const REQUEST_JOIN: u8 = 4;
 
 /// Statuses of their answers.
 pub const STATUS_DONE: u8 = 0;
@@ -326,6 +330,7 @@ impl Store {
         let count = work.len();
         region.writes.fetch_add(count as u64, Ordering::Relaxed);
         region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
+        self.touch(region);
         let (sender, outcome) = oneshot::channel();
         let submit = Submit { region: region.id(), work, deadline, reply: sender };
         if self.worker.send(ToWorker::Submit(submit)).is_err() {

@@ -39,6 +39,7 @@ impl Store {
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
+        self.touch(region);
         let mut pass = None;
         let now = clock::boot_nanos();
         if region.should_want_lease(now) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use raft::eraftpb;
 use resp::Reply;
 use tokio::sync::oneshot;
-use types::{LogIndex, RegionId, Slot, StoreId};
+use types::{LogIndex, RegionChange, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term};
 
 use crate::dispatch::Item;
 
@@ -45,6 +45,38 @@ pub enum ToWorker {
     TransferLeader {
         region: RegionId,
         to: StoreId,
+    },
+    /// By order of the meta region's leader, if the region is of this epoch and led here.
+    ChangeRegion {
+        region: RegionId,
+        expect: RegionEpoch,
+        change: RegionChange,
+    },
+    /// Another store's word for a region's newest descriptor.
+    Announced {
+        from: StoreId,
+        descriptor: RegionDescriptor,
+    },
+    SnapshotMade {
+        region: RegionId,
+        index: LogIndex,
+        term: Term,
+        descriptor: RegionDescriptor,
+    },
+    SnapshotFailed {
+        region: RegionId,
+    },
+    SnapshotSent {
+        region: RegionId,
+        to: StoreId,
+        delivered: bool,
+    },
+    SnapshotApplied {
+        region: RegionId,
+    },
+    /// Neither rows nor log of the peer are left.
+    Destroyed {
+        region: RegionId,
     },
     Stop,
 }

@@ -46,6 +46,8 @@ pub struct RegionShared {
     applied: AtomicU64,
     /// While this store leads: the group as its worker last saw it, a tenth of a second ago or less.
     status: Mutex<Option<RegionStatus>>,
+    /// It is on the list of what the next heartbeat tells.
+    touched: AtomicBool,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub write_bytes: AtomicU64,
@@ -69,6 +71,7 @@ impl RegionShared {
             last_stamp_ms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             status: Mutex::new(None),
+            touched: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             write_bytes: AtomicU64::new(0),
@@ -179,8 +182,24 @@ impl RegionShared {
         true
     }
 
-    pub fn publish_status(&self, status: Option<RegionStatus>) {
-        *self.status.lock() = status;
+    /// True: that is news. The lease aside: it says nothing to others.
+    pub fn publish_status(&self, mut status: Option<RegionStatus>) -> bool {
+        if let Some(status) = &mut status {
+            status.lease = None;
+        }
+        let mut known = self.status.lock();
+        let news = *known != status;
+        *known = status;
+        news
+    }
+
+    /// True for the first that touches it since `untouch`: usually one load.
+    pub fn touch(&self) -> bool {
+        !self.touched.load(Ordering::Relaxed) && !self.touched.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn untouch(&self) {
+        self.touched.store(false, Ordering::Release);
     }
 
     pub fn status(&self) -> Option<RegionStatus> {

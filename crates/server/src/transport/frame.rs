@@ -2,12 +2,15 @@
 //! which is the kind:
 //!
 //! ```text
-//! 0 hello      magic "SYLD", wire version u16, from u64, to u64, lane u8, layout digest u64
+//! 0 hello      magic "SYLD", wire version u16, from u64, to u64, lane u8, layout digest u64, cluster id u64,
+//!              token u64
 //! 1 raft       (region u64, length u32, eraftpb::Message)*
 //! 2 heartbeat  the ledger's encoding of one store's report
 //! 3 request    id u64, kind u8, body
 //! 4 response   id u64, status u8, body
-//! 5 order      region u64, to u64: make `to` the region's leader
+//! 5 order      what the meta region's leader wants of a region's: an encoded cluster::Order
+//! 6 refused    reason u8, text: in answer to a hello, before the connection is closed
+//! 7 announce   the newest descriptor of a region that the sender has applied
 //! ```
 //!
 //! Decoding checks every length against what is there, and allocates nothing from a declared one.
@@ -19,7 +22,7 @@ use types::{RegionId, StoreId};
 
 use super::append;
 
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 const MAGIC: &[u8; 4] = b"SYLD";
 
 /// Longest frame that is written or read: room for the largest value, and for what stands around it.
@@ -44,6 +47,8 @@ pub enum Lane {
     Log = 1,
     /// Clients' commands, passed on to the store that leads.
     Request = 2,
+    /// One snapshot; behind the hello it has frames of its own (`snapshot::wire`).
+    Snapshot = 3,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +57,27 @@ pub struct Hello {
     pub to: StoreId,
     pub lane: Lane,
     pub layout_digest: u64,
+    /// 0 while the sender does not know it.
+    pub cluster_id: u64,
+    /// See `Identity`.
+    pub token: u64,
+}
+
+/// Why a store that said hello is not listened to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: RefusalReason,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// It should not be at this address, or belongs to another cluster. It may be our own mistake.
+    Wrong = 0,
+    /// The cluster knows a store of this number with another token: this one has lost its data.
+    OtherToken = 1,
+    /// The store was removed from the cluster.
+    Removed = 2,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +87,9 @@ pub enum Frame {
     Heartbeat(Bytes),
     Request { id: u64, kind: u8, body: Bytes },
     Response { id: u64, status: u8, body: Bytes },
-    Order { region: RegionId, to: StoreId },
+    Order(Bytes),
+    Announce(Bytes),
+    Refused(Refusal),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +106,10 @@ pub enum FrameError {
     WrongVersion(u16),
     #[error("unknown lane {0}")]
     UnknownLane(u8),
+    #[error("unknown refusal {0}")]
+    UnknownRefusal(u8),
+    #[error("a text is not UTF-8")]
+    NoText,
     #[error("{0} bytes after the end of the frame's content")]
     TrailingBytes(usize),
 }
@@ -120,9 +152,9 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
                 _ => Frame::Response { id, status: code, body },
             }
         }
-        5 => {
-            Frame::Order { region: take_u64(&mut bytes, "an order")?, to: take_u64(&mut bytes, "an order")? }
-        }
+        5 => Frame::Order(std::mem::take(&mut bytes)),
+        6 => Frame::Refused(decode_refusal(&mut bytes)?),
+        7 => Frame::Announce(std::mem::take(&mut bytes)),
         other => return Err(FrameError::UnknownKind(other)),
     };
     match bytes.len() {
@@ -144,9 +176,29 @@ fn decode_hello(bytes: &mut Bytes) -> Result<Hello, FrameError> {
         0 => Lane::Control,
         1 => Lane::Log,
         2 => Lane::Request,
+        3 => Lane::Snapshot,
         other => return Err(FrameError::UnknownLane(other)),
     };
-    Ok(Hello { from, to, lane, layout_digest: take_u64(bytes, "the layout digest")? })
+    Ok(Hello {
+        from,
+        to,
+        lane,
+        layout_digest: take_u64(bytes, "the layout digest")?,
+        cluster_id: take_u64(bytes, "the cluster's id")?,
+        token: take_u64(bytes, "the token")?,
+    })
+}
+
+fn decode_refusal(bytes: &mut Bytes) -> Result<Refusal, FrameError> {
+    let reason = match take_u8(bytes, "a refusal")? {
+        0 => RefusalReason::Wrong,
+        1 => RefusalReason::OtherToken,
+        2 => RefusalReason::Removed,
+        other => return Err(FrameError::UnknownRefusal(other)),
+    };
+    let text = std::str::from_utf8(bytes).map_err(|_| FrameError::NoText)?.to_owned();
+    bytes.clear();
+    Ok(Refusal { reason, text })
 }
 
 /// Appends the frame, length first.
@@ -171,6 +223,8 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
             out.put_u64_le(hello.to);
             out.put_u8(hello.lane as u8);
             out.put_u64_le(hello.layout_digest);
+            out.put_u64_le(hello.cluster_id);
+            out.put_u64_le(hello.token);
         }
         Frame::Raft(messages) => {
             out.put_u8(1);
@@ -186,10 +240,18 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
         }
         Frame::Request { id, kind, body } => put_numbered(out, 3, *id, *kind, body),
         Frame::Response { id, status, body } => put_numbered(out, 4, *id, *status, body),
-        Frame::Order { region, to } => {
+        Frame::Order(order) => {
             out.put_u8(5);
-            out.put_u64_le(*region);
-            out.put_u64_le(*to);
+            out.put_slice(order);
+        }
+        Frame::Announce(descriptor) => {
+            out.put_u8(7);
+            out.put_slice(descriptor);
+        }
+        Frame::Refused(refusal) => {
+            out.put_u8(6);
+            out.put_u8(refusal.reason as u8);
+            out.put_slice(refusal.text.as_bytes());
         }
     }
     debug_assert_eq!(out.len() - start, length);
@@ -198,14 +260,15 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
 
 fn content_length(frame: &Frame) -> usize {
     1 + match frame {
-        Frame::Hello(_) => MAGIC.len() + 2 + 8 + 8 + 1 + 8,
+        Frame::Hello(_) => MAGIC.len() + 2 + 8 + 8 + 1 + 8 + 8 + 8,
         Frame::Raft(messages) => {
             let lengths = messages.iter().map(|(_, message)| 8 + 4 + message.len());
             lengths.fold(0, usize::saturating_add)
         }
         Frame::Heartbeat(report) => report.len(),
         Frame::Request { body, .. } | Frame::Response { body, .. } => 8 + 1 + body.len(),
-        Frame::Order { .. } => 8 + 8,
+        Frame::Order(body) | Frame::Announce(body) => body.len(),
+        Frame::Refused(refusal) => 1 + refusal.text.len(),
     }
 }
 
@@ -307,14 +370,20 @@ pub fn fuzz(bytes: &[u8]) {
 mod tests {
     use super::*;
 
+    fn hello() -> Hello {
+        Hello { from: 0, to: 5, lane: Lane::Log, layout_digest: 77, cluster_id: 9, token: u64::MAX }
+    }
+
     fn samples() -> Vec<Frame> {
         vec![
-            Frame::Hello(Hello { from: 0, to: 5, lane: Lane::Log, layout_digest: 77 }),
+            Frame::Hello(hello()),
             Frame::Raft(vec![(0, Bytes::from_static(b"abc")), (9, Bytes::new())]),
             Frame::Heartbeat(Bytes::from_static(b"report")),
             Frame::Request { id: 3, kind: 1, body: Bytes::from_static(b"GET k") },
             Frame::Response { id: 3, status: 0, body: Bytes::new() },
-            Frame::Order { region: 12, to: 2 },
+            Frame::Order(Bytes::from_static(b"order")),
+            Frame::Announce(Bytes::from_static(b"descriptor")),
+            Frame::Refused(Refusal { reason: RefusalReason::OtherToken, text: "who?".into() }),
         ]
     }
 
@@ -341,7 +410,7 @@ mod tests {
             encode(&frame, &mut wire).unwrap();
             let content = wire.split_off(4).freeze();
             assert_eq!(decode(content.clone()).unwrap(), frame);
-            if let Frame::Hello(_) | Frame::Order { .. } = frame {
+            if let Frame::Hello(_) = frame {
                 for end in 0..content.len() {
                     assert!(matches!(decode(content.slice(..end)), Err(FrameError::Truncated(_))));
                 }

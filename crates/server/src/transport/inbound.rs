@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello};
+use super::frame::{self, Frame, Hello, Lane, Refusal, RefusalReason};
+use super::identity::NOBODY;
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
@@ -23,9 +24,18 @@ pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 pub trait Inbound: Send + Sync + 'static {
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>);
     fn heartbeat(&self, from: StoreId, report: Bytes);
-    fn order(&self, from: StoreId, region: RegionId, to: StoreId);
-    /// Answers with a status byte and a body.
+    fn order(&self, from: StoreId, order: Bytes);
+    fn announce(&self, from: StoreId, descriptor: Bytes);
+    /// Whether a store of the right layout that reached the right store is listened to.
+    fn admit(&self, _hello: &Hello) -> Result<(), Refusal> {
+        Ok(())
+    }
+    /// Answers with a status byte and a body. `NOBODY` asks before it joins.
     fn request(self: Arc<Self>, from: StoreId, kind: u8, body: Bytes) -> InboundAnswer;
+    /// Takes over a connection that is to bring a snapshot, with what was read from it behind the hello.
+    fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
+        tracing::warn!(from, "a snapshot came to a store that takes none");
+    }
     /// What is answered in place of an answer of `bytes` bytes, which no frame holds.
     fn too_long(&self, bytes: usize) -> (u8, Bytes);
 }
@@ -37,6 +47,7 @@ const REQUEST_WEIGHT_MIN: usize = 16 << 10;
 /// How much is encoded before it is handed to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+const REFUSAL_LINGER: Duration = Duration::from_secs(1);
 
 /// Accepts other stores until the task is dropped.
 pub async fn listen(listener: TcpListener, this: StoreId, layout_digest: u64, inbound: Arc<impl Inbound>) {
@@ -69,11 +80,14 @@ async fn serve(
     let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut bytes))
         .await
         .map_err(|_| "no hello in time".to_owned())??;
-    if hello.to != this {
-        return Err(format!("meant for store {}, this is store {this}", hello.to));
+    if let Err(refusal) = admit(&hello, this, layout_digest, &*inbound) {
+        let reason = refusal.text.clone();
+        refuse(stream, refusal).await;
+        return Err(reason);
     }
-    if hello.layout_digest != layout_digest {
-        return Err(format!("store {} is configured for another cluster layout", hello.from));
+    if hello.lane == Lane::Snapshot {
+        inbound.snapshot_lane(hello.from, stream, bytes);
+        return Ok(());
     }
     let (mut reader, writer) = stream.into_split();
     let (answers, answer_queue) = mpsc::unbounded_channel();
@@ -88,6 +102,39 @@ async fn serve(
             _ => Err("answers cannot be written".into()),
         },
     }
+}
+
+fn admit(hello: &Hello, this: StoreId, layout_digest: u64, inbound: &impl Inbound) -> Result<(), Refusal> {
+    let wrong = |text: String| Err(Refusal { reason: RefusalReason::Wrong, text });
+    if hello.from == NOBODY {
+        return match hello.lane {
+            Lane::Request => Ok(()),
+            _ => wrong("a store without a number may only ask".into()),
+        };
+    }
+    if hello.to != this {
+        return wrong(format!("meant for store {}, this is store {this}", hello.to));
+    }
+    if hello.layout_digest != layout_digest {
+        return wrong(format!("store {} is configured for another cluster layout", hello.from));
+    }
+    inbound.admit(hello)
+}
+
+/// Says why, and waits a moment for the other side to close: what it has sent and nobody read would take the
+/// words with it.
+async fn refuse(mut stream: TcpStream, refusal: Refusal) {
+    let mut bytes = BytesMut::new();
+    if frame::encode(&Frame::Refused(refusal), &mut bytes).is_err() || stream.write_all(&bytes).await.is_err()
+    {
+        return;
+    }
+    let _ = stream.shutdown().await;
+    let drain = async {
+        let mut unread = vec![0u8; 64 << 10];
+        while matches!(stream.read(&mut unread).await, Ok(bytes) if bytes > 0) {}
+    };
+    let _ = tokio::time::timeout(REFUSAL_LINGER, drain).await;
 }
 
 /// An answer on its way out. Its request counts as being worked on until it is written, so that a store
@@ -161,9 +208,15 @@ async fn read_frames(
     loop {
         while let Some(frame) = frame::take(&mut bytes).map_err(|e| e.to_string())? {
             match frame {
+                Frame::Raft(_) | Frame::Heartbeat(_) | Frame::Order(_) | Frame::Announce(_)
+                    if from == NOBODY =>
+                {
+                    return Err("a frame of a store that is none".into())
+                }
                 Frame::Raft(messages) => inbound.raft(from, decode_messages(messages)?),
                 Frame::Heartbeat(report) => inbound.heartbeat(from, report),
-                Frame::Order { region, to } => inbound.order(from, region, to),
+                Frame::Order(order) => inbound.order(from, order),
+                Frame::Announce(descriptor) => inbound.announce(from, descriptor),
                 Frame::Request { id, kind, body } => {
                     let permit = at_once.clone().acquire_many_owned(weight(body.len())).await;
                     let permit = permit.map_err(|e| e.to_string())?;
@@ -174,7 +227,9 @@ async fn read_frames(
                         let _ = answers.send(Response { id, status, body, permit });
                     });
                 }
-                Frame::Hello(_) | Frame::Response { .. } => return Err("a frame out of place".into()),
+                Frame::Hello(_) | Frame::Response { .. } | Frame::Refused(_) => {
+                    return Err("a frame out of place".into())
+                }
             }
         }
         match reader.read_buf(&mut bytes).await {
@@ -215,7 +270,8 @@ mod tests {
     impl Inbound for Working {
         fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
         fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
-        fn order(&self, _from: StoreId, _region: RegionId, _to: StoreId) {}
+        fn order(&self, _from: StoreId, _order: Bytes) {}
+        fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
         fn request(self: Arc<Self>, _from: StoreId, _kind: u8, _body: Bytes) -> InboundAnswer {
             self.begun.fetch_add(1, Ordering::Relaxed);

@@ -16,9 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use types::RegionId;
+use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello, RaftFrameWriter};
+use super::frame::{self, Frame, Hello, Lane, RaftFrameWriter};
+use super::identity::Identity;
 use super::socket::{self, Standing};
 use super::{append, LANE_BYTES_MAX};
 
@@ -44,10 +45,10 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn start(address: SocketAddr, hello: Hello) -> Link {
+    pub fn start(address: SocketAddr, identity: Arc<Identity>, to: StoreId, lane: Lane) -> Link {
         let (queue, receiver) = mpsc::unbounded_channel();
         let state = Arc::new(State { connected: AtomicBool::new(false), queued_bytes: AtomicUsize::new(0) });
-        tokio::spawn(run(address, hello, receiver, state.clone()));
+        tokio::spawn(run(address, identity, (to, lane), receiver, state.clone()));
         Link { queue, state }
     }
 
@@ -96,19 +97,20 @@ impl Backoff {
 
 async fn run(
     address: SocketAddr,
-    hello: Hello,
+    identity: Arc<Identity>,
+    (to, lane): (StoreId, Lane),
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
     state: Arc<State>,
 ) {
     let mut backoff = Backoff::new();
     loop {
-        if let Ok(stream) = connect(address, &hello).await {
+        if let Ok(stream) = connect(address, &identity.hello(to, lane)).await {
             backoff = Backoff::new();
             let standing = Standing::new(&state.connected);
             // A message that cannot be written must not end the lane for good.
             let writing = AssertUnwindSafe(write_queue(stream, &mut queue, &state)).catch_unwind();
             let ended = writing.await.unwrap_or_else(|_| {
-                tracing::error!(%address, lane = ?hello.lane, "writing to a store panicked; reconnecting");
+                tracing::error!(%address, ?lane, "writing to a store panicked; reconnecting");
                 false
             });
             drop(standing);
@@ -148,7 +150,8 @@ async fn write_queue(
                 Some(next) => next,
                 None => return true,
             },
-            // The remote store never writes on this lane: a read that returns means that it has gone.
+            // The remote store never writes on this lane: a read that returns means that it has gone, or
+            // refuses, which it also says on the lane of requests.
             _ = reader.read(&mut nothing) => return false,
         };
         let mut raft = RaftFrameWriter::default();

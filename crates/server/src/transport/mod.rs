@@ -5,35 +5,43 @@
 
 mod append;
 pub mod frame;
+mod identity;
 mod inbound;
 mod link;
 mod requests;
-mod socket;
+pub mod socket;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use raft::eraftpb;
 use types::{RegionId, StoreId};
 
 use frame::{Frame, Hello, Lane};
+pub use identity::{Identity, NOBODY};
 pub use inbound::{listen, Inbound, InboundAnswer};
 use link::Link;
-pub use requests::CallError;
+pub use requests::{ask_once, CallError};
 
 /// Raft messages waiting for one lane of one store beyond which new ones are dropped.
 const LANE_BYTES_MAX: usize = 64 << 20;
 
-/// The outgoing side, shared by everything in the store that sends.
+/// The outgoing side, shared by everything in the store that sends. Snapshots have connections of their own.
 pub struct Transport {
-    links: BTreeMap<StoreId, StoreLinks>,
+    identity: Arc<Identity>,
+    /// On which the links' tasks run, whoever starts them.
+    runtime: tokio::runtime::Handle,
+    links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
 }
 
 struct StoreLinks {
+    address: SocketAddr,
     control: Link,
     log: Link,
     requests: requests::Requests,
@@ -41,26 +49,55 @@ struct StoreLinks {
 
 impl Transport {
     /// Starts the links to every other store; they connect, and reconnect, by themselves.
-    pub fn start(
-        this: StoreId,
-        others: impl Iterator<Item = (StoreId, SocketAddr)>,
-        layout_digest: u64,
-    ) -> Transport {
-        let links = others.map(|(to, address)| {
-            let hello = |lane| Hello { from: this, to, lane, layout_digest };
-            let links = StoreLinks {
-                control: Link::start(address, hello(Lane::Control)),
-                log: Link::start(address, hello(Lane::Log)),
-                requests: requests::Requests::start(address, hello(Lane::Request)),
-            };
-            (to, links)
-        });
-        Transport { links: links.collect() }
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn start(identity: Arc<Identity>, others: impl Iterator<Item = (StoreId, SocketAddr)>) -> Transport {
+        let runtime = tokio::runtime::Handle::current();
+        let transport = Transport { identity, runtime, links: RwLock::default() };
+        transport.set_members(others.collect());
+        transport
+    }
+
+    /// Links this store with these and no others; it may be among them itself. Links to a store that stays at
+    /// its address are left alone. What waited for a store that goes is dropped.
+    pub fn set_members(&self, members: Vec<(StoreId, SocketAddr)>) {
+        let _runtime = self.runtime.enter();
+        let mut links = self.links.write();
+        let mut former = std::mem::take(&mut *links);
+        for (to, address) in members.into_iter().filter(|(to, _)| *to != self.identity.store) {
+            let kept = former.remove(&to).filter(|links| links.address == address);
+            links.insert(to, kept.unwrap_or_else(|| Arc::new(self.connect(to, address))));
+        }
+    }
+
+    fn connect(&self, to: StoreId, address: SocketAddr) -> StoreLinks {
+        let link = |lane| Link::start(address, self.identity.clone(), to, lane);
+        StoreLinks {
+            address,
+            control: link(Lane::Control),
+            log: link(Lane::Log),
+            requests: requests::Requests::start(address, self.identity.clone(), to),
+        }
+    }
+
+    /// What a connection to another store begins with.
+    pub fn hello(&self, to: StoreId, lane: Lane) -> Hello {
+        self.identity.hello(to, lane)
+    }
+
+    fn links(&self, to: StoreId) -> Option<Arc<StoreLinks>> {
+        self.links.read().get(&to).cloned()
+    }
+
+    /// Where a member listens for other stores.
+    pub fn address(&self, of: StoreId) -> Option<SocketAddr> {
+        self.links.read().get(&of).map(|links| links.address)
     }
 
     /// Queues Raft messages. False: they were dropped, the store is not reachable for now.
     pub fn send_raft(&self, to: StoreId, lane: Lane, messages: Vec<(RegionId, eraftpb::Message)>) -> bool {
-        match (self.links.get(&to), lane) {
+        match (self.links.read().get(&to), lane) {
             (Some(links), Lane::Log) => links.log.send_raft(messages),
             (Some(links), _) => links.control.send_raft(messages),
             (None, _) => false,
@@ -68,13 +105,20 @@ impl Transport {
     }
 
     pub fn send_heartbeat(&self, report: &Bytes) {
-        for links in self.links.values() {
+        for links in self.links.read().values() {
             links.control.send(Frame::Heartbeat(report.clone()));
         }
     }
 
-    pub fn send_order(&self, store: StoreId, region: RegionId, to: StoreId) -> bool {
-        self.links.get(&store).is_some_and(|links| links.control.send(Frame::Order { region, to }))
+    pub fn send_order(&self, to: StoreId, order: Bytes) -> bool {
+        self.links(to).is_some_and(|links| links.control.send(Frame::Order(order)))
+    }
+
+    /// Lost where the store is not reachable: whoever announces does so again.
+    pub fn send_announce(&self, to: StoreId, descriptor: Bytes) {
+        if let Some(links) = self.links(to) {
+            links.control.send(Frame::Announce(descriptor));
+        }
     }
 
     /// Asks another store; the answer is its status byte and body.
@@ -85,7 +129,7 @@ impl Transport {
         body: Bytes,
         timeout: Duration,
     ) -> Result<(u8, Bytes), CallError> {
-        match self.links.get(&to) {
+        match self.links(to) {
             Some(links) => links.requests.call(kind, body, timeout).await,
             None => Err(CallError::NotSent),
         }

@@ -17,8 +17,10 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
+use types::StoreId;
 
-use super::frame::{self, Frame, Hello};
+use super::frame::{self, Frame, Hello, Lane, Refusal};
+use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
 use super::socket::Standing;
 use super::LANE_BYTES_MAX;
@@ -90,7 +92,7 @@ impl Drop for Call<'_> {
 }
 
 impl Requests {
-    pub fn start(address: SocketAddr, hello: Hello) -> Requests {
+    pub fn start(address: SocketAddr, identity: Arc<Identity>, to: StoreId) -> Requests {
         let (queue, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             connected: AtomicBool::new(false),
@@ -98,7 +100,7 @@ impl Requests {
             waiting: Mutex::new(HashMap::new()),
             queued_bytes: AtomicUsize::new(0),
         });
-        tokio::spawn(run(address, hello, receiver, shared.clone()));
+        tokio::spawn(run(address, identity, to, receiver, shared.clone()));
         Requests { queue, shared }
     }
 
@@ -127,17 +129,19 @@ impl Requests {
 
 async fn run(
     address: SocketAddr,
-    hello: Hello,
+    identity: Arc<Identity>,
+    to: StoreId,
     mut queue: mpsc::UnboundedReceiver<Request>,
     shared: Arc<Shared>,
 ) {
     let mut backoff = Backoff::new();
     loop {
-        if let Ok(stream) = connect(address, &hello).await {
+        if let Ok(stream) = connect(address, &identity.hello(to, Lane::Request)).await {
             backoff = Backoff::new();
             let standing = Standing::new(&shared.connected);
             // A request that cannot be written must not end the lane for good.
-            let talking = AssertUnwindSafe(talk(stream, &mut queue, &shared)).catch_unwind();
+            let refused = |refusal| identity.refused(to, refusal);
+            let talking = AssertUnwindSafe(talk(stream, &mut queue, &shared, refused)).catch_unwind();
             let ended = talking.await.unwrap_or_else(|_| {
                 tracing::error!(%address, "passing requests to a store panicked; reconnecting");
                 false
@@ -167,11 +171,16 @@ async fn run(
 }
 
 /// Writes requests and reads answers until the connection breaks (false) or the store ends (true).
-async fn talk(stream: TcpStream, queue: &mut mpsc::UnboundedReceiver<Request>, shared: &Shared) -> bool {
+async fn talk(
+    stream: TcpStream,
+    queue: &mut mpsc::UnboundedReceiver<Request>,
+    shared: &Shared,
+    refused: impl Fn(Refusal),
+) -> bool {
     let (reader, writer) = stream.into_split();
     tokio::select! {
         ended = write_requests(writer, queue, shared) => ended,
-        () = read_answers(reader, shared) => false,
+        () = read_answers(reader, shared, refused) => false,
     }
 }
 
@@ -214,7 +223,7 @@ fn put(request: Request, bytes: &mut BytesMut, shared: &Shared) {
     }
 }
 
-async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared) {
+async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl Fn(Refusal)) {
     let mut bytes = BytesMut::with_capacity(64 << 10);
     loop {
         match reader.read_buf(&mut bytes).await {
@@ -228,6 +237,7 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared) {
                         let _ = waiter.answer.send(Ok((status, body)));
                     }
                 }
+                Ok(Some(Frame::Refused(refusal))) => return refused(refusal),
                 Ok(Some(_)) => return,
                 Ok(None) => break,
                 Err(error) => {
@@ -235,6 +245,28 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared) {
                     return;
                 }
             }
+        }
+    }
+}
+
+/// Asks the store at `address`, whichever it is, without being one: a store that is about to join does.
+pub async fn ask_once(address: SocketAddr, kind: u8, body: Bytes) -> std::io::Result<(u8, Bytes)> {
+    let hello =
+        Hello { from: NOBODY, to: NOBODY, lane: Lane::Request, layout_digest: 0, cluster_id: 0, token: 0 };
+    let mut stream = connect(address, &hello).await?;
+    let mut bytes = BytesMut::new();
+    frame::encode(&Frame::Request { id: 1, kind, body }, &mut bytes).map_err(std::io::Error::other)?;
+    stream.write_all(&bytes).await?;
+    bytes.clear();
+    loop {
+        match frame::take(&mut bytes).map_err(std::io::Error::other)? {
+            Some(Frame::Response { status, body, .. }) => return Ok((status, body)),
+            Some(Frame::Refused(refusal)) => return Err(std::io::Error::other(refusal.text)),
+            Some(_) => return Err(std::io::Error::other("an answer of another kind")),
+            None if stream.read_buf(&mut bytes).await? == 0 => {
+                return Err(std::io::ErrorKind::UnexpectedEof.into())
+            }
+            None => {}
         }
     }
 }

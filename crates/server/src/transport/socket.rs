@@ -1,11 +1,11 @@
 //! What every connection between stores has in common.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
 
 /// A store that says nothing for this long, not even that it received what was sent, has gone: power and
 /// network fail without a word, and TCP alone would wait a quarter of an hour. This also ends a
@@ -15,9 +15,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 const PROBE_AFTER: Duration = Duration::from_secs(1);
 
 /// Sets a connection up, whichever side opened it.
-pub fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+pub fn prepare(stream: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(stream);
+    socket.set_nodelay(true)?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;

@@ -11,10 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello, Lane, FRAME_BYTES_MAX, RESPONSE_OVERHEAD};
-use super::{append, listen, CallError, Inbound, InboundAnswer, Transport};
+use super::frame::{self, Frame, Hello, Lane, Refusal, RefusalReason, FRAME_BYTES_MAX, RESPONSE_OVERHEAD};
+use super::{append, ask_once, listen, CallError, Identity, Inbound, InboundAnswer, Transport};
 
 const LAYOUT: u64 = 7;
+const TOKEN: u64 = 11;
 const ECHO: u8 = 1;
 /// Answered with one byte more than a frame holds.
 const TOO_MUCH: u8 = 2;
@@ -34,7 +35,15 @@ impl Inbound for Heard {
 
     fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
 
-    fn order(&self, _from: StoreId, _region: RegionId, _to: StoreId) {}
+    fn order(&self, _from: StoreId, _order: Bytes) {}
+    fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
+
+    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+        match hello.token {
+            TOKEN => Ok(()),
+            _ => Err(Refusal { reason: RefusalReason::OtherToken, text: "another token".into() }),
+        }
+    }
 
     fn request(self: Arc<Self>, _from: StoreId, kind: u8, body: Bytes) -> InboundAnswer {
         match kind {
@@ -62,8 +71,13 @@ async fn remote_store(can_refuse: bool) -> Remote {
     Remote { address, raft: heard }
 }
 
+fn hello(lane: Lane) -> Hello {
+    Hello { from: 0, to: 1, lane, layout_digest: LAYOUT, cluster_id: 0, token: TOKEN }
+}
+
 fn transport(address: SocketAddr) -> Transport {
-    Transport::start(0, [(1, address)].into_iter(), LAYOUT)
+    let (identity, _) = Identity::new(0, LAYOUT, TOKEN, 0);
+    Transport::start(Arc::new(identity), [(1, address)].into_iter())
 }
 
 fn message(entries: usize, bytes: usize) -> eraftpb::Message {
@@ -95,7 +109,7 @@ impl RawLane {
     async fn connect(address: SocketAddr) -> RawLane {
         let stream = TcpStream::connect(address).await.unwrap();
         let mut lane = RawLane { stream, bytes: BytesMut::new() };
-        lane.send(Frame::Hello(Hello { from: 0, to: 1, lane: Lane::Request, layout_digest: LAYOUT })).await;
+        lane.send(Frame::Hello(hello(Lane::Request))).await;
         lane
     }
 
@@ -234,9 +248,80 @@ async fn a_request_on_its_way_when_the_connection_breaks_has_an_unknown_outcome(
 }
 
 #[tokio::test]
+async fn members_come_and_go_and_those_that_stay_keep_their_links() {
+    let [stays, moves] = [remote_store(true).await, remote_store(true).await];
+    let transport = transport(stays.address);
+    until_connected(&transport, true).await;
+    let this = (0, "127.0.0.1:1".parse().unwrap());
+    transport.set_members(vec![this, (1, stays.address), (2, moves.address)]);
+    assert_eq!(transport.address(2), Some(moves.address));
+    assert_eq!(transport.address(0), None, "a store has no link to itself");
+    assert!(transport.send_raft(1, Lane::Log, Vec::new()), "the link was never down");
+
+    // The store has another address: a new link, to there.
+    transport.set_members(vec![(1, moves.address)]);
+    assert!(!transport.send_raft(1, Lane::Log, Vec::new()), "a new link is not up at once");
+    until_connected(&transport, true).await;
+    assert_eq!(call(&transport, ECHO, "there").await, Ok((0, Bytes::from_static(b"there"))));
+
+    // Members may be told by threads that are no part of the runtime.
+    let transport = Arc::new(transport);
+    let elsewhere = transport.clone();
+    std::thread::spawn(move || elsewhere.set_members(Vec::new())).join().unwrap();
+    assert_eq!(call(&transport, ECHO, "").await, Err(CallError::NotSent));
+    assert!(!transport.send_raft(1, Lane::Log, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_link_that_is_no_longer_wanted_closes_its_connections() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let transport = transport(listener.local_addr().unwrap());
+    let mut lanes = Vec::new();
+    for _ in 0..3 {
+        lanes.push(RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() });
+    }
+    transport.set_members(Vec::new());
+    for lane in &mut lanes {
+        assert!(matches!(lane.hear().await, Some(Frame::Hello(_))));
+        assert_eq!(lane.hear().await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_believed_is_told_why() {
+    let remote = remote_store(true).await;
+    let (identity, mut refused) = Identity::new(0, LAYOUT, TOKEN + 1, 0);
+    let transport = Transport::start(Arc::new(identity), [(1, remote.address)].into_iter());
+    let (by, refusal) = refused.recv().await.unwrap();
+    assert_eq!((by, refusal.reason), (1, RefusalReason::OtherToken));
+    assert_eq!(refusal.text, "another token");
+    drop(transport);
+    let (identity, mut refused) = Identity::new(0, LAYOUT + 1, TOKEN, 0);
+    let _transport = Transport::start(Arc::new(identity), [(1, remote.address)].into_iter());
+    assert_eq!(refused.recv().await.unwrap().1.reason, RefusalReason::Wrong);
+}
+
+#[tokio::test]
+async fn whoever_is_about_to_join_may_ask_and_no_more() {
+    let remote = remote_store(true).await;
+    let answer = ask_once(remote.address, ECHO, Bytes::from_static(b"who?")).await.unwrap();
+    assert_eq!(answer, (0, Bytes::from_static(b"who?")));
+    let mut lane =
+        RawLane { stream: TcpStream::connect(remote.address).await.unwrap(), bytes: BytesMut::new() };
+    let nobody = Hello { from: super::NOBODY, to: super::NOBODY, ..hello(Lane::Request) };
+    lane.send(Frame::Hello(nobody.clone())).await;
+    lane.send(Frame::Heartbeat(Bytes::new())).await;
+    assert_eq!(lane.hear().await, None);
+    let mut lane =
+        RawLane { stream: TcpStream::connect(remote.address).await.unwrap(), bytes: BytesMut::new() };
+    lane.send(Frame::Hello(Hello { lane: Lane::Control, ..nobody })).await;
+    assert!(matches!(lane.hear().await, Some(Frame::Refused(_))));
+}
+
+#[tokio::test]
 async fn both_ends_watch_for_silence() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let hello = Hello { from: 0, to: 1, lane: Lane::Log, layout_digest: LAYOUT };
+    let hello = hello(Lane::Log);
     let stream = super::link::connect(listener.local_addr().unwrap(), &hello).await.unwrap();
     let (accepted, _) = listener.accept().await.unwrap();
     super::socket::prepare(&accepted).unwrap();

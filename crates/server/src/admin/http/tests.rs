@@ -39,6 +39,12 @@ impl AdminBackend for Recorder {
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()> {
         self.note(format!("move_leader {region} {to}"), Ok(()))
     }
+    fn change_region(&self, region: u64, change: RegionRequest) -> Answer<'_, ()> {
+        self.note(format!("change_region {region} {change:?}"), Ok(()))
+    }
+    fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()> {
+        self.note(format!("change_store {store} {change:?}"), Ok(()))
+    }
     fn explain(&self, region: u64) -> Answer<'_, String> {
         self.note(format!("explain {region}"), Ok("because".into()))
     }
@@ -118,6 +124,9 @@ async fn requests_reach_the_backend_with_their_arguments() {
         assert_eq!((status, body.as_str()), (200, r#"{"policy":"leader-only"}"#));
     }
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
+    let moved = r#"{"change":"move-peer","from":1,"to":3}"#;
+    assert_eq!(endpoint.send("POST", "/api/v1/regions/7/change", moved).await, (200, moved.into()));
+    assert_eq!(endpoint.send("POST", "/api/v1/stores/2/change", r#"{"change":"drain"}"#).await.0, 200);
     let explained = endpoint.get("/api/v1/regions/7/explain").await;
     assert_eq!(explained, (200, r#"{"explanation":"because","region":7}"#.into()));
     assert_eq!(endpoint.get("/api/v1/operators").await.0, 200);
@@ -132,6 +141,8 @@ async fn requests_reach_the_backend_with_their_arguments() {
             "set_policy leader-only",
             "set_policy leader-only",
             "move_leader 7 2",
+            "change_region 7 MovePeer { from: 1, to: 3 }",
+            "change_store 2 Drain",
             "explain 7",
             "operators false",
             "operators true",
@@ -154,6 +165,8 @@ async fn every_error_is_json_with_its_status_and_changes_nothing() {
         ("POST", "/api/v1/policy", "{", 400),
         ("POST", "/api/v1/policy", r#"{"policy":"even","more":1}"#, 400),
         ("POST", "/api/v1/regions/1/leader", r#"{"store":-1}"#, 400),
+        ("POST", "/api/v1/regions/1/change", r#"{"change":"shrink"}"#, 400),
+        ("POST", "/api/v1/stores/1/change", r#"{"change":"pin","weight":1}"#, 400),
         ("POST", "/api/v1/device", r#"{"slow":0}"#, 400),
     ];
     for (method, path, body, expected) in cases {

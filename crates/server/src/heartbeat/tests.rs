@@ -1,0 +1,115 @@
+use types::SlotRange;
+
+use super::*;
+use crate::fixture::Fixture;
+use crate::region::shared::Leadership;
+
+fn region() -> RegionShared {
+    RegionShared::new(types::RegionDescriptor::founded(1, Some(SlotRange::ALL), &[0]), true)
+}
+
+#[test]
+fn a_steady_rate_is_reached_and_decays_to_nothing_after_the_load_ends() {
+    let (region, mut now) = (region(), Instant::now());
+    let mut rates = Rates::of(&region);
+    let mut pass = |rates: &mut Rates, writes: u64| {
+        region.writes.fetch_add(writes, Ordering::Relaxed);
+        region.write_bytes.fetch_add(writes * 100, Ordering::Relaxed);
+        now += Duration::from_millis(200);
+        rates.advance(&region, 0.2, now);
+        rates.rest()
+    };
+    for _ in 0..150 {
+        assert!(!pass(&mut rates, 200));
+    }
+    assert!((rates.writes_per_s - 1000.0).abs() < 10.0, "{}", rates.writes_per_s);
+    assert!((rates.write_bytes_per_s - 100_000.0).abs() < 1000.0, "{}", rates.write_bytes_per_s);
+    assert_eq!(rates.reads_per_s, 0.0);
+    let heat = rates.heat;
+    assert!(heat > 30.0 && heat < 100.0, "{heat}: its memory is long");
+    let rounds = (0..1000).take_while(|_| !pass(&mut rates, 0)).count();
+    assert!((100..500).contains(&rounds), "{rounds}");
+    assert_eq!((rates.writes_per_s, rates.write_bytes_per_s), (0.0, 0.0));
+    assert!(rates.heat > heat / 2.0, "{}", rates.heat);
+}
+
+#[test]
+fn heat_decays_while_a_region_is_not_looked_at() {
+    let (region, now) = (region(), Instant::now());
+    let mut rates = Rates::of(&region);
+    rates.advance(&region, 0.2, now);
+    rates.heat = 100.0;
+    rates.advance(&region, 0.2, now + Duration::from_secs(600));
+    assert!((rates.heat - 100.0 / std::f64::consts::E).abs() < 1.0, "{}", rates.heat);
+}
+
+#[test]
+fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
+    let fixture = Fixture::new();
+    let store = &fixture.store;
+    let one = store.regions.get(1).unwrap();
+    let lead = |leader: Option<StoreId>, term| {
+        let before = one.leader();
+        assert!(one.set_leadership(Leadership { term, leader }));
+        store.leader_changed(&one, before);
+    };
+    let mut reporter = Reporter::new(Arc::default());
+    assert!(reporter.report(store).is_full());
+    assert!(reporter.report(store).leads.reports.is_empty());
+    lead(Some(store.id), 3);
+    // Its worker has not said yet how it stands.
+    assert!(reporter.report(store).leads.reports.is_empty());
+    store.publish_status(&one, Some(fixture.status(&one)));
+    let told =
+        |heartbeat: &StoreHeartbeat| heartbeat.leads.reports.iter().map(|l| l.region()).collect::<Vec<_>>();
+    let first = reporter.report(store);
+    assert_eq!((first.is_full(), told(&first)), (false, vec![1]));
+    // A full one tells it, too; from then on there is nothing to tell, and nothing is looked at.
+    reporter.full_at = None;
+    assert_eq!(told(&reporter.report(store)), [1]);
+    for _ in 0..3 {
+        assert!(told(&reporter.report(store)).is_empty());
+        assert!(reporter.busy.is_empty());
+    }
+    // The same status again is no news.
+    store.publish_status(&one, Some(fixture.status(&one)));
+    assert!(store.take_touched().is_empty());
+    store.touch(&one);
+    one.writes.fetch_add(1000, Ordering::Relaxed);
+    assert_eq!(told(&reporter.report(store)), [1]);
+    assert!(reporter.busy.contains(&1));
+    lead(None, 4);
+    let last = reporter.report(store);
+    assert_eq!(last.leads.gone, [1]);
+    assert!(reporter.busy.is_empty());
+}
+
+/// A store whose worker never answers and whose blocking threads are all taken: a device that hangs.
+#[test]
+fn heartbeats_do_not_wait_for_engines_or_proposals() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let fixture = Fixture::new();
+    let store = fixture.store.clone();
+    fixture.start_links(runtime.handle());
+    let led = Leadership { term: 1, leader: Some(store.id) };
+    assert!(store.regions.meta().set_leadership(led));
+    let (release, hang) = std::sync::mpsc::channel::<()>();
+    let hanging = runtime.spawn_blocking(move || hang.recv());
+    let heartbeats = runtime.spawn(run(store.clone()));
+    let begun = Instant::now();
+    let heard = || store.cluster.heard(store.id).map_or(0, |(_, heartbeat)| heartbeat.seq);
+    while heard() < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} heartbeats", heard());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let bootstraps = fixture.told().filter(|told| matches!(told, ToWorker::Submit(_))).count();
+    assert_eq!(bootstraps, 1, "while one is under way there is no other");
+    heartbeats.abort();
+    drop(release);
+    assert!(runtime.block_on(hanging).expect("it ends").is_err());
+}

@@ -1,0 +1,151 @@
+//! The stores of the cluster as this one knows them.
+//!
+//! The meta region's state has the list. A store without a peer of it hears in heartbeats that there is a
+//! newer one and asks whoever said so. The last list is kept beside the data (`DIR/MEMBERS`), so that a store
+//! which starts again knows whom to talk to.
+//!
+//! A store that was given a list of stores at its start believes the addresses in it before all others: it is
+//! what the operator says now.
+
+use std::net::SocketAddr;
+
+use cluster::{StoreFacts, StoreRecord, StoreState};
+use serde::{Deserialize, Serialize};
+use types::StoreId;
+
+use crate::config::{Capability, Config, Member};
+
+/// The list that everybody agrees on, as of a version. Version 0: nobody has agreed on anything yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgreedMembers {
+    pub version: u64,
+    /// Ascending by id, the removed ones too.
+    pub stores: Vec<StoreRecord>,
+}
+
+/// The agreed list and what this store's own configuration says beside it.
+pub struct Members {
+    pub agreed: AgreedMembers,
+    /// Whom to talk to: sorted by id, without those that were removed.
+    pub list: Vec<Member>,
+}
+
+impl Members {
+    pub fn new(config: &Config, agreed: AgreedMembers) -> Members {
+        let mut list = config.members.clone();
+        for record in &agreed.stores {
+            let known = list.binary_search_by_key(&record.id, |member| member.id);
+            match (record.state, known) {
+                // This store stays in its own list: it will be told that it was removed.
+                (StoreState::Removed, Ok(at)) if record.id != config.store => drop(list.remove(at)),
+                (StoreState::Removed, _) | (_, Ok(_)) => {}
+                (StoreState::Up | StoreState::Draining, Err(at)) => match member_of(record) {
+                    Some(member) => list.insert(at, member),
+                    None => tracing::error!(store = record.id, "a store's addresses cannot be read"),
+                },
+            }
+        }
+        Members { agreed, list }
+    }
+
+    pub fn member(&self, id: StoreId) -> Option<&Member> {
+        self.list.binary_search_by_key(&id, |member| member.id).ok().map(|at| &self.list[at])
+    }
+
+    pub fn record(&self, id: StoreId) -> Option<&StoreRecord> {
+        let stores = &self.agreed.stores;
+        stores.binary_search_by_key(&id, |record| record.id).ok().map(|at| &stores[at])
+    }
+}
+
+fn member_of(record: &StoreRecord) -> Option<Member> {
+    let facts = &record.facts;
+    let address = |text: &str| text.parse::<SocketAddr>().ok();
+    let known = facts.capability != placement::Capability::UNKNOWN;
+    Some(Member {
+        id: record.id,
+        client: address(&facts.client)?,
+        peer: address(&facts.peer)?,
+        admin: address(&facts.admin)?,
+        forward: facts.forward.as_deref().and_then(address),
+        capability: known.then_some(Capability {
+            kv_bytes_per_s: facts.capability.kv_bytes_per_s,
+            ops_per_s: facts.capability.ops_per_s,
+        }),
+        device: facts.device.clone(),
+        labels: facts.labels.clone(),
+    })
+}
+
+/// What a store says of itself.
+pub fn facts_of(member: &Member, token: u64) -> StoreFacts {
+    StoreFacts {
+        token,
+        client: member.client.to_string(),
+        peer: member.peer.to_string(),
+        admin: member.admin.to_string(),
+        forward: member.forward.map(|address| address.to_string()),
+        device: member.device.clone(),
+        capability: capability_of(member),
+        labels: member.labels.clone(),
+    }
+}
+
+pub fn capability_of(member: &Member) -> placement::Capability {
+    member.capability.map_or(placement::Capability::UNKNOWN, |known| placement::Capability {
+        kv_bytes_per_s: known.kv_bytes_per_s,
+        ops_per_s: known.ops_per_s,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(ids: &[StoreId]) -> Config {
+        let mut config = Config::single("nowhere".into(), 7000);
+        let member = config.members[0].clone();
+        config.members = ids.iter().map(|&id| Member { id, ..member.clone() }).collect();
+        config.store = ids[0];
+        config
+    }
+
+    fn record(id: StoreId, port: u16, state: StoreState) -> StoreRecord {
+        let mut member = Config::single("nowhere".into(), port).members.remove(0);
+        member.id = id;
+        StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, 5)) }
+    }
+
+    #[test]
+    fn the_agreed_list_adds_stores_and_takes_them_away() {
+        let (up, removed) = (StoreState::Up, StoreState::Removed);
+        let stores = vec![
+            record(0, 9000, up),
+            record(1, 9001, removed),
+            record(4, 9004, up),
+            record(5, 9005, removed),
+        ];
+        let members = Members::new(&config(&[0, 1]), AgreedMembers { version: 3, stores });
+        let list: Vec<_> = members.list.iter().map(|member| (member.id, member.client.port())).collect();
+        assert_eq!(list, [(0, 7000), (4, 9004)], "the configuration wins where it says something");
+        assert_eq!(members.record(1).map(|record| record.state), Some(removed));
+        assert_eq!(members.member(4).map(|member| member.peer.port()), Some(19_004));
+        assert!(members.record(2).is_none());
+    }
+
+    #[test]
+    fn a_store_stays_in_its_own_list() {
+        let stores = vec![record(7, 9000, StoreState::Removed)];
+        let members = Members::new(&config(&[7]), AgreedMembers { version: 1, stores });
+        assert_eq!(members.list.len(), 1);
+    }
+
+    #[test]
+    fn facts_come_back_as_the_member_that_told_them() {
+        let mut member = config(&[0]).members.remove(0);
+        member.capability = Some(Capability { kv_bytes_per_s: 3.0, ops_per_s: 4.0 });
+        member.forward = Some(SocketAddr::from(([127, 0, 0, 1], 7100)));
+        member.labels.insert("zone".into(), "a".into());
+        assert_eq!(member_of(&StoreRecord::new(0, facts_of(&member, 9))), Some(member));
+    }
+}

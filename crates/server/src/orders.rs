@@ -1,0 +1,101 @@
+//! What the meta region's leader wants of a region's leader, carried out here.
+//!
+//! An order may be late, repeated or for a region that is not led here any more: it names the epoch it is meant
+//! for, and whoever is not the leader does nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::Order;
+use types::{RegionChange, RegionEpoch, RegionId, StoreId, Term};
+
+use crate::region::inbox::ToWorker;
+use crate::store::Store;
+
+/// Takes in an order of another store.
+pub fn receive(store: &Arc<Store>, from: StoreId, order: &Bytes) {
+    let (term, order) = match Order::decode(order) {
+        Ok(decoded) => decoded,
+        Err(error) => return tracing::warn!(from, %error, "an order cannot be read"),
+    };
+    let known = store.regions.meta().leadership();
+    if is_outdated(term, from, known.term, known.leader) {
+        return tracing::debug!(from, term, %order, "an order of a former leader");
+    }
+    carry_out(store, order);
+}
+
+/// Whoever led the meta region before may not know what has been agreed since.
+fn is_outdated(term: Term, from: StoreId, known_term: Term, known_leader: Option<StoreId>) -> bool {
+    term < known_term || term == known_term && known_leader.is_some_and(|leader| leader != from)
+}
+
+/// Gives an order to the region's leader: this store or another.
+pub fn send(store: &Arc<Store>, to: StoreId, order: Order, term: Term) {
+    tracing::info!(to, %order, "order");
+    if to == store.id {
+        carry_out(store, order);
+    } else {
+        store.transport().send_order(to, order.encode(term));
+    }
+}
+
+fn carry_out(store: &Arc<Store>, order: Order) {
+    let order = match order {
+        Order::TransferLeader { region, to } => ToWorker::TransferLeader { region, to },
+        Order::Change { region, expect, change } => ToWorker::ChangeRegion { region, expect, change },
+        Order::Split { region, expect, new_region } => return split(store, region, expect, new_region),
+    };
+    let _ = store.worker.send(order);
+}
+
+/// Finds the slot that halves the region, off the I/O threads, and has the change proposed.
+fn split(store: &Arc<Store>, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
+    let Some(shared) = store.regions.get(region) else { return };
+    let Some(slots) = shared.slots().filter(|_| shared.leader() == Some(store.id)) else { return };
+    let store = store.clone();
+    tokio::task::spawn_blocking(move || match store.engine.slot_in_the_middle(slots) {
+        Some(at) => {
+            let change = RegionChange::Split { at, new_region };
+            let _ = store.worker.send(ToWorker::ChangeRegion { region, expect, change });
+        }
+        None => tracing::warn!(region, "a region of one slot cannot be split"),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::region::shared::Leadership;
+
+    #[test]
+    fn only_the_present_leader_of_the_meta_region_gives_orders() {
+        assert!(is_outdated(4, 1, 5, Some(2)));
+        assert!(is_outdated(5, 1, 5, Some(2)));
+        assert!(!is_outdated(5, 2, 5, Some(2)));
+        assert!(!is_outdated(5, 2, 5, None));
+        assert!(!is_outdated(6, 1, 5, Some(2)), "its election was not heard of yet");
+    }
+
+    #[tokio::test]
+    async fn a_region_is_split_by_its_leader_and_by_nobody_else() {
+        let fixture = Fixture::new();
+        let expect = RegionEpoch { conf_version: 1, version: 1 };
+        let order = Order::Split { region: 1, expect, new_region: 9 };
+        receive(&fixture.store, 0, &order.encode(1));
+        let led = Leadership { term: 1, leader: Some(fixture.store.id) };
+        fixture.store.regions.get(1).unwrap().set_leadership(led);
+        receive(&fixture.store, 0, &order.encode(1));
+        let told = loop {
+            match fixture.told().next() {
+                Some(told) => break told,
+                None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+            }
+        };
+        let ToWorker::ChangeRegion { region: 1, change, .. } = told else { panic!("another message") };
+        // Nothing is stored: the slots are halved.
+        assert_eq!(change, RegionChange::Split { at: 8192, new_region: 9 });
+        assert!(fixture.told().next().is_none());
+    }
+}

@@ -1,0 +1,139 @@
+//! The peers of this store, as its log and its rows have them.
+//!
+//! A peer's life is in the log, synced, before anything else of it is written. What the rows say of it is as old
+//! as the last flush, and whatever is missing there the log has: the worker hands it out again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use raftlog::{PeerLife, RaftLog};
+use replica::PeerSeed;
+use rocks::snapshot::{Manifest, SnapshotError};
+use storage::rows::{region_descriptor_row, region_state_row};
+use storage::{RegionState, WriteSet};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
+
+use crate::datadir::DataDir;
+use crate::engine::Engine;
+use crate::snapshot;
+use crate::startup::StartError;
+
+pub struct Recovered {
+    pub seeds: Vec<PeerSeed>,
+    /// The largest number of a peer that each region once had here.
+    pub tombstones: BTreeMap<RegionId, PeerId>,
+}
+
+/// `founded`: the regions that the cluster began with, for a store that was there.
+pub fn recover(
+    store: StoreId,
+    dir: &mut DataDir,
+    log: &RaftLog,
+    engine: &Engine,
+    founded: &[RegionDescriptor],
+) -> Result<Recovered, StartError> {
+    let failed = |error: &dyn std::fmt::Display| StartError::Recovery(error.to_string());
+    let mut lives = log.peers().map_err(|e| failed(&e))?;
+    if lives.is_empty() {
+        let own: Vec<RegionDescriptor> = founded.iter().filter(|d| d.has_peer_on(store)).cloned().collect();
+        dir.allow_empty_log()?;
+        if !own.is_empty() {
+            log.found(&own).map_err(|e| failed(&e))?;
+        }
+        lives = log.peers().map_err(|e| failed(&e))?;
+    }
+    // A store that never had a peer has promised nothing.
+    if !lives.is_empty() {
+        dir.initialised()?;
+    }
+    let mut recovered = Recovered { seeds: Vec::new(), tombstones: BTreeMap::new() };
+    for (region, life) in lives {
+        match life {
+            PeerLife::Exists { descriptor, parent } => {
+                let here = descriptor.peer_on(store).map(|peer| peer.id);
+                let seed = seed(engine, descriptor, parent).map_err(|e| failed(&e))?;
+                match here {
+                    Some(peer) if !seed.descriptor.has_peer_on(store) => {
+                        // Its removal is applied, and what follows from it was not done.
+                        log.set_peers(&[(region, PeerLife::Tombstone { peer })]).map_err(|e| failed(&e))?;
+                        bury(region, peer, log, engine)?;
+                        recovered.tombstones.insert(region, peer);
+                    }
+                    _ => recovered.seeds.push(seed),
+                }
+            }
+            PeerLife::Applying { descriptor, index, term } => {
+                let dir = dir.snapshot_dir();
+                replace(&dir, &descriptor, (index, term), engine).map_err(|e| failed(&e))?;
+                let exists = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
+                log.set_peers(&[(region, exists)]).map_err(|e| failed(&e))?;
+                recovered.seeds.push(PeerSeed { descriptor, applied: Some((index, term)), parent: None });
+            }
+            PeerLife::Tombstone { peer } => {
+                bury(region, peer, log, engine)?;
+                recovered.tombstones.insert(region, peer);
+            }
+        }
+    }
+    // A peer that never held anything wrote a term, and promised nobody anything.
+    let known = |region: &RegionId| recovered.seeds.iter().any(|seed| seed.descriptor.id == *region);
+    for region in log.regions().into_iter().filter(|region| !known(region)) {
+        log.forget(region).map_err(|e| failed(&e))?;
+    }
+    Ok(recovered)
+}
+
+/// Deletes what is left of a peer whose tombstone is written.
+fn bury(region: RegionId, peer: PeerId, log: &RaftLog, engine: &Engine) -> Result<(), StartError> {
+    let failed = |error: &dyn std::fmt::Display| StartError::Recovery(error.to_string());
+    if let Some((_, descriptor)) = engine.region_rows(region).map_err(|e| failed(&e))? {
+        let slots: Vec<SlotRange> = descriptor.and_then(|descriptor| descriptor.slots).into_iter().collect();
+        engine.flash().destroy_region(region, &slots).map_err(|e| failed(&e))?;
+        engine.flash().flush().map_err(|e| failed(&e))?;
+    }
+    if log.regions().contains(&region) {
+        log.destroy(region, peer).map_err(|e| failed(&e))?;
+    }
+    Ok(())
+}
+
+/// Applies a snapshot that was accepted before the store stopped, or makes sure that it was applied.
+fn replace(
+    snapshots: &Path,
+    descriptor: &RegionDescriptor,
+    (index, term): (LogIndex, Term),
+    engine: &Engine,
+) -> Result<(), SnapshotError> {
+    let flash = engine.flash();
+    if flash.is_snapshot_applied(descriptor, index, term)? {
+        return Ok(flash.flush()?);
+    }
+    let dir = snapshot::received_dir(snapshots, descriptor.id, index, term);
+    let manifest = Manifest::read(&dir)?;
+    let rows = engine.region_rows(descriptor.id)?;
+    let replaced: Vec<SlotRange> = rows.and_then(|(_, descriptor)| descriptor?.slots).into_iter().collect();
+    flash.ingest_snapshot(&dir, &manifest, &replaced)
+}
+
+fn seed(
+    engine: &Engine,
+    made: RegionDescriptor,
+    parent: Option<(RegionId, u64)>,
+) -> storage::Result<PeerSeed> {
+    let rows = match engine.region_rows(made.id)? {
+        None if parent.is_none() => {
+            // Founded with the cluster, and nothing has been flushed yet.
+            let state = RegionState::default();
+            let rows = vec![
+                (region_state_row(made.id), Some(state.encode())),
+                (region_descriptor_row(made.id), Some(made.encode())),
+            ];
+            engine.write(&WriteSet { ranges_deleted: Vec::new(), rows })?;
+            Some((state, None))
+        }
+        rows => rows,
+    };
+    let applied = rows.as_ref().map(|(state, _)| (state.applied_index, state.applied_term));
+    let descriptor = rows.and_then(|(_, descriptor)| descriptor).unwrap_or(made);
+    Ok(PeerSeed { descriptor, applied, parent })
+}
