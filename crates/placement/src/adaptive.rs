@@ -4,7 +4,7 @@
 //!
 //! 1. **How busy the busiest stores are.** Of a store among the busiest a leader, or else a peer, goes to
 //!    one that is less busy by a margin even with it.
-//! 2. **How fast the store is that a region's writes wait for.** A leader goes to a faster peer, and under
+//! 2. **How long a region's writes wait**, for a majority's logs and for its leader. A leader goes to a faster peer, and under
 //!    regions that write much a follower to a faster store, as long as that one stays clear of the busiest.
 //!    A fast store that is the bottleneck for reads is thus not led from.
 //! 3. **Evenness:** data in proportion to what stores write (Eq. 1, as `alor`), leaders even among stores
@@ -26,7 +26,7 @@ use crate::data::{self, Allow, Held, Order};
 use crate::even;
 use crate::fill::{Fill, Ordered};
 use crate::load::{gap, Loads};
-use crate::round::{At, Round, NOWHERE};
+use crate::round::{At, Round};
 use crate::{Operator, Policy, Reason};
 
 /// Of stores that a region could go to, so many that are least busy are weighed.
@@ -73,26 +73,23 @@ impl Allow for NoWorse {
         if cost > 0.0 && loads.busy(to) + cost > loads.busy(from) {
             return false;
         }
+        let now = loads.wait(round, region, leader, None);
         match change {
+            // Not only no longer than now: as little as under any leader, or it would be moved on.
             None => {
-                let best = round.candidates(region).map(|at| loads.wait_class(round, region, at, None)).max();
-                let now = loads.wait_class(round, region, leader, None);
-                loads.wait_class(round, region, to, None) >= now.max(best.unwrap_or(0))
+                let other = round.candidates(region).map(|at| loads.wait(round, region, at, None));
+                loads.wait(round, region, to, None) <= other.fold(now, f64::min)
             }
             // Whoever leads after a leader's peer has gone must bear it, and writes must not wait longer.
             Some(_) if leader == from => {
-                let now = loads.wait_class(round, region, leader, None);
                 let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != from);
                 heirs.all(|heir| {
                     let cost = loads.lead_cost(region, heir.store);
                     (cost <= 0.0 || loads.busy(heir.store) + cost <= loads.busy(from))
-                        && loads.wait_class(round, region, heir.store, change) >= now
+                        && loads.wait(round, region, heir.store, change) <= now
                 })
             }
-            Some(_) => {
-                loads.wait_class(round, region, leader, change)
-                    >= loads.wait_class(round, region, leader, None)
-            }
+            Some(_) => loads.wait(round, region, leader, change) <= now,
         }
     }
 
@@ -116,10 +113,14 @@ struct Relief {
     /// Writes of the region wait longer afterwards.
     slows: bool,
     copies: bool,
-    /// The larger load of the two stores afterwards.
-    busy: Ordered,
+    /// The loads of the two stores afterwards, the larger first.
+    busy: (Ordered, Ordered),
     region: u32,
     to: At,
+}
+
+fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {
+    (Ordered::new(one.max(other)), Ordered::new(one.min(other)))
 }
 
 impl Planner {
@@ -168,18 +169,22 @@ impl Planner {
                 continue;
             }
             let leads = cell.leader == source;
-            let now = loads.wait_class(round, region, cell.leader, None);
+            let now = loads.wait(round, region, cell.leader, None);
             if leads && loads.lead_cost(region, source) > 0.0 {
                 for to in round.candidates(region).filter(|&at| round.has_room_towards(at)) {
                     let after = loads.busy(to) + loads.lead_cost(region, to);
                     if after <= low {
-                        let slows = loads.wait_class(round, region, to, None) < now;
-                        let busy = Ordered::new(after.max(high - loads.lead_cost(region, source)));
+                        let slows = loads.wait(round, region, to, None) > now;
+                        let busy = in_order(after, high - loads.lead_cost(region, source));
                         offer(Relief { slows, copies: false, busy, region, to });
                     }
                 }
             }
-            if !copying || !cell.healthy || (leads && !self.any_heir_will_do(round, region, source, low)) {
+            if !copying
+                || !cell.healthy
+                || !round.can_leave(region, source)
+                || (leads && !self.any_heir_will_do(round, region, source, low))
+            {
                 continue;
             }
             let bytes = round.region(region).bytes;
@@ -198,9 +203,9 @@ impl Planner {
             }
             for to in calmest.iter().copied().filter(|&to| fits(to)).take(TARGETS_WEIGHED) {
                 let change = Some((source, to));
-                let slows = !leads && loads.wait_class(round, region, cell.leader, change) < now;
+                let slows = !leads && loads.wait(round, region, cell.leader, change) > now;
                 let after = loads.busy(to) + loads.peer_cost(region, to);
-                let busy = Ordered::new(after.max(high - gained));
+                let busy = in_order(after, high - gained);
                 offer(Relief { slows, copies: true, busy, region, to });
             }
         }
@@ -260,30 +265,30 @@ impl Planner {
         self.loads.peak(round) * (1.0 - 2.0 * self.gap)
     }
 
-    /// Objective 2, leaders: the largest gain for the most writes first.
+    /// Objective 2, leaders: what saves most for all writes together first.
     fn lead_from_faster(&mut self, round: &mut Round<'_>, operators: &mut Vec<Operator>) {
-        let best_class = self.loads.best_class(round);
-        if best_class == 0 || round.room() == 0 {
+        if round.room() == 0 {
             return;
         }
-        let ceiling = self.ceiling(round);
-        let mut moves: Vec<(Reverse<u16>, Reverse<Ordered>, u32)> = Vec::new();
+        let (least, ceiling) = (self.loads.least_wait(round), self.ceiling(round));
+        let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
         for (region, cell) in (0..).zip(&round.cells) {
-            if !cell.free || !round.is_up(cell.leader) || self.loads.class(cell.leader) == best_class {
+            if !cell.free || !round.is_up(cell.leader) {
                 continue;
             }
-            let demand = self.loads.demand(region);
+            let (now, demand) =
+                (self.loads.wait(round, region, cell.leader, None), self.loads.demand(region));
             // To regions that are only read it makes no difference.
-            if demand.writes <= 0.0 && demand.write_bytes <= 0.0 && demand.reads > 0.0 {
+            if now <= least || (demand.writes <= 0.0 && demand.write_bytes <= 0.0 && demand.reads > 0.0) {
                 continue;
             }
-            if let Some((_, class)) = self.faster_leader(round, region, ceiling) {
-                let gain = class - self.loads.wait_class(round, region, cell.leader, None);
-                moves.push((Reverse(gain), Reverse(Ordered::new(demand.writes)), region));
+            if let Some((_, wait)) = self.faster_leader(round, region, ceiling) {
+                // Those without load last, and among them those that gain most.
+                moves.push((Reverse(Ordered::new((now - wait) * (1.0 + demand.write_bytes))), region));
             }
         }
         moves.sort_unstable();
-        for (_, _, region) in moves {
+        for (_, region) in moves {
             if round.room() == 0 {
                 break;
             }
@@ -305,10 +310,10 @@ impl Planner {
 
     /// The peer under which the region's writes wait least, of equals the one that leads least; only if
     /// they wait less than now.
-    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, u16)> {
+    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, f64)> {
         let loads = &self.loads;
         let leader = round.cells[region as usize].leader;
-        let now = loads.wait_class(round, region, leader, None);
+        let now = loads.wait(round, region, leader, None);
         round
             .candidates(region)
             .filter(|&at| round.has_room_towards(at))
@@ -316,32 +321,28 @@ impl Planner {
                 let cost = loads.lead_cost(region, at);
                 cost <= 0.0 || loads.busy(at) + cost <= ceiling
             })
-            .map(|at| (at, loads.wait_class(round, region, at, None)))
-            .filter(|(_, class)| *class > now)
-            .min_by_key(|&(at, class)| (Reverse(class), round.totals.leaders[at as usize], at))
+            .map(|at| (at, loads.wait(round, region, at, None)))
+            .filter(|(_, wait)| *wait < now)
+            .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
     }
 
     /// Objective 2, followers: a majority of fast stores under the regions where it saves most.
     fn follow_on_faster(&mut self, round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
-        let best_class = self.loads.best_class(round);
-        if best_class == 0 || !round.has_data_room() {
+        if !round.has_data_room() {
             return;
         }
+        let least = self.loads.least_wait(round);
         let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
         for (region, cell) in (0..).zip(&round.cells) {
             let written = self.loads.demand(region).write_bytes;
             if !cell.healthy || !cell.free || written <= 0.0 || round.region(region).id == META_REGION {
                 continue;
             }
-            // No more than this is to be had, and it is not enough for the cheapest copy.
-            let slowest = self.loads.waits_for(round, region, cell.leader, None);
-            if self.loads.class(slowest) == best_class {
-                continue;
-            }
-            let most = written * self.loads.seconds_per_byte(slowest) * f64::from(round.limits.repay_seconds);
-            let least = round.region(region).bytes as f64 * self.loads.seconds_per_byte(cell.leader);
-            if most > least {
-                moves.push((Reverse(Ordered::new(most - least)), region));
+            // No more than this is to be had, and it may be too little for half a copy.
+            let most = (self.loads.wait(round, region, cell.leader, None) - least) * written;
+            let read = self.loads.copy_cost(round.region(region).bytes, cell.leader, cell.leader) / 2.0;
+            if most > 0.0 && most * f64::from(round.limits.repay_seconds) > read {
+                moves.push((Reverse(Ordered::new(most)), region));
             }
         }
         moves.sort_unstable();
@@ -370,32 +371,24 @@ impl Planner {
     fn faster_follower(&self, round: &Round<'_>, fill: &Fill, region: u32, ceiling: f64) -> Option<(At, At)> {
         let loads = &self.loads;
         let (view, leader) = (round.region(region), round.cells[region as usize].leader);
-        let waited_for = loads.waits_for(round, region, leader, None);
-        let now = loads.class(waited_for);
+        let now = loads.wait(round, region, leader, None);
         let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
-        let from = followers
-            .filter(|&at| round.has_data_room_at(at))
-            .min_by_key(|&at| (loads.class(at), Reverse(Ordered::new(loads.busy(at))), at))?;
+        let from = followers.filter(|&at| round.has_data_room_at(at)).max_by_key(|&at| {
+            (Ordered::new(loads.waited_for(at)), Ordered::new(loads.busy(at)), Reverse(at))
+        })?;
         let companions = round.companions(region, from, from);
-        let gained = |to: At| {
-            let after = loads.waits_for(round, region, leader, Some((from, to)));
-            let saved = loads.seconds_per_byte(waited_for) - loads.seconds_per_byte(after);
-            saved * loads.demand(region).write_bytes * f64::from(round.limits.repay_seconds)
-        };
+        let wait = |to: At| loads.wait(round, region, leader, Some((from, to)));
+        let per_wait = loads.demand(region).write_bytes * f64::from(round.limits.repay_seconds);
         round
             .stores()
-            .filter(|&to| round.is_up(to) && loads.class(to) > now && !round.holds(region, to))
-            .filter(|&to| round.has_data_room_at(to))
+            .filter(|&to| round.is_up(to) && !round.holds(region, to) && round.has_data_room_at(to))
+            .filter(|&to| loads.waited_for(to) < loads.waited_for(from))
             .filter(|&to| loads.busy(to) + loads.peer_cost(region, to) <= ceiling)
-            .filter(|&to| loads.wait_class(round, region, leader, Some((from, to))) > now)
-            .filter(|&to| gained(to) > loads.copy_cost(view.bytes, leader, to))
+            .filter(|&to| (now - wait(to)) * per_wait > loads.copy_cost(view.bytes, leader, to))
             .filter(|&to| {
                 round.companions(region, from, to) <= companions && fill.admits(round, to, view.bytes)
             })
-            .min_by_key(|&to| {
-                let class = loads.wait_class(round, region, leader, Some((from, to)));
-                (Reverse(class), Ordered::new(loads.busy(to)), to)
-            })
+            .min_by_key(|&to| (Ordered::new(wait(to)), Ordered::new(loads.busy(to)), to))
             .map(|to| (from, to))
     }
 
@@ -403,16 +396,15 @@ impl Planner {
         &self,
         round: &Round<'_>,
         region: u32,
-        leaders: (At, At),
+        (before, after): (At, At),
         change: Option<(At, At)>,
     ) -> Reason {
-        let speed = |at: At| match at {
-            NOWHERE => 0,
-            at => round.view.stores[at as usize].leader_speed(),
-        };
-        Reason::QuorumWait {
-            before_bytes_per_s: speed(self.loads.waits_for(round, region, leaders.0, None)),
-            after_bytes_per_s: speed(self.loads.waits_for(round, region, leaders.1, change)),
+        let speed = |at: At| round.view.stores.get(at as usize).map_or(0, |store| store.leader_speed());
+        Reason::Wait {
+            log_before_bytes_per_s: speed(self.loads.slowest_needed(round, region, before, None)),
+            leader_before_bytes_per_s: speed(before),
+            log_after_bytes_per_s: speed(self.loads.slowest_needed(round, region, after, change)),
+            leader_after_bytes_per_s: speed(after),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Data from where its level is high to where it is low: `even` with equal weights, `alor` with those of
 //! the stores' speeds (ALOR §3.2).
 //!
-//! A region of size S_M moves from A to B only when (S_A − S_M) / W_A > (S_B + S_M) / W_B (Eq. 1): A is
-//! still the fuller one afterwards, so nothing moves back. Each such move lowers the sum of S² / W over all
-//! stores, so planning ends. Levels that differ by little are left alone.
+//! A region of size S_M moves from A to B only when (S_A − S_M) / W_A ≥ (S_B + S_M) / W_B: A is still no
+//! emptier than B afterwards, so nothing moves back. Each such move lowers the sum of S² / W over all stores,
+//! so planning ends. (The paper's Eq. 1 has > for ≥. Regions are often of one size, and then levels that
+//! come out equal are the rule: > would leave two stores a region further apart than they need be.) Levels
+//! that differ by little are left alone.
 //!
 //! The fullest store that has a region to give goes first, to the emptiest that may take it. A region of
 //! which a peer is being made anew, or is missing, is not touched, and none comes to share its failure
@@ -12,6 +14,9 @@
 use crate::fill::{Fill, Ordered, WEIGHT_MIN};
 use crate::round::{At, Round};
 use crate::{Operator, Reason};
+
+/// Quotients that are equal on paper differ by less than this part.
+const ROUNDING: f64 = 1e-9;
 
 /// Which of a store's regions goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +107,7 @@ fn best_offer(
     let mut best: Option<Offer> = None;
     for &region in regions {
         let cell = &round.cells[region as usize];
-        if !cell.healthy || !round.can_change(region) {
+        if !cell.healthy || !round.can_change(region) || !round.can_leave(region, source) {
             continue;
         }
         let (size, bytes) = (cell.size, round.region(region).bytes);
@@ -124,7 +129,7 @@ fn best_offer(
         let worth = |place: u32, at: At| {
             let low = fill.level(round, at);
             fill.is_gap(round, level, low)
-                && after > fill.level_with(round, at, size)
+                && after * (1.0 + ROUNDING) >= fill.level_with(round, at, size)
                 && best.is_none_or(|best| {
                     (place, first, second, region) < (best.target, best.first, best.second, best.region)
                 })

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId, META_REGION};
 
 use crate::leader_only::is_worth_it;
+use crate::repair::kept_voters;
 use crate::round::{position, Eligibility, Round, NOWHERE};
 use crate::units::BytesPerSecond;
 use crate::{ClusterView, Operator, PlanLimits, Policy};
@@ -29,6 +30,7 @@ pub enum Standing {
     Leads,
     Eligible,
     Down,
+    Lost,
     Draining,
     Learner,
     LagUnknown,
@@ -104,6 +106,7 @@ pub fn explain(
             lag: peer.lag,
             standing: match round.eligibility(peer) {
                 Eligibility::Down => Standing::Down,
+                Eligibility::Lost => Standing::Lost,
                 _ if region.leader == Some(peer.store) => Standing::Leads,
                 Eligibility::Draining => Standing::Draining,
                 Eligibility::Eligible => Standing::Eligible,
@@ -145,7 +148,7 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
         return Verdict::Planned { operator };
     }
     let wanted = round.wanted(at) as u32;
-    let voters = u32::from(cell.voters);
+    let voters = kept_voters(round, at) as u32;
     match policy {
         _ if voters < wanted && round.peers_may_move() => Verdict::TooFewVoters { voters, wanted },
         Policy::Even if region == META_REGION => Verdict::NotPlaced,
@@ -167,6 +170,7 @@ impl fmt::Display for Standing {
             Standing::Leads => "leads",
             Standing::Eligible => "could lead",
             Standing::Down => "down",
+            Standing::Lost => "lost",
             Standing::Draining => "draining",
             Standing::Learner => "a learner, cannot lead",
             Standing::LagUnknown => "how far it is behind is not known",
@@ -187,7 +191,7 @@ impl fmt::Display for Verdict {
             }
             Verdict::TooFewVoters { voters, wanted } => write!(
                 f,
-                "It has {voters} of {wanted} voters; another is made when there is a store with room for it."
+                "It has {voters} of {wanted} voters on stores that are not lost; another is made when there is a store with room for it."
             ),
             Verdict::Cooldown => f.write_str("A move failed a short while ago; it is left alone for now."),
             Verdict::Planned { operator } => write!(f, "Next: {operator}."),

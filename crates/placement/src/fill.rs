@@ -182,7 +182,8 @@ fn sheds_at(used: u64, store: &StoreView, limits: &PlanLimits) -> bool {
 }
 
 /// Whether a store is to shed data: it is above its threshold, or it was and is not yet below the lower end
-/// of the band. Whoever makes views keeps the answer for [`StoreView::shedding`] of the next one.
+/// of the band. Whoever makes views asks before each round, with what it was told the last time, and says so in
+/// [`StoreView::shedding`].
 pub fn sheds(store: &StoreView, limits: &PlanLimits) -> bool {
     sheds_at(store.used_bytes, store, limits)
 }

@@ -22,6 +22,7 @@ mod data;
 mod domain;
 mod even;
 mod explain;
+mod explain_store;
 mod fill;
 mod leader_only;
 mod limits;
@@ -36,6 +37,7 @@ mod units;
 mod view;
 
 pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
+pub use explain_store::{explain_store, Busiest, StoreExplanation};
 pub use fill::sheds;
 pub use limits::PlanLimits;
 pub use operator::Operator;

@@ -8,10 +8,18 @@
 //!         + Σ over its leads  reads per second / operations per second of s
 //! ```
 //!
-//! A write waits for the leader's own log and for as many of the fastest followers as make a majority with
-//! it: for the slowest of these. Speeds of stores are told apart only by class, so that a speed that is
-//! measured again and comes out a little different changes nothing.
+//! A write waits for the leader's log and for those of as many of the fastest followers as make a majority
+//! with it, for the slowest of these; then for the leader, which applies it before it answers. With t(s) the
+//! time that s takes for a byte:
+//!
+//! ```text
+//! wait = max(t(leader), t(slowest follower needed)) + t(leader)
+//! ```
+//!
+//! Here speeds are told apart only by class, so that one that is measured again and comes out a little
+//! different changes nothing.
 
+use crate::fill::Ordered;
 use crate::round::{At, Round, Seat, NOWHERE};
 use crate::{Operator, PlanLimits};
 
@@ -29,8 +37,8 @@ pub(crate) struct Loads {
     /// Seconds per byte written, and per operation.
     per_byte: Vec<f64>,
     per_op: Vec<f64>,
-    /// Of the store as one that writes wait for, the slowest 0. Stores that are not up have none.
-    class: Vec<u16>,
+    /// Seconds per byte of the slowest store of the class, for what waits for a store.
+    class_per_byte: Vec<f64>,
     busy: Vec<f64>,
 }
 
@@ -47,7 +55,7 @@ impl Loads {
             demands: round.view.regions.iter().map(demand).collect(),
             per_byte: per_unit(writes.collect()),
             per_op: per_unit(ops.collect()),
-            class: classes(round),
+            class_per_byte: classes(round),
             busy: vec![0.0; stores.len()],
         };
         for region in 0..round.cells.len() as u32 {
@@ -102,10 +110,6 @@ impl Loads {
         bytes as f64 * (self.per_byte[from as usize] + self.per_byte[to as usize])
     }
 
-    pub fn seconds_per_byte(&self, at: At) -> f64 {
-        self.per_byte[at as usize]
-    }
-
     pub fn move_leader(&mut self, region: u32, from: At, to: At) {
         self.busy[from as usize] -= self.lead_cost(region, from);
         self.busy[to as usize] += self.lead_cost(region, to);
@@ -126,42 +130,46 @@ impl Loads {
         }
     }
 
-    pub fn class(&self, at: At) -> u16 {
-        self.class.get(at as usize).copied().unwrap_or(0)
-    }
-
-    /// The store for which the region's writes wait when `leader` leads: the slowest of a majority that has
-    /// the leader and the fastest others. `change` replaces a peer's store by another's.
-    pub fn waits_for(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
+    /// The slowest store of a majority that has `leader` and the fastest others of the region. `change`
+    /// replaces a peer's store by another's.
+    pub fn slowest_needed(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
         let moved = |at: At| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
         let voters = || round.seats(region).iter().filter(|seat: &&Seat| seat.voter);
         let needed = voters().count() / 2;
         let leader = moved(leader);
         // Few peers: as many passes as followers are needed, each for the next fastest.
-        let mut slowest = leader;
-        let mut last: Option<(u16, At)> = None;
+        let mut last: Option<(Ordered, At)> = None;
         for _ in 0..needed {
-            let rank = |at: At| (self.class(at), at);
             let next = voters()
                 .map(|seat| moved(seat.store))
                 .filter(|&at| at != leader)
-                .map(rank)
-                .filter(|rank| last.is_none_or(|last| *rank < last))
-                .max();
-            let Some(next) = next else { break };
-            last = Some(next);
-            slowest = if next.0 < self.class(slowest) { next.1 } else { slowest };
+                .map(|at| (Ordered::new(self.waited_for(at)), at))
+                .filter(|rank| last.is_none_or(|last| *rank > last))
+                .min();
+            last = next.or(last);
         }
-        slowest
+        match last {
+            Some((_, follower)) if self.waited_for(follower) > self.waited_for(leader) => follower,
+            _ => leader,
+        }
     }
 
-    /// Class of the store that the region's writes wait for.
-    pub fn wait_class(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> u16 {
-        self.class(self.waits_for(round, region, leader, change))
+    /// Seconds per byte that the region's writes wait.
+    pub fn wait(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> f64 {
+        let slowest = self.slowest_needed(round, region, leader, change);
+        let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+        self.waited_for(slowest) + self.waited_for(leader)
     }
 
-    pub fn best_class(&self, round: &Round<'_>) -> u16 {
-        round.stores().filter(|&at| round.is_up(at)).map(|at| self.class(at)).max().unwrap_or(0)
+    /// Nothing waits less.
+    pub fn least_wait(&self, round: &Round<'_>) -> f64 {
+        let up = round.stores().filter(|&at| round.is_up(at));
+        2.0 * up.map(|at| self.waited_for(at)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Seconds per byte as one that others wait for, by its class.
+    pub fn waited_for(&self, at: At) -> f64 {
+        self.class_per_byte.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 }
 
@@ -182,21 +190,21 @@ fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
     speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()
 }
 
-/// Stores that are up, by how fast they are for what waits for them. A class begins with its slowest store
-/// and ends before the first one that is faster by what a leader moves for.
-fn classes(round: &Round<'_>) -> Vec<u16> {
+/// What waits for a store waits for the slowest of its class. A class begins with its slowest store and ends
+/// before the first one that is faster by what a leader moves for. For stores that are not up nobody waits.
+fn classes(round: &Round<'_>) -> Vec<f64> {
     let speed = |at: At| round.view.stores[at as usize].leader_speed();
     let mut ranked: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
     ranked.sort_unstable_by_key(|&at| speed(at));
-    let mut classes = vec![0; round.view.stores.len()];
-    let (mut class, mut slowest) = (0, ranked.first().map_or(0, |&at| speed(at)));
+    let mut per_byte = vec![f64::INFINITY; round.view.stores.len()];
+    let mut slowest = ranked.first().map_or(0, |&at| speed(at));
     for at in ranked {
         if crate::leader_only::is_worth_it(slowest, speed(at), round.limits) {
-            (class, slowest) = (class + 1, speed(at));
+            slowest = speed(at);
         }
-        classes[at as usize] = class;
+        per_byte[at as usize] = 1.0 / slowest.max(1) as f64;
     }
-    classes
+    per_byte
 }
 
 /// The least part of a store's load that counts as a difference.

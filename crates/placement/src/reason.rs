@@ -43,8 +43,14 @@ pub enum Reason {
     MoreCapable { from_bytes_per_s: u64, to_bytes_per_s: u64 },
     /// `adaptive`: how busy the two stores are and would be, in thousandths of what they can do.
     Busy { from_permille: u64, to_permille: u64, from_after_permille: u64, to_after_permille: u64 },
-    /// `adaptive`: a write waits for the slowest of the quorum's fastest stores. Bytes/s of it.
-    QuorumWait { before_bytes_per_s: u64, after_bytes_per_s: u64 },
+    /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and then for
+    /// the leader. Bytes/s of both.
+    Wait {
+        log_before_bytes_per_s: u64,
+        leader_before_bytes_per_s: u64,
+        log_after_bytes_per_s: u64,
+        leader_after_bytes_per_s: u64,
+    },
     /// A split.
     TooLarge { bytes: u64, bytes_max: u64 },
     /// A split.
@@ -114,11 +120,18 @@ impl fmt::Display for Reason {
                 Percent(*from_after_permille),
                 Percent(*to_after_permille)
             ),
-            Reason::QuorumWait { before_bytes_per_s, after_bytes_per_s } => write!(
+            Reason::Wait {
+                log_before_bytes_per_s,
+                leader_before_bytes_per_s,
+                log_after_bytes_per_s,
+                leader_after_bytes_per_s,
+            } => write!(
                 f,
-                "its writes wait for a store that writes {}, then for one of {}",
-                BytesPerSecond(*before_bytes_per_s),
-                BytesPerSecond(*after_bytes_per_s)
+                "its writes wait for a log of {} and a leader of {}, then for {} and {}",
+                BytesPerSecond(*log_before_bytes_per_s),
+                BytesPerSecond(*leader_before_bytes_per_s),
+                BytesPerSecond(*log_after_bytes_per_s),
+                BytesPerSecond(*leader_after_bytes_per_s)
             ),
             Reason::TooLarge { bytes, bytes_max } => {
                 write!(f, "it holds {}, the limit is {}", Bytes(*bytes), Bytes(*bytes_max))

@@ -61,7 +61,7 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
 }
 
 /// Voters on stores that are not lost.
-fn kept_voters(round: &Round<'_>, region: u32) -> usize {
+pub(crate) fn kept_voters(round: &Round<'_>, region: u32) -> usize {
     round
         .seats(region)
         .iter()
@@ -138,7 +138,11 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             if !round.has_data_room() {
                 return None;
             }
-            let drains = |at: &At| round.state(*at) == StoreState::Draining && round.has_data_room_at(*at);
+            let drains = |at: &At| {
+                round.state(*at) == StoreState::Draining
+                    && round.has_data_room_at(*at)
+                    && round.can_leave(region, *at)
+            };
             let from = seats.iter().map(|seat| seat.store).find(drains)?;
             let to = fill.place(round, region, from)?;
             let reason = Reason::Draining { store: round.id(from) };
@@ -165,7 +169,10 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             // A majority of those that are left answers.
             let cell = &round.cells[region as usize];
             let answers = |at| matches!(round.state(at), StoreState::Up | StoreState::Draining);
-            let affordable = |at: &At| cell.live_voters - u16::from(answers(*at)) > (cell.voters - 1) / 2;
+            let affordable = |at: &At| {
+                cell.live_voters - u16::from(answers(*at)) > (cell.voters - 1) / 2
+                    && round.can_leave(region, *at)
+            };
             let from = seats.iter().map(|seat| seat.store).filter(affordable).max_by_key(|&at| rank(at))?;
             let reason = Reason::TooManyVoters { voters, wanted };
             Some(Operator::RemovePeer { region: id, from: round.id(from), reason })
@@ -179,7 +186,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             let up = seats
                 .iter()
                 .map(|seat| seat.store)
-                .filter(|&at| round.is_up(at) && round.has_data_room_at(at));
+                .filter(|&at| round.is_up(at) && round.has_data_room_at(at) && round.can_leave(region, at));
             let from = up.max_by_key(|&at| (crowd(at), at != leader, Reverse(at)))?;
             let to = fill.place(round, region, from)?;
             let (companions, companions_after) = (crowd(from), round.companions(region, from, to));

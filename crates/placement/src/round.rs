@@ -84,6 +84,7 @@ enum Table {
 pub(crate) enum Eligibility {
     Eligible,
     Down,
+    Lost,
     Draining,
     Learner,
     LagUnknown,
@@ -252,11 +253,19 @@ impl<'a> Round<'a> {
         cell.free && cell.leader != NOWHERE && cell.live_voters > cell.voters / 2
     }
 
+    /// Whether a peer on `from` may go: when it leads, somebody else can lead instead. (A single voter hands
+    /// over to the one that replaces it.)
+    pub fn can_leave(&self, region: u32, from: At) -> bool {
+        let cell = &self.cells[region as usize];
+        cell.leader != from || cell.voters == 1 || self.candidates(region).next().is_some()
+    }
+
     pub fn eligibility(&self, peer: &PeerView) -> Eligibility {
         match self.at(peer.store).map_or(StoreState::Lost, |at| self.state(at)) {
             StoreState::Up => {}
             StoreState::Draining => return Eligibility::Draining,
-            StoreState::Down | StoreState::Lost => return Eligibility::Down,
+            StoreState::Down => return Eligibility::Down,
+            StoreState::Lost => return Eligibility::Lost,
         }
         match peer.lag {
             _ if !peer.voter => Eligibility::Learner,

@@ -1,13 +1,20 @@
 //! Golden scripts in `tests/scripts`; `UPDATE_GOLDENFILES=1` writes them anew.
 //!
 //! ```text
-//! stores 0=625MB 1=62.5MB ...          speeds; `down 1`, `up 1` change states
-//! region ID leader=S peers=0/1/2       caught-up voters; rate=R, lag=S/N, learner=S, cooldown
+//! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
+//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE data-weight=W leader-weight=W
+//! cluster replicas=N meta-replicas=N domain=LABEL
+//! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, writes-bytes=SIZE,
+//!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
+//! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N merge-bytes=SIZE
+//!        regions-per-store=N
 //! plan POLICY                          shows the round's operators, which are then in flight
 //! done                                 everything in flight happens
-//! settle POLICY                        rounds until quiet, then leader counts
-//! explain POLICY ID
-//! limits in-flight=N per-target=N
+//! fill                                 stores hold what their regions have
+//! settle POLICY                        rounds until quiet, then leaders, peers and bytes of each store
+//! regions                              their peers, the leader first
+//! explain POLICY REGION
+//! explain-store POLICY STORE
 //! ```
 
 mod support;
@@ -16,7 +23,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use goldenscript::{Command, Runner};
-use steelyard_placement::{explain, plan, ClusterView, PlanLimits, Policy, StoreState};
+use steelyard_placement::{explain, explain_store, plan, ClusterView, PlanLimits, Policy, StoreState};
 use support::*;
 
 struct Script {
@@ -31,6 +38,10 @@ impl Script {
         Script { view: ClusterView::default(), base, limits: base }
     }
 
+    fn whole() -> Script {
+        Script::new(PlanLimits::default())
+    }
+
     /// Peers stay where they are.
     fn of_leaders() -> Script {
         Script::new(PlanLimits { data_moves_max: 0, ..PlanLimits::default() })
@@ -40,6 +51,14 @@ impl Script {
 fn speed(text: &str) -> Result<u64, Box<dyn Error>> {
     let number: f64 = text.strip_suffix("MB").ok_or("a speed is like 62.5MB")?.parse()?;
     Ok((number * 1e6) as u64)
+}
+
+fn size(text: &str) -> Result<u64, Box<dyn Error>> {
+    const UNITS: [(&str, f64); 3] = [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)];
+    match UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor))) {
+        Some((number, factor)) => Ok((number.parse::<f64>()? * factor) as u64),
+        None => Ok(text.parse()?),
+    }
 }
 
 fn pair(text: &str) -> Result<(u64, u64), Box<dyn Error>> {
@@ -63,6 +82,16 @@ impl Script {
                     }
                 }
                 (Some("rate"), rate) => view.write_rate = rate.parse()?,
+                (Some("reads"), rate) => view.read_rate = rate.parse()?,
+                (Some("writes-bytes"), rate) => view.write_bytes_rate = size(rate)? as f64,
+                (Some("heat"), rate) => view.heat = rate.parse()?,
+                (Some("bytes"), bytes) => view.bytes = size(bytes)?,
+                (Some("slots"), range) => {
+                    let (first, last) = range.split_once('-').ok_or("slots A-B")?;
+                    (view.first_slot, view.last_slot) = (first.parse()?, last.parse()?);
+                    view.slots = u32::from(view.last_slot - view.first_slot) + 1;
+                }
+                (None, "joint") => view.joint = true,
                 (Some(key @ ("lag" | "learner")), value) => laters.push((key.to_owned(), value.to_owned())),
                 (None, "cooldown") => view.cooldown = true,
                 _ => return Err(format!("what is {arg:?}?").into()),
@@ -80,6 +109,69 @@ impl Script {
         self.view.regions.sort_by_key(|region| region.id);
         Ok(())
     }
+
+    fn set_store(&mut self, command: &Command) -> Result<(), Box<dyn Error>> {
+        let mut args = command.consume_args();
+        let id: u64 = args.next_pos().ok_or("a store")?.parse()?;
+        let store = self.view.stores.iter_mut().find(|store| store.id == id).ok_or("no such store")?;
+        for arg in args.rest_key() {
+            match arg.key.as_deref().unwrap_or_default() {
+                "state" => store.state = state(&arg.value)?,
+                "capacity" => store.capacity_bytes = size(&arg.value)?,
+                "used" => store.used_bytes = size(&arg.value)?,
+                "data-weight" => store.data_weight = Some(arg.value.parse()?),
+                "leader-weight" => store.leader_weight = Some(arg.value.parse()?),
+                label => drop(store.labels.insert(label.to_owned(), arg.value.clone())),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_cluster(&mut self, command: &Command) -> Result<(), Box<dyn Error>> {
+        for arg in command.consume_args().rest_key() {
+            match arg.key.as_deref().unwrap_or_default() {
+                "replicas" => self.view.replicas = arg.value.parse()?,
+                "meta-replicas" => self.view.meta_replicas = arg.value.parse()?,
+                "domain" => self.view.domain_label = Some(arg.value.clone()),
+                other => return Err(format!("what is {other}?").into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_limits(&mut self, command: &Command) -> Result<(), Box<dyn Error>> {
+        let limits = &mut self.limits;
+        for arg in command.consume_args().rest_key() {
+            match arg.key.as_deref().unwrap_or_default() {
+                "in-flight" => limits.in_flight_max = arg.value.parse()?,
+                "per-target" => limits.per_target_max = arg.value.parse()?,
+                "data-moves" => limits.data_moves_max = arg.value.parse()?,
+                "per-store" => limits.data_moves_per_store_max = arg.value.parse()?,
+                "split-bytes" => limits.split_bytes = size(&arg.value)?,
+                "split-ops" => limits.split_ops = arg.value.parse()?,
+                "merge-bytes" => limits.merge_bytes = size(&arg.value)?,
+                "regions-per-store" => limits.regions_per_store_min = arg.value.parse()?,
+                other => return Err(format!("what is {other}?").into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn regions(&self, out: &mut String) {
+        for region in &self.view.regions {
+            let led = |peer: &&steelyard_placement::PeerView| region.leader == Some(peer.store);
+            let peers = region.peers.iter().filter(led).chain(region.peers.iter().filter(|peer| !led(peer)));
+            let peers: Vec<String> = peers
+                .map(|peer| format!("{}{}", peer.store, if peer.voter { "" } else { " (learner)" }))
+                .collect();
+            writeln!(out, "region {}: {}", region.id, peers.join(" ")).expect("a string");
+        }
+    }
+}
+
+fn state(name: &str) -> Result<StoreState, Box<dyn Error>> {
+    let all = [StoreState::Up, StoreState::Down, StoreState::Draining, StoreState::Lost];
+    Ok(all.into_iter().find(|state| state.to_string() == name).ok_or("no such state")?)
 }
 
 impl Runner for Script {
@@ -100,17 +192,14 @@ impl Runner for Script {
                 self.view.stores[at].state = if name == "up" { StoreState::Up } else { StoreState::Down };
             }
             "region" => self.add_region(command)?,
-            "limits" => {
-                for arg in args.rest_key() {
-                    match arg.key.as_deref() {
-                        Some("in-flight") => self.limits.in_flight_max = arg.value.parse()?,
-                        Some("per-target") => self.limits.per_target_max = arg.value.parse()?,
-                        _ => return Err("in-flight or per-target".into()),
-                    }
-                }
-            }
+            "store" => self.set_store(command)?,
+            "cluster" => self.set_cluster(command)?,
+            "limits" => self.set_limits(command)?,
+            "fill" => fill_up(&mut self.view),
+            "regions" => self.regions(&mut out),
             "plan" => {
                 let policy: Policy = args.next_pos().ok_or("a policy")?.value.parse()?;
+                remember_shedding(&mut self.view, &self.limits);
                 let operators = plan(&self.view, policy, &self.limits);
                 if operators.is_empty() {
                     out.push_str("nothing\n");
@@ -129,8 +218,13 @@ impl Runner for Script {
                 let policy: Policy = args.next_pos().ok_or("a policy")?.value.parse()?;
                 let moves = settle(&mut self.view, policy, &self.limits, 1000);
                 writeln!(out, "moves: {moves}")?;
+                let (peers, data) = (peer_counts(&self.view), support::data(&self.view));
                 for (store, count) in leader_counts(&self.view) {
-                    writeln!(out, "store {store} leads {count}")?;
+                    write!(out, "store {store} leads {count}")?;
+                    match self.limits.data_moves_max {
+                        0 => writeln!(out)?,
+                        _ => writeln!(out, ", has {} peers and {} bytes", peers[&store], data[&store])?,
+                    }
                 }
             }
             "explain" => {
@@ -139,18 +233,64 @@ impl Runner for Script {
                 let explanation = explain(&self.view, policy, &self.limits, id).ok_or("no such region")?;
                 writeln!(out, "{explanation}")?;
             }
+            "explain-store" => {
+                let policy: Policy = args.next_pos().ok_or("a policy")?.value.parse()?;
+                let id = args.next_pos().ok_or("a store")?.parse()?;
+                let explanation =
+                    explain_store(&self.view, policy, &self.limits, id).ok_or("no such store")?;
+                writeln!(out, "{explanation}")?;
+            }
             other => return Err(format!("unknown command {other}").into()),
         }
         Ok(out)
     }
 }
 
+fn run(mut script: Script, name: &str) {
+    goldenscript::run(&mut script, format!("tests/scripts/{name}")).unwrap();
+}
+
 #[test]
 fn even() {
-    goldenscript::run(&mut Script::of_leaders(), "tests/scripts/even").unwrap();
+    run(Script::of_leaders(), "even");
 }
 
 #[test]
 fn leader_only() {
-    goldenscript::run(&mut Script::of_leaders(), "tests/scripts/leader_only").unwrap();
+    run(Script::of_leaders(), "leader_only");
+}
+
+#[test]
+fn repair() {
+    run(Script::whole(), "repair");
+}
+
+#[test]
+fn domains() {
+    run(Script::whole(), "domains");
+}
+
+#[test]
+fn data() {
+    run(Script::whole(), "data");
+}
+
+#[test]
+fn alor() {
+    run(Script::whole(), "alor");
+}
+
+#[test]
+fn full() {
+    run(Script::whole(), "full");
+}
+
+#[test]
+fn adaptive() {
+    run(Script::whole(), "adaptive");
+}
+
+#[test]
+fn split_and_merge() {
+    run(Script::whole(), "split_and_merge");
 }

@@ -13,7 +13,7 @@ pub fn store(id: StoreId, speed: u64) -> StoreView {
     StoreView {
         id,
         capability: Capability { kv_bytes_per_s: speed as f64, ops_per_s: speed as f64 },
-        capacity_bytes: 1 << 30,
+        capacity_bytes: 1 << 40,
         ..StoreView::default()
     }
 }
@@ -194,6 +194,7 @@ pub fn settle(view: &mut ClusterView, policy: Policy, limits: &PlanLimits, round
     let mut moves = 0;
     let mut last = Vec::new();
     for round in 0..rounds_max {
+        remember_shedding(view, limits);
         let operators = plan(view, policy, limits);
         if operators.is_empty() {
             return moves;
@@ -203,7 +204,6 @@ pub fn settle(view: &mut ClusterView, policy: Policy, limits: &PlanLimits, round
             last.extend(operators.iter().map(|operator| format!("{round}: {operator}\n")));
         }
         operators.iter().for_each(|operator| execute(view, operator));
-        remember_shedding(view, limits);
     }
     panic!("not quiet after {rounds_max} rounds of {policy}; the last:\n{}", last.concat());
 }

@@ -1,0 +1,160 @@
+//! What a store holds, leads and bears, what it should, and what is being done about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use types::{StoreId, META_REGION};
+
+use crate::fill::{Fill, WEIGHT_MIN};
+use crate::load::Loads;
+use crate::round::{Round, NOWHERE};
+use crate::units::{Bytes, Percent};
+use crate::{ClusterView, Operator, PlanLimits, Policy, StoreState};
+
+/// What is in flight counts as done in all numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreExplanation {
+    pub store: StoreId,
+    pub policy: Policy,
+    pub state: StoreState,
+    pub used_bytes: u64,
+    /// 0: not known.
+    pub capacity_bytes: u64,
+    /// It is above its threshold and sheds data, until it holds less than so many bytes.
+    pub sheds_down_to: Option<u64>,
+    /// Of user regions, like the following.
+    pub peers: u32,
+    pub leaders: u32,
+    pub data_bytes: u64,
+    /// Millionths of the largest weight.
+    pub weight_ppm: u32,
+    /// What the store would hold if all data were shared out by weights.
+    pub share_bytes: u64,
+    /// Thousandths of what the store can do, by measured rates.
+    pub busy_permille: u64,
+    /// `None`: no load is measured.
+    pub busiest: Option<Busiest>,
+    pub in_flight: Vec<Operator>,
+    pub planned: Vec<Operator>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busiest {
+    pub store: StoreId,
+    pub permille: u64,
+}
+
+/// `None` for a store that the view does not have.
+pub fn explain_store(
+    view: &ClusterView,
+    policy: Policy,
+    limits: &PlanLimits,
+    store: StoreId,
+) -> Option<StoreExplanation> {
+    let round = Round::new(view, limits);
+    let at = round.at(store)?;
+    let (fill, loads) = (Fill::new(&round, policy), Loads::new(&round, &[]));
+    let seen = &view.stores[at as usize];
+    let regions = || (0..round.cells.len() as u32).filter(|&region| round.region(region).id != META_REGION);
+    let held = regions().filter(|&region| round.holds(region, at));
+    let up = || round.stores().filter(|&at| round.is_up(at));
+    let data: u64 = up().map(|at| round.totals.data[at as usize]).sum();
+    let weights: f64 = up().map(|at| fill.weight(at)).sum();
+    let permille = |at| (loads.busy(at) * 1000.0).round() as u64;
+    let busiest = up()
+        .filter(|&at| loads.busy(at) > 0.0)
+        .max_by(|a, b| loads.busy(*a).total_cmp(&loads.busy(*b)).then(b.cmp(a)));
+    let of_it = |operator: &&Operator| {
+        let leads = || {
+            let region = crate::round::position(view, operator.region());
+            region.map_or(NOWHERE, |region| round.cells[region as usize].leader) == at
+        };
+        [operator.from(), operator.to()].contains(&Some(store)) || (operator.to().is_none() && leads())
+    };
+    let low = u128::from(seen.capacity_bytes) * u128::from(limits.full_percent_low) / 100;
+    Some(StoreExplanation {
+        store,
+        policy,
+        state: seen.state,
+        used_bytes: round.totals.used[at as usize],
+        capacity_bytes: seen.capacity_bytes,
+        sheds_down_to: fill.is_full(at).then_some(low as u64),
+        peers: held.count() as u32,
+        leaders: round.totals.leaders[at as usize],
+        data_bytes: round.totals.data[at as usize],
+        weight_ppm: (fill.weight(at) / WEIGHT_MIN).round() as u32,
+        share_bytes: if round.is_up(at) { (data as f64 * fill.weight(at) / weights) as u64 } else { 0 },
+        busy_permille: permille(at),
+        busiest: busiest.map(|at| Busiest { store: round.id(at), permille: permille(at) }),
+        in_flight: view.in_flight.iter().filter(of_it).cloned().collect(),
+        planned: crate::plan(view, policy, limits).into_iter().filter(|operator| of_it(&operator)).collect(),
+    })
+}
+
+impl fmt::Display for StoreState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StoreState::Up => "up",
+            StoreState::Down => "down",
+            StoreState::Draining => "draining",
+            StoreState::Lost => "lost",
+        })
+    }
+}
+
+impl fmt::Display for StoreExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Store {} is {}; the policy is {}.", self.store, self.state, self.policy)?;
+        write!(f, "  holds {}", Bytes(self.used_bytes))?;
+        if self.capacity_bytes > 0 {
+            let full = u128::from(self.used_bytes) * 1000 / u128::from(self.capacity_bytes);
+            write!(f, " of {} ({})", Bytes(self.capacity_bytes), Percent(full as u64))?;
+        }
+        writeln!(f, ", {} peers, {} of them lead", self.peers, self.leaders)?;
+        let weight = f64::from(self.weight_ppm) / 1e6;
+        let (data, share) = (Bytes(self.data_bytes), Bytes(self.share_bytes));
+        writeln!(f, "  weight {weight:.3}: its share of the data is {share}, it has {data}")?;
+        write!(f, "  busy {}", Percent(self.busy_permille))?;
+        match self.busiest {
+            Some(Busiest { store, .. }) if store == self.store => writeln!(f, ", the busiest store")?,
+            Some(Busiest { store, permille }) => {
+                writeln!(f, "; the busiest is store {store} with {}", Percent(permille))?;
+            }
+            None => writeln!(f)?,
+        }
+        for operator in &self.in_flight {
+            writeln!(f, "  in flight: {operator}")?;
+        }
+        for operator in &self.planned {
+            writeln!(f, "  next: {operator}")?;
+        }
+        match (self.state, self.sheds_down_to) {
+            (StoreState::Down, _) => {
+                f.write_str("It is silent: nothing moves to or from it until it answers or is given up.")
+            }
+            (StoreState::Lost, _) if self.peers > 0 => {
+                write!(f, "It is given up: {} peers are to be made anew elsewhere.", self.peers)
+            }
+            (StoreState::Lost, _) => f.write_str("It is given up, and no region has a peer on it."),
+            (StoreState::Draining, _) if self.peers > 0 => {
+                write!(f, "It drains: {} peers are still to go, then it may be removed.", self.peers)
+            }
+            (StoreState::Draining, _) => f.write_str("It has drained and may be removed."),
+            (StoreState::Up, Some(bytes)) => write!(
+                f,
+                "It is above its threshold and sheds its coldest regions until it holds less than {}.",
+                Bytes(bytes)
+            ),
+            (StoreState::Up, None) if self.in_flight.is_empty() && self.planned.is_empty() => {
+                f.write_str("Nothing is to be done for it.")
+            }
+            (StoreState::Up, None) => {
+                write!(
+                    f,
+                    "{} operators for it are in flight or next.",
+                    self.in_flight.len() + self.planned.len()
+                )
+            }
+        }
+    }
+}
