@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use replica::eraftpb::Entry;
-use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite};
-use types::{LogIndex, RegionId, Term};
+use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite, Restart, RestartCause};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 
 use crate::rng::Rng;
 
@@ -34,12 +34,47 @@ impl RegionLog {
     }
 }
 
-type Logs = BTreeMap<RegionId, RegionLog>;
+/// What is known, besides its log, of a peer that is or was here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Since the cluster began.
+    Founded(RegionDescriptor),
+    Split {
+        descriptor: RegionDescriptor,
+        parent: RegionId,
+        at: LogIndex,
+    },
+    /// A snapshot that ends with this entry is to be applied.
+    Applying {
+        descriptor: RegionDescriptor,
+        index: LogIndex,
+    },
+    Exists(RegionDescriptor),
+    Tombstone(PeerId),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Logs {
+    regions: BTreeMap<RegionId, RegionLog>,
+    lives: BTreeMap<RegionId, Life>,
+}
 
 #[derive(Clone, Debug)]
 enum Record {
     Batch(LogBatch),
-    Truncate { region: RegionId, index: LogIndex, term: Term },
+    Truncate {
+        region: RegionId,
+        index: LogIndex,
+        term: Term,
+    },
+    Life {
+        region: RegionId,
+        life: Life,
+    },
+    /// Nothing of the region's log is left.
+    Forget {
+        region: RegionId,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -63,15 +98,40 @@ pub struct LostTail;
 impl Disk {
     /// Writes without syncing.
     pub fn append(&self, batch: &LogBatch) {
-        let mut state = self.0.borrow_mut();
-        let record = Record::Batch(batch.clone());
-        apply(&mut state.current, &record);
-        state.unsynced.push_back(record);
+        self.write(Record::Batch(batch.clone()));
     }
 
     pub fn truncate(&self, region: RegionId, index: LogIndex, term: Term) {
+        self.write(Record::Truncate { region, index, term });
+    }
+
+    /// The peer that a cluster begins with.
+    pub fn found(&self, descriptor: RegionDescriptor) {
+        let region = descriptor.id;
+        let cause = RestartCause::Snapshot;
+        let restart = Restart { index: FIRST_INDEX, term: FIRST_TERM, descriptor: descriptor.clone(), cause };
+        let hard_state = Some(HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX });
+        let write = RegionWrite { region, restart: Some(restart), entries: Vec::new(), hard_state };
+        self.write(Record::Batch(LogBatch { number: 0, writes: vec![write], must_sync: true }));
+        self.set_life(region, Life::Founded(descriptor));
+    }
+
+    /// Durable on return, and so is all that was written before.
+    pub fn set_life(&self, region: RegionId, life: Life) {
+        self.write(Record::Life { region, life });
+        self.sync();
+    }
+
+    pub fn lives(&self) -> Vec<(RegionId, Life)> {
+        self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
+    }
+
+    pub fn forget(&self, region: RegionId) {
+        self.write(Record::Forget { region });
+    }
+
+    fn write(&self, record: Record) {
         let mut state = self.0.borrow_mut();
-        let record = Record::Truncate { region, index, term };
         apply(&mut state.current, &record);
         state.unsynced.push_back(record);
     }
@@ -103,10 +163,12 @@ impl Disk {
         state.current = state.synced.clone();
     }
 
-    /// Bits flip in the last synced record.
-    pub fn damage_tail(&self) {
+    /// Bits flip in the last synced record. False: there is none.
+    pub fn damage_tail(&self) -> bool {
         let state = &mut *self.0.borrow_mut();
-        state.readable = state.readable.saturating_sub(1);
+        let is_there = state.readable > 0;
+        state.readable -= u64::from(is_there);
+        is_there
     }
 
     pub fn recover(&self) -> Result<(), LostTail> {
@@ -118,7 +180,7 @@ impl Disk {
     }
 
     pub fn with<T>(&self, region: RegionId, read: impl FnOnce(&RegionLog) -> T) -> T {
-        match self.0.borrow().current.get(&region) {
+        match self.0.borrow().current.regions.get(&region) {
             Some(log) => read(log),
             None => read(&RegionLog::default()),
         }
@@ -131,15 +193,18 @@ fn size_of(record: &Record) -> u64 {
     };
     match record {
         Record::Batch(batch) => 16 + batch.writes.iter().map(of_write).sum::<u64>(),
-        Record::Truncate { .. } => 40,
+        Record::Truncate { .. } | Record::Forget { .. } => 40,
+        Record::Life { .. } => 100,
     }
 }
 
 fn apply(logs: &mut Logs, record: &Record) {
     match record {
         Record::Batch(batch) => batch.writes.iter().for_each(|write| apply_write(logs, write)),
+        Record::Life { region, life } => drop(logs.lives.insert(*region, life.clone())),
+        Record::Forget { region } => drop(logs.regions.remove(region)),
         Record::Truncate { region, index, term } => {
-            let log = logs.entry(*region).or_default();
+            let Some(log) = logs.regions.get_mut(region) else { return };
             if *index > log.truncated.0 {
                 assert_eq!(log.term(*index), Some(*term), "a cut names an entry of the log");
                 log.truncated = (*index, *term);
@@ -150,7 +215,17 @@ fn apply(logs: &mut Logs, record: &Record) {
 }
 
 fn apply_write(logs: &mut Logs, write: &RegionWrite) {
-    let log = logs.entry(write.region).or_default();
+    if let Some(restart) = &write.restart {
+        let Restart { index, term, descriptor, cause } = restart.clone();
+        let life = match cause {
+            RestartCause::Split { parent, at } => Life::Split { descriptor, parent, at },
+            RestartCause::Snapshot => Life::Applying { descriptor, index },
+        };
+        logs.lives.insert(write.region, life);
+        let log = RegionLog { truncated: (index, term), ..RegionLog::default() };
+        logs.regions.insert(write.region, log);
+    }
+    let log = logs.regions.entry(write.region).or_default();
     if let Some(head) = write.entries.first() {
         assert!(head.index > log.truncated.0 && head.index <= log.last() + 1, "a hole in the log");
         log.entries.split_off(&head.index);
@@ -202,7 +277,7 @@ mod tests {
 
     fn batch(number: u64, index: LogIndex) -> LogBatch {
         let entry = Entry { index, term: 1, ..Entry::default() };
-        let write = RegionWrite { region: 1, entries: vec![entry], hard_state: None };
+        let write = RegionWrite { region: 1, restart: None, entries: vec![entry], hard_state: None };
         LogBatch { number, writes: vec![write], must_sync: true }
     }
 
@@ -228,7 +303,7 @@ mod tests {
         let disk = Disk::default();
         disk.append(&batch(1, 1));
         disk.sync();
-        disk.damage_tail();
+        assert!(disk.damage_tail());
         assert_eq!(disk.recover(), Err(LostTail));
     }
 }

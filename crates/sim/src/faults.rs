@@ -1,12 +1,13 @@
 //! What goes wrong, and how often. Each seed draws which kinds of trouble it has and how much of each, so that
 //! some runs are full of one kind and free of the others.
 
-use types::StoreId;
+use placement::{Operator, Reason};
+use types::{PeerChange, PeerRole, RegionChange, RegionId, StoreId, META_REGION};
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::network::{Weather, PARTITIONS};
 use crate::rng::Rng;
-use crate::world::{Event, Packet, World};
+use crate::world::{Asked, Event, Packet, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -24,9 +25,17 @@ pub enum Fault {
     /// A transfer whose target stands still with the word unread.
     TransferPause,
     WeatherChange,
+    /// Somebody asks for an operator.
+    Operator,
+    /// A change of peers that nobody planned.
+    Change,
+    /// A store is gone with all that it held.
+    StoreLost,
+    /// Bits flip in the synced tail of a log; its store goes down.
+    TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 13] = [
+pub const FAULTS: [(Fault, &str); 17] = [
     (Fault::Kill, "process killed"),
     (Fault::KillAll, "all processes killed"),
     (Fault::KillStaggered, "majorities killed in turn"),
@@ -40,7 +49,14 @@ pub const FAULTS: [(Fault, &str); 13] = [
     (Fault::Transfer, "leader transfer"),
     (Fault::TransferPause, "transfer to a still process"),
     (Fault::WeatherChange, "network weather changed"),
+    (Fault::Operator, "operator asked for"),
+    (Fault::Change, "unplanned change of peers"),
+    (Fault::StoreLost, "store lost with its disk"),
+    (Fault::TailDamaged, "synced log tail damaged"),
 ];
+
+/// No more regions are asked for.
+const REGIONS_MAX: usize = 8;
 
 /// Clocks run at most this far off.
 const DRIFT_PPM: u64 = replica::DRIFT_BOUND_PPM;
@@ -50,6 +66,8 @@ pub struct Plan {
     /// Kinds that happen, some more often.
     kinds: Vec<Fault>,
     pause_ns: u64,
+    /// How often a store crashes at a step of a snapshot's way.
+    pub step_crash_percent: u64,
     pub is_over: bool,
 }
 
@@ -57,11 +75,13 @@ impl Plan {
     pub fn draw(rng: &mut Rng) -> Plan {
         let mut kinds = Vec::new();
         for (kind, _) in FAULTS {
-            let weight = if rng.chance(45) { 0 } else { rng.between(1, 3) };
+            let often = if kind == Fault::Operator { 8 } else { 3 };
+            let weight = if rng.chance(45) { 0 } else { rng.between(1, often) };
             kinds.extend((0..weight).map(|_| kind));
         }
         let pause_ns = rng.between(100, 1500) * MILLISECOND;
-        Plan { kinds, pause_ns, is_over: false }
+        let step_crash_percent = if rng.chance(40) { 0 } else { rng.between(5, 40) };
+        Plan { kinds, pause_ns, step_crash_percent, is_over: false }
     }
 
     pub fn drift(rng: &mut Rng) -> i64 {
@@ -78,7 +98,9 @@ impl World {
         self.schedule(pause, Event::Fault);
         let Some(fault) = self.rng.pick(&self.plan.kinds.clone()) else { return };
         let kind = FAULTS.iter().find(|(other, _)| *other == fault).map_or("", |(_, kind)| kind);
-        self.tally.fault(kind);
+        if !matches!(fault, Fault::StoreLost | Fault::TailDamaged) {
+            self.tally.fault(kind);
+        }
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let victim = self.victim(&stores);
         let length = self.rng.between(50, 3000) * MILLISECOND;
@@ -122,13 +144,78 @@ impl World {
                 let led = self.stores[&victim].led();
                 let Some(region) = self.rng.pick(&led) else { return };
                 let Some(to) = self.rng.pick(&stores) else { return };
-                self.send(victim, victim, Packet::Transfer { region, to });
+                self.send(victim, victim, Packet::Asked(Asked::Transfer { region, to }));
                 if fault == Fault::TransferPause {
                     self.pause(to, length);
                 }
             }
             Fault::WeatherChange => self.change_weather(),
+            Fault::Operator => self.ask_for_operator(&stores),
+            Fault::Change => self.ask_for_change(victim, &stores),
+            Fault::StoreLost => self.lose(victim, false),
+            Fault::TailDamaged => self.lose(victim, true),
         }
+    }
+
+    /// One store of a cluster may be lost for good, if there is another to take its place.
+    fn lose(&mut self, victim: StoreId, by_damage: bool) {
+        let has_lost = self.stores.values().any(|store| store.is_lost);
+        if has_lost || self.stores.len() < 4 || self.stores[&victim].process.is_none() {
+            return;
+        }
+        self.tally.fault(if by_damage { "synced log tail damaged" } else { "store lost with its disk" });
+        self.crash(victim, true);
+        let store = self.store_mut(victim);
+        if by_damage {
+            let is_damaged = store.disk.damage_tail();
+            self.start(victim);
+            if is_damaged && !self.stores[&victim].is_lost {
+                self.violate("recovery", format!("store {victim} took a damaged log for whole"));
+            }
+        } else {
+            store.is_lost = true;
+        }
+    }
+
+    fn ask_for_operator(&mut self, stores: &[StoreId]) {
+        let leads = |store: &&StoreId| self.stores[store].led().contains(&META_REGION);
+        let Some(&meta_leader) = stores.iter().find(leads) else { return };
+        let Some(process) = self.stores[&meta_leader].process.as_ref() else { return };
+        let regions: Vec<RegionId> = process.meta.regions.keys().copied().collect();
+        let Some(region) = self.rng.pick(&regions) else { return };
+        let members: Vec<StoreId> =
+            process.meta.regions[&region].peers.iter().map(|peer| peer.store).collect();
+        let (Some(to), Some(from)) = (self.rng.pick(stores), self.rng.pick(&members)) else { return };
+        let reason = Reason::Requested;
+        let operator = match self.rng.below(8) {
+            0 => Operator::AddPeer { region, to, reason },
+            1 => Operator::RemovePeer { region, from, reason },
+            2 | 3 => Operator::MovePeer { region, from, to, reason },
+            _ if regions.len() < REGIONS_MAX => Operator::Split { region, reason },
+            _ => return,
+        };
+        self.send(meta_leader, meta_leader, Packet::Asked(Asked::Operator(operator)));
+    }
+
+    /// A change that may or may not fit.
+    fn ask_for_change(&mut self, leader: StoreId, stores: &[StoreId]) {
+        let Some(region) = self.rng.pick(&self.stores[&leader].led()) else { return };
+        let process = self.stores[&leader].process.as_ref();
+        let status = process.and_then(|process| process.worker.status(region, 0));
+        let Some(descriptor) = status.map(|status| status.descriptor) else { return };
+        let learners = descriptor.peers.iter().filter(|peer| peer.role == PeerRole::Learner);
+        let learner = learners.map(|peer| peer.store).next();
+        let voters: Vec<StoreId> = descriptor.voters().collect();
+        let (Some(voter), Some(store)) = (self.rng.pick(&voters), self.rng.pick(stores)) else { return };
+        let changes = match (self.rng.below(10), learner) {
+            (0..=3, Some(learner)) => vec![PeerChange::Promote(learner), PeerChange::Demote(voter)],
+            (4..=5, Some(learner)) => vec![PeerChange::Promote(learner)],
+            (6..=7, Some(learner)) => vec![PeerChange::Remove(learner)],
+            (8, _) if voters.len() > 2 => vec![PeerChange::Demote(voter)],
+            _ => vec![PeerChange::AddLearner(store)],
+        };
+        let change = RegionChange::Peers(changes);
+        self.send(leader, leader, Packet::Asked(Asked::Change { region, change }));
     }
 
     pub(crate) fn change_weather(&mut self) {

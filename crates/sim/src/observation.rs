@@ -1,9 +1,11 @@
 //! What the invariants are shown, at the moment it happens.
 
+use cluster::MetaState;
+use placement::Operator;
 use replica::eraftpb::Entry;
 use replica::Committed;
 use resp::Reply;
-use types::{LogIndex, RegionId, Slot, StoreId, Term, UnixMillis};
+use types::{LogIndex, RegionDescriptor, RegionId, Slot, StoreId, Term, UnixMillis};
 
 use crate::model::{Command, Group};
 
@@ -54,14 +56,21 @@ pub enum Observation<'a> {
         term: Term,
         entries: &'a [Committed],
     },
-    /// An entry of a user region was executed; a reply for each item.
+    /// An entry of a user region was executed; a reply for each item, none where it was not executed since its
+    /// slot is another region's.
     Executed {
         store: StoreId,
         region: RegionId,
         index: LogIndex,
         entry: EntryId,
         now_ms: UnixMillis,
-        replies: &'a [Reply],
+        replies: &'a [Option<Reply>],
+    },
+    /// A region's newest descriptor on a store, and the region that a split made beside it.
+    Described {
+        store: StoreId,
+        region: &'a RegionDescriptor,
+        split_off: Option<&'a RegionDescriptor>,
     },
     /// A digest of all rows of a region, its state's row among them.
     Rows {
@@ -100,5 +109,12 @@ pub enum Observation<'a> {
         store: StoreId,
         region: RegionId,
         applied: LogIndex,
+    },
+    /// The meta region's leader begins an operator, over this state.
+    Planned {
+        operator: &'a Operator,
+        meta: &'a MetaState,
+        /// What the region's leader says of it, where it has spoken.
+        told: Option<&'a RegionDescriptor>,
     },
 }

@@ -21,6 +21,13 @@ pub struct Tally {
     pub transfers: u64,
     pub transfers_aborted: u64,
     pub operators: u64,
+    pub changes: u64,
+    pub joints: u64,
+    pub splits: u64,
+    pub snapshots: u64,
+    pub destroyed: u64,
+    /// Runs in which a lost store took a majority with it: nothing is asked of their end.
+    pub doomed: u64,
     pub histories: u64,
     pub violations: u64,
     pub slowest_ns: u64,
@@ -50,6 +57,12 @@ impl Tally {
             (&mut self.transfers, other.transfers),
             (&mut self.transfers_aborted, other.transfers_aborted),
             (&mut self.operators, other.operators),
+            (&mut self.changes, other.changes),
+            (&mut self.joints, other.joints),
+            (&mut self.splits, other.splits),
+            (&mut self.snapshots, other.snapshots),
+            (&mut self.destroyed, other.destroyed),
+            (&mut self.doomed, other.doomed),
             (&mut self.histories, other.histories),
             (&mut self.violations, other.violations),
         ] {
@@ -79,6 +92,11 @@ impl Tally {
             ("leader transfers done", self.transfers),
             ("leader transfers aborted", self.transfers_aborted),
             ("operators", self.operators),
+            ("changes of regions applied", self.changes),
+            ("  to joint configurations", self.joints),
+            ("  splits", self.splits),
+            ("snapshots applied", self.snapshots),
+            ("peers destroyed", self.destroyed),
             ("histories checked", self.histories),
         ]
     }
@@ -87,13 +105,14 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, count) in self.counts() {
-            writeln!(f, "{name:<28}{count:>14}")?;
+            writeln!(f, "{name:<36}{count:>14}")?;
         }
-        writeln!(f, "{:<28}{:>14.2}", "simulated hours", self.simulated_ns as f64 / 3.6e12)?;
-        writeln!(f, "{:<28}{:>14}", "faults", self.faults.values().sum::<u64>())?;
+        writeln!(f, "{:<36}{:>14}", "majorities lost for good", self.doomed)?;
+        writeln!(f, "{:<36}{:>14.2}", "simulated hours", self.simulated_ns as f64 / 3.6e12)?;
+        writeln!(f, "{:<36}{:>14}", "faults", self.faults.values().sum::<u64>())?;
         for (kind, count) in &self.faults {
-            writeln!(f, "  {kind:<26}{count:>14}")?;
+            writeln!(f, "  {kind:<34}{count:>14}")?;
         }
-        writeln!(f, "{:<28}{:>14}", "violations", self.violations)
+        writeln!(f, "{:<36}{:>14}", "violations", self.violations)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use placement::Operator;
 use replica::eraftpb::Message;
 use resp::Reply;
-use types::{LogIndex, RegionDescriptor, RegionId, Slot, StoreId, UnixMillis};
+use types::{LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, StoreId, UnixMillis};
 
 use crate::client::{Client, ClientId, Outcome};
 use crate::clock::{MILLISECOND, SECOND};
@@ -13,7 +14,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
-use crate::store::Store;
+use crate::store::{Snapshot, Store};
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -24,11 +25,26 @@ pub enum Packet {
     },
     /// Encoded, as it travels.
     Heartbeat(bytes::Bytes),
-    /// The meta region's leader tells a region's leader to hand over.
+    /// The meta region's leader tells a region's leader what to do. Encoded, as it travels.
+    Order(bytes::Bytes),
+    /// Another store's word for a region's descriptor.
+    Announced(RegionDescriptor),
+    /// What fate asks a leader for, without anybody's plan.
+    Asked(Asked),
+}
+
+#[derive(Clone, Debug)]
+pub enum Asked {
     Transfer {
         region: RegionId,
         to: StoreId,
     },
+    Change {
+        region: RegionId,
+        change: RegionChange,
+    },
+    /// Of the meta region's leader, as people do.
+    Operator(Operator),
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +114,20 @@ pub enum Work {
         client: ClientId,
         op: OpId,
     },
+    MakeSnapshot {
+        region: RegionId,
+    },
+    SnapshotSent {
+        region: RegionId,
+        to: StoreId,
+        message: Message,
+        made: Option<Snapshot>,
+    },
+    /// The rows of a peer that is no more are deleted.
+    Cleaned {
+        region: RegionId,
+    },
+    FlushSoon,
 }
 
 pub struct World {

@@ -23,11 +23,31 @@ struct OpRecord {
     effect: Option<(usize, Reply)>,
 }
 
+/// Of an item.
+#[derive(Clone, Debug, PartialEq)]
+enum Expected {
+    Reply(Reply),
+    /// Whatever it is.
+    Any,
+    /// Its slot was given away: it is not executed anywhere.
+    NotExecuted,
+}
+
+impl Expected {
+    fn allows(&self, reply: &Option<Reply>) -> bool {
+        match (self, reply) {
+            (Expected::Reply(expected), Some(reply)) => expected == reply,
+            (Expected::Any, Some(_)) | (Expected::NotExecuted, None) => true,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Default)]
 struct EntryRecord {
     items: Vec<Item>,
     is_refused: bool,
-    executed: Option<(RegionId, LogIndex, Vec<Option<Reply>>)>,
+    executed: Option<(RegionId, LogIndex, Vec<Expected>)>,
 }
 
 struct GroupRecord {
@@ -67,10 +87,10 @@ impl Invariant for Linearizable {
                 }
             }
             Observation::Executed { store, region, index, entry, now_ms, replies } => {
-                self.execute(entry, region, index, now_ms)?;
+                self.execute(entry, (region, index), now_ms, replies)?;
                 let (_, _, expected) = self.entries[&entry].executed.as_ref().expect("executed just now");
                 let same = expected.len() == replies.len()
-                    && expected.iter().zip(replies).all(|(a, b)| a.as_ref().is_none_or(|a| a == b));
+                    && expected.iter().zip(replies).all(|(expected, reply)| expected.allows(reply));
                 match same {
                     true => Ok(()),
                     false => Err(format!(
@@ -89,9 +109,9 @@ impl Linearizable {
     fn execute(
         &mut self,
         entry: EntryId,
-        region: RegionId,
-        index: LogIndex,
+        (region, index): (RegionId, LogIndex),
         now: UnixMillis,
+        answered: &[Option<Reply>],
     ) -> Result<(), String> {
         let Some(record) = self.entries.get_mut(&entry) else {
             return Err(format!("nobody proposed entry {index} of region {region}"));
@@ -109,8 +129,9 @@ impl Linearizable {
             None => {}
         }
         let mut replies = Vec::with_capacity(record.items.len());
-        for item in &record.items {
+        for (at, item) in record.items.iter().enumerate() {
             match *item {
+                _ if answered.get(at).is_some_and(Option::is_none) => replies.push(Expected::NotExecuted),
                 Item::Op(id) => {
                     let op = self.ops.get_mut(&id).expect("an item is an operation");
                     if op.effect.is_some() {
@@ -121,7 +142,7 @@ impl Linearizable {
                     let reply = state.apply(&op.command, now);
                     group.versions.push(state);
                     op.effect = Some((group.versions.len() - 1, reply.clone()));
-                    replies.push(Some(reply));
+                    replies.push(Expected::Reply(reply));
                 }
                 Item::ExpireDue(slot) => {
                     for (_, group) in self.groups.iter_mut().filter(|(&group, _)| slot_of(group) == slot) {
@@ -129,7 +150,7 @@ impl Linearizable {
                         state.expire(now);
                         group.versions.push(state);
                     }
-                    replies.push(None);
+                    replies.push(Expected::Any);
                 }
             }
         }
@@ -175,7 +196,7 @@ mod tests {
 
     fn execute(invariant: &mut Linearizable, entry: EntryId, op: OpId, reply: Reply) -> Result<(), String> {
         invariant.observe(&Observation::Proposed { entry, items: &[Item::Op(op)] }).unwrap();
-        let replies = &[reply];
+        let replies = &[Some(reply)];
         invariant.observe(&Observation::Executed {
             store: 0,
             region: 1,

@@ -6,6 +6,8 @@ mod current_lease;
 mod linearizable;
 mod log_matching;
 mod one_leader;
+mod placed;
+mod ranges;
 mod same_rows;
 
 use crate::observation::Observation;
@@ -29,6 +31,8 @@ pub const TABLE: &[Row] = &[
     ("current-lease", "Gray, Cheriton 1989: a lease's holder is current", || {
         Box::<current_lease::CurrentLease>::default()
     }),
+    ("ranges", "every slot has one region, by the newest epochs", || Box::<ranges::Ranges>::default()),
+    ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
     ("linearizable", "Herlihy, Wing 1990, per group of keys", || {
         Box::<linearizable::Linearizable>::default()
     }),

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use command::entry::Items;
 use replica::Input;
 use resp::Reply;
-use storage::rows::{region_state_row, slots_range, SPACE_META_REGION};
-use storage::{Reader, Txn, WriteSet};
-use types::{RegionId, SlotRange, StoreId, META_REGION};
+use storage::rows::{decode_key_row, region_state_row, table_range, Part, TABLE_KEYS};
+use storage::{DbCounts, Meta, Reader, RegionState, Txn, WriteSet};
+use types::{RegionDescriptor, RegionId, SlotRange, StoreId, FIRST_INDEX, FIRST_TERM, META_REGION};
 
-use super::{ToApply, Waiting};
+use super::recovery::{descriptor_row, own_rows};
+use super::{rows_of, Job, ToApply, Waiting};
 use crate::client::Outcome;
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
@@ -26,7 +27,7 @@ struct Executed {
     term: u64,
     entry: u64,
     now_ms: u64,
-    replies: Vec<Reply>,
+    replies: Vec<Option<Reply>>,
     waiting: Option<Waiting>,
 }
 
@@ -44,8 +45,16 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.has_apply = false;
         let mut by_region: BTreeMap<RegionId, Vec<ToApply>> = BTreeMap::new();
-        for (region, entries) in process.to_apply.drain(..) {
-            by_region.entry(region).or_default().extend(entries);
+        while let Some(Job::Entries { .. }) = process.to_apply.front() {
+            if let Some(Job::Entries { region, entries }) = process.to_apply.pop_front() {
+                by_region.entry(region).or_default().extend(entries);
+            }
+        }
+        if by_region.is_empty() {
+            if let Some(job) = process.to_apply.pop_front() {
+                self.do_job(id, job);
+            }
+            return self.wake_apply(id);
         }
         let mut writes = WriteSet::default();
         let mut executed = Vec::new();
@@ -68,6 +77,7 @@ impl World {
         }
         self.publish(id, &touched);
         self.answer(id, executed);
+        self.wake_apply(id);
         // Memtables that are full are flushed without being asked for.
         if self.rng.chance(4) {
             let count = self.rng.below(self.stores[&id].engine.unflushed() as u64 + 1) as usize;
@@ -83,10 +93,11 @@ impl World {
         writes: &mut WriteSet,
         executed: &mut Vec<Executed>,
     ) -> Result<(), String> {
+        let mut seen = Vec::new();
         let store = self.stores.get_mut(&id).expect("a store of this cluster");
         let Some(process) = &mut store.process else { return Ok(()) };
         let state = process.states.get(&region).ok_or("it has no peer here")?;
-        let slots = process.regions[&region].descriptor.slots.unwrap_or(SlotRange::ALL);
+        let mut slots = process.regions[&region].descriptor.slots.unwrap_or(SlotRange::ALL);
         let mut txn = Txn::new(&store.engine, region, state.clone());
         for (entry, waiting) in entries {
             let expected = txn.state().applied_index + 1;
@@ -96,7 +107,8 @@ impl World {
             if !entry.payload.is_empty() {
                 if region == META_REGION {
                     let reply = cluster::apply_entry(&entry.payload, &mut process.meta, &mut txn);
-                    reply.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+                    // What the state machine refuses, it refuses everywhere.
+                    let _ = reply.map_err(|error| error.to_string())?;
                 } else {
                     let items = Items::decode(entry.payload.clone()).map_err(|error| error.to_string())?;
                     let replies = command::entry::apply(&entry.payload, &mut txn, slots)
@@ -115,11 +127,39 @@ impl World {
             let state = txn.state_mut();
             state.applied_index = entry.index;
             state.applied_term = entry.term;
+            if let Some(changed) = entry.change {
+                slots = changed.region.slots.unwrap_or(SlotRange::ALL);
+                if let Some(child) = &changed.split_off {
+                    let is_here = txn.get(&region_state_row(child.id)).ok().flatten().is_some();
+                    let state = split_state(&mut txn, child)?;
+                    if !is_here {
+                        own_rows(child, &state).into_iter().for_each(|(row, value)| {
+                            txn.put(row, value.expect("both rows are there"));
+                        });
+                        process.set_local(child, &state);
+                        process.states.insert(child.id, state);
+                    }
+                    self.tally.splits += 1;
+                }
+                let state = txn.state().clone();
+                txn.put(descriptor_row(region), changed.region.encode());
+                process.set_local(&changed.region, &state);
+                process.ledger.learn_descriptor(&changed.region);
+                self.tally.changes += 1;
+                self.tally.joints += u64::from(changed.region.is_joint());
+                seen.push(changed);
+            }
         }
         let (more, state) = txn.finish();
         writes.ranges_deleted.extend(more.ranges_deleted);
         writes.rows.extend(more.rows);
         process.states.insert(region, state);
+        for changed in &seen {
+            let text = format!("store {id}: region {region} is {:?}", changed.region);
+            self.say(&text);
+            let split_off = changed.split_off.as_ref();
+            self.observe(&Observation::Described { store: id, region: &changed.region, split_off });
+        }
         Ok(())
     }
 
@@ -143,9 +183,13 @@ impl World {
             let seen = Observation::Acknowledged { store: id, region, index, term, voters: &voters };
             self.observe(&seen);
             for (client, reply) in waiting.clients.into_iter().zip(replies) {
-                if let Some((client, op)) = client {
-                    self.reply(client, op, Outcome::Done { reply, read_ms: None });
-                }
+                let Some((client, op)) = client else { continue };
+                let outcome = match reply {
+                    Some(reply) => Outcome::Done { reply, read_ms: None },
+                    // The slot was given away before: nothing was executed.
+                    None => Outcome::Refused { leader: None },
+                };
+                self.reply(client, op, outcome);
             }
         }
     }
@@ -155,12 +199,10 @@ impl World {
         let store = &self.stores[&id];
         let Some(process) = &store.process else { return };
         let Some(state) = process.states.get(&region) else { return };
-        let (from, to) = match process.regions[&region].descriptor.slots {
-            Some(slots) => slots_range(slots),
-            None => (Bytes::from_static(&[SPACE_META_REGION]), Bytes::from_static(&[SPACE_META_REGION + 1])),
-        };
-        let own = store.engine.get(&region_state_row(region)).ok().flatten().unwrap_or_default();
-        let mut digest = fold(region, &own);
+        let (from, to) = rows_of(&process.regions[&region].descriptor);
+        let own = [region_state_row(region), descriptor_row(region)]
+            .map(|row| store.engine.get(&row).ok().flatten().unwrap_or_default());
+        let mut digest = fold(fold(region, &own[0]), &own[1]);
         let scanned = store.engine.scan(&from, &to, &mut |row, value| {
             digest = fold(fold(digest, row), value);
             ControlFlow::Continue(())
@@ -170,4 +212,44 @@ impl World {
             self.observe(&Observation::Rows { store: id, region, index, digest });
         }
     }
+}
+
+/// The state with which a region begins that is split off, and which its parent's counts lose.
+fn split_state(txn: &mut Txn<'_>, child: &RegionDescriptor) -> Result<RegionState, String> {
+    let slots = child.slots.ok_or("a region without slots is not split")?;
+    let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
+    let mut failure = None;
+    for slot in slots.first..=slots.last {
+        let (from, to) = table_range(slot, TABLE_KEYS);
+        let scanned = txn.scan(&from, &to, &mut |row, value| {
+            match decode_key_row(row) {
+                Ok((key, Part::Meta)) => {
+                    let expires = Meta::decode(&Bytes::copy_from_slice(value))
+                        .is_ok_and(|meta| meta.expire_at_ms.is_some());
+                    let counts = counts.entry(key.db).or_default();
+                    counts.keys += 1;
+                    counts.with_expiry += u64::from(expires);
+                }
+                Ok(_) => {}
+                Err(error) => failure = Some(error.to_string()),
+            }
+            ControlFlow::Continue(())
+        });
+        scanned.map_err(|error| error.to_string())?;
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let parent = txn.state_mut();
+    let mut state = parent.clone();
+    (state.applied_index, state.applied_term) = (FIRST_INDEX, FIRST_TERM);
+    state.clear_counts();
+    for (db, counts) in counts {
+        state.set_counts(db, counts);
+        let left = parent.counts(db);
+        let keys = left.keys.checked_sub(counts.keys).ok_or("a region counts fewer keys than it has")?;
+        let with_expiry = left.with_expiry.checked_sub(counts.with_expiry).ok_or("times are not counted")?;
+        parent.set_counts(db, DbCounts { keys, with_expiry });
+    }
+    Ok(state)
 }

@@ -2,16 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{LeadReport, MetaCommand, Now, PeerProgress, StoreHeartbeat, StoreRecord};
-use placement::{Capability, Operator, PlanLimits, Policy};
+use cluster::{
+    LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreRecord,
+};
+use placement::{Capability, PlanLimits, Policy};
 use replica::Input;
-use types::{StoreId, META_REGION};
+use types::{RegionChange, RegionId, StoreId, META_REGION};
 
 use super::{Submit, ToWorker};
 use crate::clock::MILLISECOND;
-use crate::world::{Packet, Work, World};
+use crate::model::slot_of;
+use crate::observation::Observation;
+use crate::world::{Asked, Packet, Work, World};
 
 const PERIOD: u64 = 400 * MILLISECOND;
+/// Every so many heartbeats one tells everything.
+const FULL: u64 = 8;
+const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, Policy::Adaptive];
 
 impl World {
     pub(super) fn heartbeat(&mut self, id: StoreId) {
@@ -19,12 +26,21 @@ impl World {
         let others: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(process) = self.process(id) else { return };
         process.seq += 1;
+        let leads = process.leads(id);
+        let led: Vec<RegionId> = process.book.iter().map(LeadReport::region).collect();
+        for gone in led.into_iter().filter(|region| leads.iter().all(|lead| lead.region() != *region)) {
+            process.book.remove(gone);
+        }
+        leads.into_iter().for_each(|lead| process.book.put(lead));
         let report = StoreHeartbeat {
             store: id,
+            token: id + 1,
+            cluster_id: 1,
             incarnation: process.incarnation,
             seq: process.seq,
             capability: capability(id),
-            leads: process.leads(id),
+            capacity_bytes: 1 << 30,
+            leads: process.book.tell(process.seq, process.seq % FULL == 0),
             ..StoreHeartbeat::default()
         };
         let bytes = report.encode();
@@ -45,28 +61,34 @@ impl World {
         if !process.ledger.hear(heartbeat.clone(), boot) {
             return;
         }
-        for lead in &heartbeat.leads {
-            if let Some(shared) = process.regions.get_mut(&lead.region) {
+        for lead in &heartbeat.leads.reports {
+            process.learn(&lead.descriptor);
+            if let Some(shared) = process.regions.get_mut(&lead.region()) {
                 if lead.term > shared.term || (lead.term == shared.term && shared.leader.is_none()) {
                     (shared.term, shared.leader) = (lead.term, Some(from));
+                    if from != id {
+                        shared.lease = None;
+                    }
                 }
             }
         }
         if from != id {
-            for lead in heartbeat.leads {
-                self.input(id, Input::TruncateHint { region: lead.region, index: lead.truncate_to });
+            for lead in heartbeat.leads.reports {
+                self.input(id, Input::TruncateHint { region: lead.region(), index: lead.truncate_to });
             }
         }
     }
 
     /// The meta region's leader begins the cluster's state, then plans.
     fn plan_round(&mut self, id: StoreId) {
-        let (boot, wall) = (self.boot(id), self.stores[&id].clock.wall_ms(self.now));
+        let boot = self.boot(id);
         let layout = self.layout.clone();
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
-        let policy = if self.seed % 2 == 0 { Policy::Even } else { Policy::LeaderOnly };
+        let policy = POLICIES[(self.seed % 4) as usize];
         let Some(process) = self.process(id) else { return };
-        if process.regions[&META_REGION].leader != Some(id) {
+        let Some(shared) = process.regions.get(&META_REGION) else { return };
+        let term = shared.term;
+        if shared.leader != Some(id) || !shared.is_local {
             return process.driver.forget();
         }
         if !process.meta.is_bootstrapped() {
@@ -78,39 +100,121 @@ impl World {
                 config: BTreeMap::new(),
                 semantics: storage::SEMANTICS_VERSION,
             };
-            let submit = Submit::Meta(command.encode());
-            return self.tell(id, ToWorker::Submit { region: META_REGION, submit });
+            return self.propose_meta(id, &command);
         }
-        let now = Now { boot, unix_ms: wall };
-        let operators = process.driver.step(&process.meta, &process.ledger, &PlanLimits::default(), now);
-        for operator in operators {
+        let limits = PlanLimits::default();
+        let Step { orders, commands } =
+            process.driver.step(&process.meta, &process.ledger, &limits, term, boot);
+        for (leader, order) in orders {
+            self.say(&format!("order to store {leader}: {order:?}"));
+            self.send(id, leader, Packet::Order(order.encode(term)));
+        }
+        commands.iter().for_each(|command| self.propose_meta(id, command));
+    }
+
+    fn propose_meta(&mut self, id: StoreId, command: &MetaCommand) {
+        if let MetaCommand::BeginOperator { operator, .. } = command {
             self.tally.operators += 1;
             self.say(&format!("operator: {operator}"));
-            if let Operator::TransferLeader { region, from, to, .. } = operator {
-                self.send(id, from, Packet::Transfer { region, to });
+            let Some(process) = self.process(id) else { return };
+            let meta = process.meta.clone();
+            let told = process.ledger.lead(operator.region()).map(|lead| lead.descriptor.clone());
+            self.observe(&Observation::Planned { operator, meta: &meta, told: told.as_ref() });
+        }
+        let submit = Submit::Meta(command.encode());
+        self.tell(id, ToWorker::Submit { region: META_REGION, submit });
+    }
+
+    /// What the meta region's leader says: not of a term that is known to be over.
+    pub(super) fn ordered(&mut self, id: StoreId, bytes: &[u8]) {
+        let (term, order) = match Order::decode(bytes) {
+            Ok(order) => order,
+            Err(error) => return self.violate("order", error.to_string()),
+        };
+        let Some(process) = self.process(id) else { return };
+        if process.regions.get(&META_REGION).is_some_and(|meta| meta.term > term) {
+            return;
+        }
+        match order {
+            Order::TransferLeader { region, to } => self.input(id, Input::TransferLeader { region, to }),
+            Order::Change { region, expect, change } => self.change(id, region, expect, change),
+            Order::Split { region, expect, new_region } => {
+                let Some(slots) = process.regions.get(&region).and_then(|shared| shared.descriptor.slots)
+                else {
+                    return;
+                };
+                // Between two groups of keys, where there are any.
+                let inside = |slot: &u16| slots.first < *slot && *slot <= slots.last;
+                let at: Vec<u16> = (0..self.groups).map(slot_of).filter(inside).collect();
+                let middle = slots.first + (slots.last - slots.first) / 2 + 1;
+                let at = self.rng.pick(&at).unwrap_or(middle);
+                self.change(id, region, expect, RegionChange::Split { at, new_region });
+            }
+        }
+    }
+
+    fn change(&mut self, id: StoreId, region: RegionId, expect: types::RegionEpoch, change: RegionChange) {
+        let Some(process) = self.process(id) else { return };
+        process.next_token += 1;
+        let token = process.next_token;
+        self.input(id, Input::ChangeRegion { region, token, expect, change });
+    }
+
+    /// What nobody planned.
+    pub(super) fn asked(&mut self, id: StoreId, asked: Asked) {
+        let boot = self.boot(id);
+        match asked {
+            Asked::Transfer { region, to } => self.input(id, Input::TransferLeader { region, to }),
+            Asked::Change { region, change } => {
+                let status = self.process(id).and_then(|process| process.worker.status(region, boot));
+                let Some(mut expect) = status.map(|status| status.descriptor.epoch) else { return };
+                if self.rng.chance(5) {
+                    expect.conf_version = expect.conf_version.wrapping_sub(1);
+                }
+                self.change(id, region, expect, change);
+            }
+            Asked::Operator(operator) => {
+                let Some(process) = self.process(id) else { return };
+                let asked = process.driver.request(&process.meta, &process.ledger, operator, boot);
+                if let Ok(command) = asked {
+                    self.propose_meta(id, &command);
+                }
             }
         }
     }
 }
 
 impl super::Process {
-    fn leads(&self, id: StoreId) -> Vec<LeadReport> {
+    fn leads(&mut self, id: StoreId) -> Vec<LeadReport> {
         let mut leads = Vec::new();
-        for (&region, shared) in self.regions.iter().filter(|(_, shared)| shared.leader == Some(id)) {
+        for (&region, shared) in &self.regions {
+            if let Some(leader) = shared.leader.filter(|_| shared.is_local) {
+                self.ledger.learn(region, Route { term: shared.term, leader });
+            }
             let Some(status) = self.worker.status(region, 0) else { continue };
-            if status.leader != Some(id) {
+            if shared.leader != Some(id) || status.leader != Some(id) {
                 continue;
             }
-            let peers = status.matched.iter().map(|(&store, &matched)| PeerProgress { store, matched });
+            let peers = status.peers.iter().map(|(&store, peer)| PeerProgress {
+                store,
+                matched: peer.matched,
+                active: peer.is_active,
+                needs_snapshot: peer.needs_snapshot,
+            });
             leads.push(LeadReport {
-                region,
-                epoch: shared.descriptor.epoch,
+                descriptor: status.descriptor.clone(),
                 term: status.term,
                 commit: status.commit,
                 applied: status.applied,
-                truncate_to: status.min_matched().unwrap_or(0),
+                bytes: 1000 * region,
+                keys: 10,
+                write_rate: 1.0,
+                read_rate: 1.0,
+                write_bytes_rate: 10.0,
+                heat: 1.0,
+                truncate_to: status.truncate_to,
+                merging_into: None,
                 peers: peers.collect(),
-                ..LeadReport::default()
             });
         }
         leads
@@ -122,8 +226,8 @@ fn capability(store: StoreId) -> Capability {
 }
 
 fn record(id: StoreId) -> StoreRecord {
-    StoreRecord {
-        id,
+    let facts = StoreFacts {
+        token: id + 1,
         client: format!("store-{id}:6379"),
         peer: format!("store-{id}:7379"),
         admin: format!("store-{id}:8379"),
@@ -131,5 +235,6 @@ fn record(id: StoreId) -> StoreRecord {
         device: "simulated".into(),
         capability: capability(id),
         labels: BTreeMap::new(),
-    }
+    };
+    StoreRecord::new(id, facts)
 }

@@ -1,8 +1,6 @@
 //! The log's thread: one write and one sync for each batch, then, and not before, the worker is told. And the
 //! flusher, which decides what of the log is not needed any more.
 
-use std::collections::BTreeMap;
-
 use replica::{Input, LogBatch};
 use types::{LogIndex, RegionId, StoreId, Term};
 
@@ -37,7 +35,11 @@ impl World {
                     let batch = batch.clone();
                     for write in &batch.writes {
                         let first = write.entries.first().map_or(0, |entry| entry.index);
-                        let before = disk.with(write.region, |log| log.term(first.saturating_sub(1)));
+                        let begins = write.restart.as_ref().filter(|restart| restart.index + 1 == first);
+                        let before = match begins {
+                            Some(restart) => Some(restart.term),
+                            None => disk.with(write.region, |log| log.term(first.saturating_sub(1))),
+                        };
                         let (region, entries) = (write.region, &write.entries[..]);
                         self.observe(&Observation::Logged { store: id, region, entries, before });
                     }
@@ -67,11 +69,14 @@ impl World {
     pub(super) fn flush(&mut self, id: StoreId) {
         let pause = self.rng.between(300, 3000) * MILLISECOND;
         self.schedule_work(id, pause, Work::Flush);
+        self.flush_now(id);
+    }
+
+    pub(super) fn flush_now(&mut self, id: StoreId) {
         let writes = self.stores[&id].engine.unflushed();
         let Some(process) = self.process(id) else { return };
-        let states: BTreeMap<_, _> =
-            process.states.keys().map(|&region| (region, process.regions[&region].applied)).collect();
-        let applied = states.into_iter().collect();
+        let applied: Vec<_> =
+            process.states.iter().map(|(&region, state)| (region, state.applied_index)).collect();
         let delay = self.rng.between(1, 200) * MILLISECOND;
         self.schedule_work(id, delay, Work::Flushed { applied, writes });
     }

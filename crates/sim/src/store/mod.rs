@@ -10,14 +10,18 @@ mod apply;
 mod heartbeat;
 mod log;
 mod reads;
+mod recovery;
+mod snapshot;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cluster::{Driver, DriverConfig, Ledger, MetaState};
-use replica::{Committed, Config, Input, PeerSeed, Truncation, Worker};
+use bytes::Bytes;
+use cluster::{Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
+use replica::{Committed, Config, Input, Truncation, Worker};
+use storage::rows::{slots_range, SPACE_META_REGION};
 use storage::{MemoryKeyspace, RegionState};
-use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
+use types::{BootNanos, LogIndex, PeerId, RegionDescriptor, RegionId, Slot, StoreId, Term, UnixMillis};
 
 use crate::client::ClientId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
@@ -25,9 +29,23 @@ use crate::disk::Disk;
 use crate::observation::{EntryId, OpId};
 use crate::world::{Event, Work, World};
 use log::ToLog;
+use recovery::Recovered;
+pub use snapshot::Snapshot;
 
-/// A store that was not heard of for this long counts as down.
-const DOWN_AFTER: u64 = 3 * SECOND;
+/// A store that was not heard of for so long counts as down, and as lost.
+const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
+
+/// Operators must not outlast a run.
+const DRIVER: DriverConfig = DriverConfig {
+    deadline_nanos: 5 * SECOND,
+    data_deadline_nanos: 10 * SECOND,
+    data_bytes_per_s: 4 << 20,
+    repeat_nanos: 2 * SECOND,
+    proposal_nanos: 2 * SECOND,
+    cooldown_nanos: SECOND,
+    caught_up_entries: 8,
+    survey_nanos: SECOND,
+};
 
 pub struct Store {
     pub clock: Clock,
@@ -36,6 +54,10 @@ pub struct Store {
     pub process: Option<Process>,
     pub slow_log_until: u64,
     pub paused_until: u64,
+    /// It never starts again.
+    pub is_lost: bool,
+    /// Snapshots that came, whole and durable.
+    received: BTreeMap<(RegionId, LogIndex), Snapshot>,
     life: u64,
 }
 
@@ -43,6 +65,8 @@ pub struct Store {
 #[derive(Debug)]
 pub struct Shared {
     pub descriptor: RegionDescriptor,
+    /// There is a peer with rows here.
+    pub is_local: bool,
     pub term: Term,
     pub leader: Option<StoreId>,
     pub lease: Option<BootNanos>,
@@ -63,7 +87,7 @@ enum ToWorker {
 enum Submit {
     Command { client: ClientId, op: OpId, since: u64 },
     ExpireDue(types::Slot),
-    Meta(bytes::Bytes),
+    Meta(Bytes),
 }
 
 /// An entry that was proposed here, and who waits for it.
@@ -83,6 +107,13 @@ struct Reader {
 
 type ToApply = (Committed, Option<Waiting>);
 
+/// What the apply thread does, in the order given.
+enum Job {
+    Entries { region: RegionId, entries: Vec<ToApply> },
+    Ingest { region: RegionId, index: LogIndex },
+    Destroy { region: RegionId, peer: PeerId },
+}
+
 pub struct Process {
     pub worker: Worker<Disk>,
     pub regions: BTreeMap<RegionId, Shared>,
@@ -90,7 +121,7 @@ pub struct Process {
     has_turn: bool,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
-    to_apply: VecDeque<(RegionId, Vec<ToApply>)>,
+    to_apply: VecDeque<Job>,
     has_apply: bool,
     states: BTreeMap<RegionId, RegionState>,
     queues: BTreeMap<RegionId, Vec<Submit>>,
@@ -100,8 +131,58 @@ pub struct Process {
     pub meta: MetaState,
     ledger: Ledger,
     driver: Driver,
+    book: LeadBook,
     incarnation: u64,
     seq: u64,
+    made: BTreeMap<RegionId, Snapshot>,
+}
+
+impl Shared {
+    fn new(descriptor: RegionDescriptor) -> Shared {
+        Shared {
+            descriptor,
+            is_local: false,
+            term: 0,
+            leader: None,
+            lease: None,
+            applied: 0,
+            last_stamp_ms: 0,
+            lease_wanted: 0,
+        }
+    }
+}
+
+impl Process {
+    /// A region that has rows here, as they have it.
+    fn set_local(&mut self, descriptor: &RegionDescriptor, state: &RegionState) {
+        let shared = self.regions.entry(descriptor.id).or_insert_with(|| Shared::new(descriptor.clone()));
+        shared.descriptor = descriptor.clone();
+        shared.is_local = true;
+        (shared.applied, shared.last_stamp_ms) = (state.applied_index, state.last_stamp_ms);
+    }
+
+    /// Another store's word for a region: it counts where there are no rows of it here.
+    fn learn(&mut self, descriptor: &RegionDescriptor) {
+        self.ledger.learn_descriptor(descriptor);
+        let shared = self.regions.entry(descriptor.id).or_insert_with(|| Shared::new(descriptor.clone()));
+        if !shared.is_local && descriptor.epoch.is_newer_than(shared.descriptor.epoch) {
+            shared.descriptor = descriptor.clone();
+        }
+    }
+
+    /// The region of a slot, by the newest word.
+    fn region_of(&self, slot: Slot) -> Option<RegionId> {
+        let of_slot = self.regions.iter().filter(|(_, shared)| shared.descriptor.contains(slot));
+        of_slot.max_by_key(|(_, shared)| shared.descriptor.epoch.version).map(|(&region, _)| region)
+    }
+}
+
+/// The range of a region's rows, its own aside.
+fn rows_of(descriptor: &RegionDescriptor) -> (Bytes, Bytes) {
+    match descriptor.slots {
+        Some(slots) => slots_range(slots),
+        None => (Bytes::from_static(&[SPACE_META_REGION]), Bytes::from_static(&[SPACE_META_REGION + 1])),
+    }
 }
 
 impl Store {
@@ -113,6 +194,8 @@ impl Store {
             process: None,
             slow_log_until: 0,
             paused_until: 0,
+            is_lost: false,
+            received: BTreeMap::new(),
             life: 0,
         }
     }
@@ -142,7 +225,13 @@ fn config(store: StoreId, seed: u64) -> Config {
         max_uncommitted_bytes: 4096,
         max_apply_bytes: 1024,
         entry_cache_bytes: 1024,
-        truncation: Truncation { keep_entries: 6, keep_bytes: 1 << 20, step_entries: 4, step_bytes: 1 << 20 },
+        truncation: Truncation {
+            keep_entries: 6,
+            keep_bytes: 1 << 20,
+            step_entries: 4,
+            step_bytes: 1 << 20,
+            lag_bytes: 2500,
+        },
         ..Config::new(store, seed)
     }
 }
@@ -159,54 +248,30 @@ impl World {
 
     /// Recovery: what the disk and the rows say is all there is.
     pub fn start(&mut self, id: StoreId) {
-        let now = self.now;
-        let (layout, seed) = (self.layout.clone(), self.seed);
+        let (now, seed, layout) = (self.now, self.seed, self.layout.clone());
         let store = self.store_mut(id);
-        if store.process.is_some() {
+        if store.process.is_some() || store.is_lost {
             return;
         }
         if store.disk.recover().is_err() {
+            // An acknowledged tail is damaged: the store does not come back.
+            store.is_lost = true;
             return;
         }
         store.life += 1;
-        let boot = store.clock.boot(now);
-        let incarnation = store.life;
-        let mut regions = BTreeMap::new();
-        let mut states = BTreeMap::new();
-        let mut seeds = Vec::new();
-        for descriptor in layout {
-            let region = descriptor.id;
-            let state = match storage::load_state(&store.engine, region) {
-                Ok(state) => state,
-                Err(error) => return self.violate("recovery", format!("store {id}: {error}")),
-            };
-            let shared = Shared {
-                descriptor: descriptor.clone(),
-                term: 0,
-                leader: None,
-                lease: None,
-                applied: state.applied_index,
-                last_stamp_ms: state.last_stamp_ms,
-                lease_wanted: 0,
-            };
-            regions.insert(region, shared);
-            if descriptor.has_peer_on(id) {
-                let applied = (state.applied_index, state.applied_term);
-                seeds.push(PeerSeed { descriptor, applied });
-                states.insert(region, state);
-            }
-        }
-        let worker = match Worker::new(config(id, seed), store.disk.clone(), seeds, boot) {
+        let (boot, incarnation) = (store.clock.boot(now), store.life);
+        let Recovered { seeds, tombstones, states } = match store.recover(id) {
+            Ok(recovered) => recovered,
+            Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
+        };
+        let peers = seeds.clone();
+        let worker = match Worker::new(config(id, seed), store.disk.clone(), seeds, tombstones, boot) {
             Ok(worker) => worker,
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
-        let meta = match MetaState::load(&store.engine) {
-            Ok(meta) => meta,
-            Err(error) => return self.violate("recovery", format!("store {id}: {error}")),
-        };
-        store.process = Some(Process {
+        let mut process = Process {
             worker,
-            regions,
+            regions: BTreeMap::new(),
             inbox: VecDeque::new(),
             has_turn: false,
             log: VecDeque::new(),
@@ -218,17 +283,55 @@ impl World {
             waiting: BTreeMap::new(),
             readers: BTreeMap::new(),
             next_token: 0,
-            meta,
-            ledger: Ledger::new(boot, DOWN_AFTER),
-            driver: Driver::new(DriverConfig::default()),
+            meta: MetaState::default(),
+            ledger: Ledger::new(boot, LEDGER),
+            driver: Driver::new(DRIVER),
+            book: LeadBook::default(),
             incarnation,
             seq: 0,
-        });
+            made: BTreeMap::new(),
+        };
+        for descriptor in &layout {
+            process.learn(descriptor);
+        }
+        for peer in peers {
+            process.learn(&peer.descriptor);
+            if let Some(state) = process.states.get(&peer.descriptor.id).cloned() {
+                process.set_local(&peer.descriptor, &state);
+            }
+        }
+        store.process = Some(process);
+        self.load_meta(id);
         self.say(&format!("store {id} starts"));
         for work in [Work::Turn, Work::Tick, Work::Heartbeat, Work::Flush] {
             let delay = self.rng.below(50 * MILLISECOND);
             self.schedule_work(id, delay, work);
         }
+    }
+
+    /// The cluster's state as this store's rows have it.
+    fn load_meta(&mut self, id: StoreId) {
+        match MetaState::load(&self.stores[&id].engine) {
+            Ok(meta) => {
+                if let Some(process) = self.process(id) {
+                    process.meta = meta;
+                }
+            }
+            Err(error) => self.violate("recovery", format!("store {id}: {error}")),
+        }
+    }
+
+    /// Fate may have it that the store crashes here.
+    fn may_crash(&mut self, id: StoreId, where_: &'static str) -> bool {
+        if self.plan.is_over || !self.rng.chance(self.plan.step_crash_percent) {
+            return false;
+        }
+        self.tally.fault(where_);
+        self.say(&format!("{where_}: store {id}"));
+        self.crash(id, false);
+        let down = self.rng.between(100, 1500) * MILLISECOND;
+        self.schedule(down, Event::Start { store: id });
+        true
     }
 
     /// The process ends. When the machine does too, its clock begins anew.
@@ -262,6 +365,12 @@ impl World {
                 self.read_under_lease(id, region, client, op, reply, read_ms)
             }
             Work::ProvenRead { region, client, op } => self.proven_read(id, region, client, op),
+            Work::MakeSnapshot { region } => self.make_snapshot(id, region),
+            Work::SnapshotSent { region, to, message, made } => {
+                self.snapshot_sent(id, region, to, message, made)
+            }
+            Work::Cleaned { region } => self.cleaned(id, region),
+            Work::FlushSoon => self.flush_now(id),
         }
     }
 

@@ -28,11 +28,10 @@ impl World {
         let Some(process) = self.process(id) else {
             return self.reply(client, op, Outcome::Refused { leader: None });
         };
-        let found = process
-            .regions
-            .iter_mut()
-            .find(|(_, shared)| shared.descriptor.slots.is_some_and(|slots| slots.contains(slot)));
-        let Some((&region, shared)) = found else {
+        let region = process.region_of(slot);
+        let Some((region, shared)) =
+            region.and_then(|region| Some((region, process.regions.get_mut(&region)?)))
+        else {
             return self.reply(client, op, Outcome::Refused { leader: None });
         };
         if shared.leader != Some(id) {
@@ -72,8 +71,13 @@ impl World {
         read_ms: UnixMillis,
     ) {
         let boot = self.boot(id);
-        let Some(process) = self.process(id) else { return };
-        if process.regions[&region].lease.is_some_and(|until| boot < until) {
+        let Some(process) = self.stores[&id].process.as_ref() else { return };
+        let asking = self.clients[client].asking.as_ref().filter(|asking| asking.op.id == op);
+        let Some(slot) = asking.map(|asking| slot_of(asking.op.group)) else { return };
+        let shared = &process.regions[&region];
+        if !shared.descriptor.contains(slot) {
+            self.reply(client, op, Outcome::Refused { leader: None });
+        } else if shared.lease.is_some_and(|until| boot < until) {
             self.tally.lease_reads += 1;
             self.reply(client, op, Outcome::Done { reply, read_ms: Some(read_ms) });
         } else {
@@ -84,6 +88,16 @@ impl World {
     pub(super) fn proven_read(&mut self, id: StoreId, region: RegionId, client: ClientId, op: OpId) {
         if self.clients[client].asking.as_ref().is_none_or(|asking| asking.op.id != op) {
             return;
+        }
+        let slot = self.clients[client].asking.as_ref().map(|asking| slot_of(asking.op.group));
+        let has_slot = self.stores[&id].process.as_ref().is_some_and(|process| {
+            let shared = process.regions.get(&region);
+            shared.is_some_and(|shared| {
+                shared.is_local && slot.is_some_and(|slot| shared.descriptor.contains(slot))
+            })
+        });
+        if !has_slot {
+            return self.reply(client, op, Outcome::Refused { leader: None });
         }
         match self.view(id, region, client) {
             Some((reply, read_ms)) => {

@@ -6,7 +6,7 @@ use replica::{Action, Input, Refusal, Role};
 use types::{RegionId, StoreId};
 
 use super::log::ToLog;
-use super::{Reader, Submit, ToWorker, Waiting};
+use super::{Job, Reader, Submit, ToWorker, Waiting};
 use crate::client::{Outcome, PATIENCE};
 use crate::clock::MILLISECOND;
 use crate::observation::{Item, Observation};
@@ -35,7 +35,9 @@ impl World {
         match packet {
             Packet::Raft { region, message } => self.input(id, Input::Message { from, region, message }),
             Packet::Heartbeat(bytes) => self.hear(id, &bytes),
-            Packet::Transfer { region, to } => self.input(id, Input::TransferLeader { region, to }),
+            Packet::Announced(descriptor) => self.input(id, Input::Announced { from, descriptor }),
+            Packet::Order(bytes) => self.ordered(id, &bytes),
+            Packet::Asked(asked) => self.asked(id, asked),
         }
     }
 
@@ -163,12 +165,33 @@ impl World {
                     let Some(process) = self.process(id) else { return };
                     let waiting = &mut process.waiting;
                     let entries = entries.into_iter().map(|entry| {
+                        // A change of the region itself has a token, too, and nobody who waits.
                         let waiter = entry.token.and_then(|token| waiting.remove(&token));
                         (entry, waiter)
                     });
                     let entries = entries.collect();
-                    process.to_apply.push_back((region, entries));
+                    process.to_apply.push_back(Job::Entries { region, entries });
                     self.wake_apply(id);
+                }
+                Action::ApplySnapshot { region, index, .. } => {
+                    let Some(process) = self.process(id) else { return };
+                    process.to_apply.push_back(Job::Ingest { region, index });
+                    self.wake_apply(id);
+                }
+                Action::Destroy { region, peer, .. } => {
+                    let Some(process) = self.process(id) else { return };
+                    process.to_apply.push_back(Job::Destroy { region, peer });
+                    self.wake_apply(id);
+                }
+                Action::Announce { to, descriptor } => self.send(id, to, Packet::Announced(descriptor)),
+                Action::MakeSnapshot { region } => {
+                    let delay = self.rng.below(200) * MILLISECOND;
+                    self.schedule_work(id, delay, Work::MakeSnapshot { region });
+                }
+                Action::SendSnapshot { region, to, message } => self.send_snapshot(id, region, to, message),
+                Action::FlushSoon => {
+                    let delay = self.rng.below(1500) * MILLISECOND;
+                    self.schedule_work(id, delay, Work::FlushSoon);
                 }
                 Action::Refused { region, token, reason } => self.refused(id, region, token, reason),
                 Action::Lost { token, .. } => {

@@ -1,0 +1,167 @@
+//! Snapshots as a store makes, sends, receives and applies them, and the end of a peer. A crash may come at
+//! every step.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use replica::eraftpb::Message;
+use replica::Input;
+use storage::rows::{prefix_end, region_state_row};
+use storage::{Reader, RegionState};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, StoreId};
+
+use super::{rows_of, Job};
+use crate::clock::MILLISECOND;
+use crate::disk::Life;
+use crate::world::{Packet, Work, World};
+
+/// A consistent view of a region's rows.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub state: RegionState,
+    pub descriptor: RegionDescriptor,
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// The region's own rows.
+    pub own: Vec<(Bytes, Bytes)>,
+}
+
+impl World {
+    pub(super) fn make_snapshot(&mut self, id: StoreId, region: RegionId) {
+        let input = match self.take_view(id, region).filter(|_| !self.rng.chance(5)) {
+            Some(snapshot) => {
+                let (index, term) = (snapshot.state.applied_index, snapshot.state.applied_term);
+                let descriptor = snapshot.descriptor.clone();
+                let Some(process) = self.process(id) else { return };
+                process.made.insert(region, snapshot);
+                Input::SnapshotMade { region, index, term, descriptor }
+            }
+            None => Input::SnapshotFailed { region },
+        };
+        if !self.may_crash(id, "crash while a snapshot is made") {
+            self.input(id, input);
+        }
+    }
+
+    fn take_view(&self, id: StoreId, region: RegionId) -> Option<Snapshot> {
+        let store = &self.stores[&id];
+        let (state, descriptor) = store.described(region)?;
+        let scan = |from: &[u8], to: &[u8]| {
+            let mut rows = Vec::new();
+            let scanned = store.engine.scan(from, to, &mut |row, value| {
+                rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
+            });
+            scanned.ok().map(|()| rows)
+        };
+        let (from, to) = rows_of(&descriptor);
+        let own = region_state_row(region);
+        Some(Snapshot { rows: scan(&from, &to)?, own: scan(&own, &prefix_end(&own))?, state, descriptor })
+    }
+
+    pub(super) fn send_snapshot(&mut self, id: StoreId, region: RegionId, to: StoreId, message: Message) {
+        let index = message.get_snapshot().get_metadata().index;
+        let Some(process) = self.process(id) else { return };
+        let made = process.made.get(&region).filter(|made| made.state.applied_index == index).cloned();
+        let delay = self.rng.below(800) * MILLISECOND;
+        self.schedule_work(id, delay, Work::SnapshotSent { region, to, message, made });
+    }
+
+    /// The last byte left: it arrived if the stores reach each other and nothing broke.
+    pub(super) fn snapshot_sent(
+        &mut self,
+        id: StoreId,
+        region: RegionId,
+        to: StoreId,
+        message: Message,
+        made: Option<Snapshot>,
+    ) {
+        let is_up = self
+            .stores
+            .get(&to)
+            .is_some_and(|store| store.process.is_some() && store.paused_until(self.now).is_none());
+        let reaches = is_up && self.network.reaches(id, to) && self.network.reaches(to, id);
+        let arrived = made.filter(|_| reaches && !self.rng.chance(10));
+        let delivered = arrived.is_some();
+        if let Some(snapshot) = arrived {
+            // Everything is there, checked and durable, before the message is given to the worker.
+            let index = snapshot.state.applied_index;
+            self.store_mut(to).received.insert((region, index), snapshot);
+            if self.may_crash(to, "crash with a snapshot received") {
+                return self.input(id, Input::SnapshotSent { region, to, delivered: false });
+            }
+            self.receive(to, id, Packet::Raft { region, message });
+        }
+        self.input(id, Input::SnapshotSent { region, to, delivered });
+    }
+
+    pub(super) fn apply_snapshot(&mut self, id: StoreId, region: RegionId, index: LogIndex) {
+        if self.may_crash(id, "crash before a snapshot is ingested") {
+            return;
+        }
+        let store = self.store_mut(id);
+        if let Err(what) = store.ingest(region, index) {
+            return self.violate("recovery", format!("store {id}: {what}"));
+        }
+        if self.may_crash(id, "crash after a snapshot is ingested") {
+            return;
+        }
+        let Some((state, descriptor)) = self.stores[&id].described(region) else {
+            return self.violate("recovery", format!("store {id}: a snapshot without its own rows"));
+        };
+        let store = self.store_mut(id);
+        store.disk.set_life(region, Life::Exists(descriptor.clone()));
+        store.received.retain(|&(of, _), _| of != region);
+        self.tally.snapshots += 1;
+        let Some(process) = self.process(id) else { return };
+        process.set_local(&descriptor, &state);
+        process.states.insert(region, state);
+        if region == types::META_REGION {
+            self.load_meta(id);
+        }
+        self.say(&format!("store {id} has taken in a snapshot of region {region} at {index}"));
+        self.show_rows(id, region);
+        if !self.may_crash(id, "crash with a snapshot applied") {
+            self.input(id, Input::SnapshotApplied { region });
+        }
+    }
+
+    /// A flush, for other regions' rows may need this log to be made again; then the tombstone; then the rows.
+    pub(super) fn destroy(&mut self, id: StoreId, region: RegionId, peer: PeerId) {
+        self.store_mut(id).engine.flush();
+        if self.may_crash(id, "crash before a tombstone") {
+            return;
+        }
+        self.stores[&id].disk.set_life(region, Life::Tombstone(peer));
+        self.tally.destroyed += 1;
+        self.say(&format!("store {id} has no peer of region {region} any more"));
+        if self.may_crash(id, "crash after a tombstone") {
+            return;
+        }
+        self.store_mut(id).delete_rows(region);
+        let Some(process) = self.process(id) else { return };
+        process.states.remove(&region);
+        if let Some(shared) = process.regions.get_mut(&region) {
+            shared.is_local = false;
+            shared.lease = None;
+        }
+        let delay = self.rng.below(300) * MILLISECOND;
+        self.schedule_work(id, delay, Work::Cleaned { region });
+    }
+
+    /// A flush covers the deletion: the log goes too.
+    pub(super) fn cleaned(&mut self, id: StoreId, region: RegionId) {
+        let store = self.store_mut(id);
+        store.engine.flush();
+        store.disk.forget(region);
+        self.input(id, Input::Destroyed { region });
+    }
+
+    /// One of the apply thread's jobs that are not entries.
+    pub(super) fn do_job(&mut self, id: StoreId, job: Job) {
+        match job {
+            Job::Ingest { region, index } => self.apply_snapshot(id, region, index),
+            Job::Destroy { region, peer } => self.destroy(id, region, peer),
+            Job::Entries { .. } => unreachable!("entries are executed together"),
+        }
+    }
+}
