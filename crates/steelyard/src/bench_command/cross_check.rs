@@ -54,6 +54,9 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
             eprintln!("{policy}: {}", workload.name());
             let settings = Settings { threads: setup.scale.threads, ..Settings::new(workload, records) };
             let check = ycsb::cross_check(&addresses, &tools.join("tools"), &settings).await?;
+            if check.go_ycsb_errors > 0 {
+                eprintln!("{} operations of go-ycsb failed", check.go_ycsb_errors);
+            }
             rows.push((policy.clone(), check));
             settle(&observer).await?;
         }
@@ -104,7 +107,12 @@ mod tests {
     fn ratios_of_policies_are_compared_client_by_client() {
         let check = |policy: &str, ours, theirs| {
             let side = |per_second| Side { per_second, mean_us: 1.0, p99_us: 1.0 };
-            let check = CrossCheck { workload: Workload::A, ours: side(ours), go_ycsb: side(theirs) };
+            let check = CrossCheck {
+                workload: Workload::A,
+                ours: side(ours),
+                go_ycsb: side(theirs),
+                go_ycsb_errors: 0,
+            };
             (policy.to_owned(), check)
         };
         let text =
