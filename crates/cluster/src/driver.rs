@@ -200,7 +200,8 @@ impl Driver {
         self.let_go(meta, ledger, now, step);
     }
 
-    /// The region's leader says that it gave an order up, or that it cannot be carried out.
+    /// The region's leader says that it gave an order up, or that it cannot be carried out; not that the
+    /// order was for another epoch or another leader, for those it gets anew.
     pub fn aborted(&mut self, meta: &MetaState, region: RegionId, now: BootNanos) -> Option<MetaCommand> {
         let flight = meta.operator_on(region)?;
         if flight.phase != Phase::Going {
@@ -340,10 +341,11 @@ impl Driver {
     fn deadline(&self, scene: &steps::Scene<'_>) -> u64 {
         let operator = &scene.flight.operator;
         if !operator.moves_data() {
-            // A merge or a removal takes several steps, each as long as a transfer at most.
+            // A removal takes several steps, each as long as a transfer at most. A merge does too, but nobody
+            // can write to its source meanwhile.
             let steps = match operator {
-                Operator::TransferLeader { .. } => 1,
-                _ => 4,
+                Operator::RemovePeer { .. } => 4,
+                _ => 1,
             };
             return self.config.deadline_nanos.saturating_mul(steps);
         }
@@ -363,6 +365,13 @@ impl Driver {
     fn adopt_merges(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         for region in meta.regions.keys() {
             let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into) else { continue };
+            let is_other = |id: &&RegionId| **id != *region && **id != META_REGION;
+            let into = match meta.regions.contains_key(&into) {
+                true => Some(into),
+                // It merged away itself. Any other will do to hold the region while it is freed.
+                false => meta.regions.keys().find(is_other).copied(),
+            };
+            let Some(into) = into else { continue };
             let operator = Operator::Merge { region: *region, into, reason: Reason::Requested };
             if is_current(meta, ledger, &operator)
                 && !self.beginning().any(|other| touches(other, *region) || touches(other, into))

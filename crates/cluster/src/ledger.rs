@@ -169,6 +169,7 @@ impl Ledger {
         let Learned { owns, displaced } = self.slots.learn(region);
         for gone in displaced {
             self.descriptors.remove(&gone);
+            self.routes.by_region.remove(&gone);
         }
         if !owns && region.slots.is_some() {
             return false;

@@ -3,10 +3,12 @@
 //! ```text
 //! cluster stores=N regions=N replicas=N
 //! ask KIND REGION [FROM] [TO]     transfer, add, remove, move, split or merge
+//! tick                            half a second passes
 //! run SECONDS                     shows what was proposed, ordered and done
 //! kill STORE | revive STORE       its peers answer no more, or again
 //! stick STORE | unstick STORE     learners there are not filled, or are again
 //! elect REGION STORE              the region has another leader
+//! freeze SOURCE TARGET            a merge is prepared that nobody asked for
 //! next-driver                     the meta region has another leader
 //! join | drain STORE | plan on|off | policy NAME
 //! lose SECONDS                    runs, and no order or proposal arrives
@@ -71,13 +73,20 @@ impl Runner for Script {
                     world.tick(|| fate);
                 }
             }
+            "tick" => world.tick(|| Fate::Arrives),
             "elect" => {
                 let [region, store] = numbers(command)?[..] else { return Err("region and store".into()) };
                 let region = world.regions.get_mut(&region).ok_or("no such region")?;
                 (region.leader, region.term) = (Some(store), region.term + 1);
             }
+            "freeze" => {
+                let [source, into] = numbers(command)?[..] else { return Err("source and target".into()) };
+                world.freeze(source, into);
+            }
             "next-driver" => world.new_driver(),
-            "join" => drop(world.join()),
+            "join" => {
+                world.join();
+            }
             "plan" => {
                 let on = command.args.first().is_some_and(|arg| arg.value == "on");
                 world.limits = PlanLimits::default();

@@ -64,7 +64,8 @@ impl Driver {
         let leader = ledger.routes().get(id).map(|route| route.leader);
         let descriptor = ledger.lead(id).map_or(&meta.regions[&id], |lead| &lead.descriptor);
         let role_on = |store| descriptor.peer_on(store).map(|peer| peer.role);
-        if descriptor.is_joint() || !is_current(meta, ledger, &operator) {
+        let merging = ledger.lead(id).is_some_and(|lead| lead.merging_into.is_some());
+        if descriptor.is_joint() || merging || !is_current(meta, ledger, &operator) {
             return Err(StartError::Changing(id));
         }
         match &operator {
@@ -89,6 +90,10 @@ impl Driver {
             Operator::Merge { region, into, .. } => {
                 if meta.regions[into].joined(&meta.regions[region]).is_none() {
                     return Err(StartError::NotNeighbours { region: *region, into: *into });
+                }
+                let stores = descriptor.peers.iter().map(|peer| peer.store);
+                if let Some(down) = stores.into_iter().find(|&store| !ledger.is_up(store, now)) {
+                    return Err(StartError::Down(down));
                 }
             }
         }

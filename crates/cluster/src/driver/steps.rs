@@ -6,7 +6,8 @@
 //! remove     (hand the lead on) ─▶ demote ─▶ remove
 //! move       add learner ─▶ caught up ─▶ (hand the lead on) ─▶ promote and demote, jointly ─▶ remove
 //! split      split
-//! merge      prepare the source ─▶ all its peers have all of its log ─▶ *bound* ─▶ the target commits
+//! merge      all peers of both are close behind ─▶ prepare the source ─▶ all its peers have all of its log
+//!            ─▶ *bound* ─▶ the target commits ─▶ that is agreed
 //! ```
 //!
 //! Which of these is next is read from the descriptor that the region's leader reported; nothing is
@@ -179,45 +180,53 @@ impl Scene<'_> {
     }
 
     fn merge(&self, into: RegionId, undoing: Option<Outcome>) -> Next {
-        let source_id = self.flight.operator.region();
-        let Some(source) = self.meta.regions.get(&source_id) else { return Next::Done(Outcome::Succeeded) };
+        let region = self.flight.operator.region();
+        let Some(agreed) = self.meta.regions.get(&region) else { return Next::Done(Outcome::Succeeded) };
         let target = self.ledger.lead(into);
-        if target.is_some_and(|target| holds(&target.descriptor, source)) {
-            return Next::Done(Outcome::Succeeded);
+        if target.is_some_and(|target| holds(&target.descriptor, agreed)) {
+            // Done, and soon agreed.
+            return Next::Wait;
         }
         let Some(source) = self.lead() else { return Next::Wait };
-        let (region, expect) = (source_id, source.epoch());
-        if source.merging_into != Some(into) {
-            return match (undoing, self.flight.phase, target) {
-                (Some(because), _, _) => Next::Done(because),
-                // Its leader's word is older than what was agreed.
-                (None, Phase::Bound, _) | (None, _, None) => Next::Wait,
-                (None, _, Some(target)) if target.descriptor.joined(&source.descriptor).is_none() => {
-                    Next::Done(Outcome::Overtaken)
-                }
-                (None, _, Some(_)) => {
-                    Next::Order(Order::Change { region, expect, change: RegionChange::PrepareMerge { into } })
-                }
-            };
-        }
-        if undoing.is_some() {
-            return Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge });
-        }
-        // Nothing is written any more, so what is committed now is all there will be.
-        let has_all =
-            |peer: &types::Peer| source.peer(peer.store).is_some_and(|p| p.matched >= source.commit);
-        match (self.flight.phase, target) {
-            (Phase::Bound, Some(target)) => {
+        let expect = source.epoch();
+        let fits = |target: &LeadReport| {
+            target.merging_into.is_none() && target.descriptor.joined(&source.descriptor).is_some()
+        };
+        match (source.merging_into, self.flight.phase, target) {
+            // Nobody can have bound it: its source would be held by another operator than this one.
+            (Some(other), ..) if undoing.is_some() || other != into => {
+                Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge })
+            }
+            (None, Phase::Undoing { because }, _) => Next::Done(because),
+            // Its leader's word is older than what was agreed.
+            (None, Phase::Bound, _) | (_, _, None) => Next::Wait,
+            (None, _, Some(target)) if !fits(target) => Next::Done(Outcome::Overtaken),
+            // A source that takes no commands does so for as short as can be.
+            (None, _, Some(target)) if !self.all_caught_up(source) || !self.all_caught_up(target) => {
+                Next::Wait
+            }
+            (None, ..) => {
+                Next::Order(Order::Change { region, expect, change: RegionChange::PrepareMerge { into } })
+            }
+            (Some(_), Phase::Bound, Some(target)) if fits(target) => {
                 let change = RegionChange::CommitMerge {
                     source: Box::new(source.descriptor.clone()),
                     source_index: source.commit,
                 };
                 Next::Order(Order::Change { region: into, expect: target.epoch(), change })
             }
-            (Phase::Bound, None) => Next::Wait,
-            _ if source.descriptor.peers.iter().all(has_all) => Next::Bind,
-            _ => Next::Wait,
+            (Some(_), Phase::Bound, Some(target)) => align(target, &source.descriptor),
+            (Some(_), _, Some(target)) if !fits(target) => Next::Fail(Outcome::Overtaken),
+            // Nothing is written any more, so what is committed now is all there will be.
+            (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
+                Next::Bind
+            }
+            (Some(_), ..) => Next::Wait,
         }
+    }
+
+    fn all_caught_up(&self, lead: &LeadReport) -> bool {
+        lead.descriptor.peers.iter().all(|peer| self.is_caught_up(lead, peer.store))
     }
 
     fn is_caught_up(&self, lead: &LeadReport, store: StoreId) -> bool {
@@ -250,6 +259,33 @@ fn role_on(lead: &LeadReport, store: StoreId) -> Option<PeerRole> {
 fn change(lead: &LeadReport, changes: impl IntoIterator<Item = PeerChange>) -> Next {
     let change = RegionChange::Peers(changes.into_iter().collect());
     Next::Order(Order::Change { region: lead.region(), expect: lead.epoch(), change })
+}
+
+fn has_all(lead: &LeadReport, store: StoreId) -> bool {
+    lead.peer(store).is_some_and(|peer| peer.matched >= lead.commit)
+}
+
+/// Undoes what an order that came late did to a merge's target after there was no way back.
+fn align(target: &LeadReport, source: &RegionDescriptor) -> Next {
+    let (region, expect) = (target.region(), target.epoch());
+    if target.merging_into.is_some() {
+        return Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge });
+    }
+    if target.descriptor.is_joint() {
+        return Next::Wait;
+    }
+    let stores = source.peers.iter().chain(&target.descriptor.peers).map(|peer| peer.store);
+    let mut fix = stores.filter_map(|store| {
+        let wanted = source.peer_on(store).map(|peer| peer.role);
+        match (role_on(target, store), wanted) {
+            (has, wanted) if has == wanted => None,
+            (None, _) => Some(PeerChange::AddLearner(store)),
+            (Some(PeerRole::Learner), Some(_)) => Some(PeerChange::Promote(store)),
+            (Some(PeerRole::Learner), None) => Some(PeerChange::Remove(store)),
+            (Some(_), _) => Some(PeerChange::Demote(store)),
+        }
+    });
+    fix.next().map_or(Next::Wait, |fix| change(target, [fix]))
 }
 
 /// Whether all slots of `part` are `whole`'s.

@@ -1,6 +1,9 @@
 //! A cluster small enough to see through: regions that carry out orders as real leaders do, stores that
 //! report them, and a meta region whose log is a list. What must hold is checked after every moment.
 
+// Each test program uses a part.
+#![allow(dead_code)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use placement::{Operator, PlanLimits, Policy, Reason};
@@ -157,6 +160,16 @@ impl World {
         self.term += 1;
     }
 
+    /// As when an order to prepare a merge comes late.
+    pub fn freeze(&mut self, source: RegionId, into: RegionId) {
+        let expect = self.regions[&source].descriptor.epoch;
+        self.carry_out(&Order::Change {
+            region: source,
+            expect,
+            change: RegionChange::PrepareMerge { into },
+        });
+    }
+
     /// One moment.
     pub fn tick(&mut self, mut fate: impl FnMut() -> Fate) {
         self.now += TICK;
@@ -295,10 +308,14 @@ impl World {
                 return self.event(format!("region {} is split", order.region()));
             }
             Order::Change { change, .. } => {
+                let Ok(changed) = region.descriptor.after(change) else { return };
                 match (change, region.merging_into) {
                     (RegionChange::RollbackMerge, Some(_)) => region.merging_into = None,
                     (RegionChange::RollbackMerge, None) | (_, Some(_)) => return,
-                    (RegionChange::PrepareMerge { into }, None) => region.merging_into = Some(*into),
+                    (RegionChange::PrepareMerge { into }, None) => {
+                        region.merging_into = Some(*into);
+                        region.commit += 1;
+                    }
                     (RegionChange::CommitMerge { source, source_index }, None) => {
                         // A source that is gone, or takes commands again, must never be taken over.
                         let truth = self.regions.remove(&source.id).expect("a source is merged once");
@@ -312,7 +329,6 @@ impl World {
                         None,
                     ) => {}
                 }
-                let Ok(changed) = region.descriptor.after(change) else { return };
                 region.descriptor = changed.region;
                 let old = std::mem::take(&mut region.matched);
                 let matched = |peer: &Peer| (peer.store, old.get(&peer.store).copied().unwrap_or(0));
