@@ -39,7 +39,9 @@ pub struct ControlBlock {
     pub(crate) fail_write: AtomicU64,
     pub(crate) fail_space: AtomicU64,
     pub(crate) fail_read: AtomicU64,
-    _pad2: [u64; 4],
+    /// How far the wall clock is ahead of the machine's; two's complement.
+    pub(crate) wall_offset_ns: AtomicU64,
+    _pad2: [u64; 3],
 
     /// When the device will have written all that was reserved.
     pub(crate) write_horizon_ns: AtomicU64,
@@ -74,6 +76,7 @@ pub struct ControlBlock {
 const _: () = assert!(size_of::<ControlBlock>() == 512 && size_of::<ControlBlock>() <= BLOCK_BYTES);
 const _: () = assert!(offset_of!(ControlBlock, write_bytes_per_s) == 64);
 const _: () = assert!(offset_of!(ControlBlock, fail_sync) == 128);
+const _: () = assert!(offset_of!(ControlBlock, wall_offset_ns) == 160);
 const _: () = assert!(offset_of!(ControlBlock, write_horizon_ns) == 192);
 const _: () = assert!(offset_of!(ControlBlock, read_horizon_ns) == 256);
 const _: () = assert!(offset_of!(ControlBlock, flush_end_ns) == 320);

@@ -168,6 +168,11 @@ impl Control {
         self.block().fault(fault).store(operations, Relaxed);
     }
 
+    /// Makes the wall clock of the processes on this device jump to so far from the machine's; 0 restores it.
+    pub fn set_wall_offset(&self, nanos: i64) {
+        self.block().wall_offset_ns.store(nanos as u64, Relaxed);
+    }
+
     pub fn clear_faults(&self) {
         for fault in [Fault::SyncEio, Fault::WriteEio, Fault::WriteNoSpace, Fault::ReadEio] {
             self.set_fault(fault, 0);

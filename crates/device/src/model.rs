@@ -101,6 +101,11 @@ impl ControlBlock {
         taken.is_ok()
     }
 
+    /// How far the wall clock of processes on this device is ahead of the machine's.
+    pub fn wall_offset_ns(&self) -> i64 {
+        self.wall_offset_ns.load(Relaxed) as i64
+    }
+
     pub(crate) fn fault(&self, fault: Fault) -> &AtomicU64 {
         match fault {
             Fault::SyncEio => &self.fail_sync,

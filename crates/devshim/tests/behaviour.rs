@@ -105,6 +105,20 @@ fn injected_faults_reach_the_calls_they_are_for() {
 }
 
 #[test]
+fn the_wall_clock_jumps_forth_and_back() {
+    const HOUR: i64 = 3600;
+    let device = Device::new("nvm", 1.0);
+    let mut exercise = device.exercise();
+    let machine = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64;
+    for (hours, nanos) in [(0, 0), (2, 999_999_999), (-3, -1), (0, 0)] {
+        device.control.set_wall_offset(hours * HOUR * 1_000_000_000 + nanos);
+        let ahead = exercise.ask("wall-clock").unwrap() as i64 - machine();
+        // To the minute: a busy machine may take its time over an answer.
+        assert!((ahead - hours * HOUR).abs() < 60, "{ahead} s for {hours} h");
+    }
+}
+
+#[test]
 fn without_the_environment_the_library_does_nothing() {
     let device = Device::new("nvm", 1.0);
     device.control.set_fault(Fault::SyncEio, EVERY);

@@ -4,7 +4,7 @@
 //! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` · `sync` ·
 //! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE BYTES` · `truncate BYTES` ·
 //! `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` · `write-rate BYTES` · `read-rate` ·
-//! `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
+//! `wall-clock` (seconds) · `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
@@ -40,6 +40,10 @@ fn main() -> io::Result<()> {
                 let (byte, count) =
                     (number(words.next().unwrap_or("0")), number(words.next().unwrap_or("0")));
                 file.write_all_at(&vec![byte as u8; count as usize], number(word)).map(|()| count)
+            }
+            ("wall-clock", _) => {
+                let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                since.map(|since| since.as_secs()).map_err(io::Error::other)
             }
             ("free", _) => free(word),
             ("reuse", _) => reuse(word),

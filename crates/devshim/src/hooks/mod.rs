@@ -1,5 +1,6 @@
 //! The libc functions this library stands before, by family.
 
+mod clock;
 mod descriptors;
 mod space;
 mod sync;
