@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Nobody's: locally administered, and never given to an interface.
 const NOWHERE: &str = "02:00:00:00:de:ad";
@@ -37,10 +38,12 @@ impl Network {
     /// An error where the machine does not allow it.
     pub fn new(hosts: usize) -> Result<Network, String> {
         assert!((1..=200).contains(&hosts), "addresses for {hosts} hosts");
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         remove_leftovers();
-        let pid = std::process::id();
-        let network =
-            Network { tag: format!("sy{pid}"), subnet: (pid % 251) as u8, hosts, cuts: BTreeSet::new() };
+        let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let subnet = ((pid + number) % 251) as u8;
+        // A namespace goes some time after its name, so a name is used once.
+        let network = Network { tag: format!("sy{pid}x{number}"), subnet, hosts, cuts: BTreeSet::new() };
         network.build()?;
         Ok(network)
     }

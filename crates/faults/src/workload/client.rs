@@ -37,12 +37,12 @@ impl Kind {
     }
 
     /// `word` is one that no other call writes.
-    fn call(self, chance: &mut Chance, word: String) -> Call {
+    fn call(self, chance: &mut Chance, word: String, value_bytes: usize) -> Call {
         if chance.below(2) == 0 {
             return Call::Read(self.members().to_vec());
         }
         match self {
-            Kind::Register => Call::Write(vec![(0, word)]),
+            Kind::Register => Call::Write(vec![(0, format!("{word:.<value_bytes$}"))]),
             Kind::Counter => Call::Increment(0),
             Kind::Journal => Call::Append(0, word + ";"),
             Kind::Tagged | Kind::Hash => {
@@ -128,7 +128,7 @@ pub(super) async fn run(number: u32, client: ClusterClient, shared: Arc<Shared>,
             generation: begun / shared.shape.per_object,
         };
         words += 1;
-        let call = object.kind.call(&mut chance, format!("{number}-{words}"));
+        let call = object.kind.call(&mut chance, format!("{number}-{words}"), shared.shape.value_bytes);
         notes.ask(number, &client, &shared, object, call).await;
         tokio::time::sleep(shared.shape.rest).await;
     }

@@ -31,6 +31,8 @@ pub struct Shape {
     pub per_object: u64,
     /// A client's rest between two operations.
     pub rest: Duration,
+    /// What a register's value is filled up to.
+    pub value_bytes: usize,
     pub patience: Patience,
 }
 
@@ -41,7 +43,8 @@ impl Default for Shape {
             reply: Duration::from_secs(3),
             whole: Duration::from_secs(8),
         };
-        Shape { clients: 20, lanes: 2, per_object: 150, rest: Duration::from_millis(2), patience }
+        let rest = Duration::from_millis(2);
+        Shape { clients: 20, lanes: 2, per_object: 150, rest, value_bytes: 0, patience }
     }
 }
 

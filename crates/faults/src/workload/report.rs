@@ -131,3 +131,37 @@ fn explain(label: &str, history: &History, found: &Violation) -> String {
     });
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kind, Object};
+    use super::*;
+    use crate::history::{Answer, Call};
+
+    fn report(operations: u64, last: &str) -> Report {
+        let operation = |n: u64| {
+            let value = if n + 1 == operations { last } else { "" };
+            let value = (!value.is_empty()).then(|| value.to_owned());
+            let ended = Some((n * 10 + 5, Answer::Values(vec![value])));
+            Operation { client: 0, call: Call::Read(vec![0]), began: n * 10, ended }
+        };
+        let mut notes = Notes::default();
+        let object = Object { kind: Kind::Register, lane: 0, generation: 0 };
+        notes.objects.insert(object, (0..operations).map(operation).collect());
+        judge("test", notes, Duration::from_secs(2))
+    }
+
+    fn complaint(report: &Report, least_per_second: f64) -> String {
+        let told = std::panic::catch_unwind(|| report.expect(least_per_second)).expect_err("a complaint");
+        told.downcast_ref::<String>().expect("in words").clone()
+    }
+
+    #[test]
+    fn a_run_that_did_too_little_is_void_and_one_with_a_violation_is_not() {
+        report(100, "").expect(50.0);
+        let told = complaint(&report(100, ""), 51.0);
+        assert!(told.starts_with("VOID: test: 1 histories of 100 operations in 2.0 s"), "{told}");
+        let told = complaint(&report(100, "nobody wrote this"), 51.0);
+        assert!(!told.contains("VOID") && told.contains("no order explains"), "{told}");
+    }
+}

@@ -9,9 +9,10 @@
 pub mod ledger;
 pub mod wire;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use bench::admin::AdminClient;
 use bench::process::{end_all, port_is_free, Child};
+use faults::network::Network;
 use serde_json::Value;
 
 /// A store is up, or an expectation has come true, within this on a busy machine; else the test fails.
@@ -89,6 +91,10 @@ pub struct Store {
     pub dir: PathBuf,
     admin: AdminClient,
     arguments: Vec<String>,
+    /// What the command line begins with where the store is on a host of its own; else nothing.
+    launcher: Vec<String>,
+    /// Added to the environment from the next start on.
+    pub environment: Vec<(String, OsString)>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -102,11 +108,23 @@ pub struct Plan<'a> {
     pub capabilities: &'a [&'a str],
     /// More flags for every `steelyard serve`, or other values for those of every test.
     pub flags: &'a [(&'a str, &'a str)],
+    /// A host for each store; else all are on loopback.
+    pub network: Option<&'a Network>,
+    /// The data in RAM, where there is a file system for that.
+    pub in_ram: bool,
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Plan { stores: 1, regions: 1, cluster_enabled: false, capabilities: &[], flags: &[] }
+        Plan {
+            stores: 1,
+            regions: 1,
+            cluster_enabled: false,
+            capabilities: &[],
+            flags: &[],
+            network: None,
+            in_ram: false,
+        }
     }
 }
 
@@ -127,14 +145,17 @@ impl Stores {
 
     /// Everything but the processes.
     pub fn prepare(plan: &Plan) -> Stores {
-        let root =
-            tempfile::Builder::new().prefix("steelyard-test-").tempdir().expect("a temporary directory");
+        const RAM: &str = "/dev/shm";
+        let place = if plan.in_ram && Path::new(RAM).is_dir() { RAM.into() } else { std::env::temp_dir() };
+        let root = tempfile::Builder::new().prefix("steelyard-test-").tempdir_in(place);
+        let root = root.expect("a temporary directory");
         let ports = ports(plan.stores * 4);
-        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let ip = |i: usize| plan.network.map_or(loopback, |network| network.address(i));
         let list: Vec<String> = (0..usize::from(plan.stores))
             .map(|i| {
                 let [client, peer, admin, forward] = ports[i * 4..i * 4 + 4] else { unreachable!() };
-                let mut entry = format!("{i}=127.0.0.1:{client}:{peer}:{admin}");
+                let mut entry = format!("{i}={}:{client}:{peer}:{admin}", ip(i));
                 if plan.cluster_enabled {
                     entry += &format!(",forward={forward}");
                 }
@@ -160,14 +181,19 @@ impl Stores {
             option("io-threads", "2");
             let mut store = Store {
                 id: i as u64,
-                client: at(ports[i * 4]),
-                forward: plan.cluster_enabled.then(|| at(ports[i * 4 + 3])),
+                client: SocketAddr::new(ip(i), ports[i * 4]),
+                forward: plan.cluster_enabled.then(|| SocketAddr::new(ip(i), ports[i * 4 + 3])),
                 dir,
-                admin: AdminClient::new(at(ports[i * 4 + 2]), Duration::from_secs(8)),
+                admin: AdminClient::new(SocketAddr::new(loopback, ports[i * 4 + 2]), Duration::from_secs(8)),
                 arguments,
+                launcher: plan.network.map_or_else(Vec::new, |network| network.launcher(i)),
+                environment: Vec::new(),
                 log: root.path().join(format!("store-{i}.log")),
                 child: None,
             };
+            if plan.network.is_some() {
+                store.change(&[("--protected-mode", "no")]);
+            }
             store.change(plan.flags);
             store
         };
@@ -232,11 +258,30 @@ impl Store {
     /// Starts the process, which must not be running, and returns at once.
     pub fn spawn(&mut self) {
         let log = File::create(&self.log).expect("the log can be made");
-        let mut command = steelyard();
-        command.args(&self.arguments).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        let mut command = self.command();
+        command.args(&self.arguments).envs(self.environment.iter().cloned());
+        command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         assert!(self.child.as_mut().is_none_or(|child| child.ended().is_some()), "the store runs already");
         self.child =
             Some(Child::spawn(format!("store {}", self.id), &mut command).expect("the store starts"));
+    }
+
+    /// The program, on this store's host.
+    fn command(&self) -> Command {
+        let program = steelyard();
+        let Some((first, others)) = self.launcher.split_first() else { return program };
+        let mut command = Command::new(first);
+        command.args(others).arg(program.get_program()).stdin(Stdio::null()).env_remove("STEELYARD_LOG");
+        command
+    }
+
+    /// What `steelyard ctl` says to this store's admin endpoint, which on a host of its own is reached only
+    /// from there.
+    pub fn ctl(&self, arguments: &[&str]) -> Option<Value> {
+        let mut command = self.command();
+        command.args(["ctl", "--json", "--admin", &self.admin.address().to_string()]).args(arguments);
+        let output = bench::process::output(&mut command).ok().filter(|output| output.status.success())?;
+        serde_json::from_slice(&output.stdout).ok()
     }
 
     pub fn restart(&mut self) {
@@ -296,6 +341,9 @@ impl Store {
     }
 
     pub fn regions(&self) -> Option<Vec<Value>> {
+        if !self.launcher.is_empty() {
+            return self.ctl(&["regions"])?.as_array().cloned();
+        }
         self.admin.get::<Vec<Value>>("/api/v1/regions").ok()
     }
 

@@ -59,6 +59,14 @@ impl Wire {
         }
     }
 
+    /// As [`text`](Self::text), but an error is `None` too.
+    pub fn text_if_any(&mut self, words: &[&str]) -> Option<String> {
+        match self.call(words) {
+            Reply::Error(_) => None,
+            reply => bench::connection::text(&reply).map(|text| String::from_utf8_lossy(&text).into_owned()),
+        }
+    }
+
     pub fn int(&mut self, words: &[&str]) -> i64 {
         match self.call(words) {
             Reply::Int(n) => n,

@@ -1,0 +1,66 @@
+//! A store's emulated device: made to fail, to fill, to lose what was not synced, or to tell another time.
+
+use device::{preload_env, Control, Fault, Image, Profile, Survival, EVERY, IMAGE_ENV};
+
+use crate::stores::Store;
+
+pub struct Disk {
+    pub control: Control,
+    image: Image,
+}
+
+impl Disk {
+    /// Puts a store that has not been started onto a device of its own, which is as fast as it gets.
+    pub fn under(store: &mut Store) -> Disk {
+        std::fs::create_dir_all(&store.dir).expect("a data directory");
+        let profile: Profile = "write=100GB/s,read=100GB/s".parse().expect("a profile");
+        let control = Control::create(&store.dir.with_extension("device"), &profile, 1.0).expect("a device");
+        let image = Image::create(&store.dir.with_extension("image"), &store.dir).expect("an image");
+        let environment = preload_env(control.path(), &store.dir).expect("the preload library");
+        store.environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        store.environment.push((IMAGE_ENV.to_owned(), image.path().into()));
+        Disk { control, image }
+    }
+
+    /// The store must have been killed.
+    pub fn lose_power(&self, survival: Survival) {
+        self.image.lose_power(survival).expect("a state that the disk could be left in");
+    }
+
+    pub fn fail(&self, fault: Fault) {
+        self.control.set_fault(fault, EVERY);
+    }
+
+    pub fn repair(&self) {
+        self.control.clear_faults();
+    }
+
+    /// What the directory holds now, in bytes.
+    pub fn used(&self) -> u64 {
+        fn tree(dir: &std::path::Path) -> u64 {
+            use std::os::unix::fs::MetadataExt;
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            entries
+                .map(|entry| match entry.metadata() {
+                    Ok(metadata) if metadata.is_dir() => tree(&entry.path()),
+                    Ok(metadata) => metadata.blocks() * 512,
+                    Err(_) => 0,
+                })
+                .sum()
+        }
+        tree(self.image.root())
+    }
+
+    /// Leaves so many bytes of room from now on.
+    pub fn leave_room(&self, bytes: u64) {
+        self.control.set_capacity(Some(self.used() + bytes));
+    }
+
+    pub fn leave_all_room(&self) {
+        self.control.set_capacity(None);
+    }
+}
+
+pub fn under_all(stores: &mut crate::Stores) -> Vec<Disk> {
+    stores.all.iter_mut().map(Disk::under).collect()
+}

@@ -1,0 +1,1 @@
+//! Damage to files at rest: torn tails, flipped bits.
