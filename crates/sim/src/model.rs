@@ -212,7 +212,7 @@ mod tests {
             let mut txn = Txn::begin(&engine, 1).unwrap();
             let reply = command::entry::apply(&builder.finish(now, 0), &mut txn, SlotRange::ALL).unwrap();
             engine.write(txn.finish().0);
-            assert_eq!(reply, [state.apply(&command, now)], "{command:?}");
+            assert_eq!(reply, [Some(state.apply(&command, now))], "{command:?}");
         }
     }
 }

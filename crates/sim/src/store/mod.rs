@@ -208,6 +208,10 @@ impl Store {
         (self.process.is_some() && now < self.paused_until).then_some(self.paused_until)
     }
 
+    pub fn has_rows_of(&self, region: RegionId) -> bool {
+        self.process.as_ref().is_some_and(|process| process.states.contains_key(&region))
+    }
+
     /// Regions that this store takes itself for the leader of.
     pub fn led(&self) -> Vec<RegionId> {
         let Some(process) = &self.process else { return Vec::new() };
