@@ -7,6 +7,7 @@ use super::evidence::Evidence;
 use super::figures::{paper_mean, Comparison, Figure, Metric, BASELINE};
 use super::plot::file_name;
 use super::runs::{Account, Phase, Run, Setup};
+use super::scale::{RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
 use super::statistics::{chart, Chart};
 use crate::table::{bytes, count, micros, Align, Table};
 
@@ -77,6 +78,7 @@ fn settings(setup: &Setup) -> String {
     );
     line("load", format!("{} closed-loop threads, {} regions", scale.threads, scale.regions));
     line("after Load", format!("as many operations as records, at most {} s", scale.phase_at_most_s));
+    line("Raft", format!("a tick of {RAFT_TICK_MS} ms; a command may take {} s", REQUEST_TIMEOUT_MS / 1000));
     line(
         "capacity",
         "not limited: no store fills, where the paper's six stores of 5 GB were exactly full".to_owned(),

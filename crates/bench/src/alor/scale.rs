@@ -19,6 +19,12 @@ const ROW_CACHE_BYTES: f64 = 268_435_456.0;
 /// device. Files that shrank with the data would make syncs of the bytes that compaction writes.
 const TABLE_FILE_BYTES: u64 = 8 << 20;
 
+/// Milliseconds, four times our default, as Raft's clock should slow with the devices: otherwise a cluster that
+/// waits eighty times longer for its disks holds elections that an unslowed one would not.
+pub const RAFT_TICK_MS: u64 = 200;
+/// Milliseconds that a command may wait: a write that takes long is a latency and not a failure.
+pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     pub name: String,

@@ -10,7 +10,7 @@ use bench::alor::{Laboratory, Scale, Setup};
 use bench::table::{count, Align, Table};
 use bench::ycsb::{self, CrossCheck, Settings, Workload};
 
-use super::reproduce::laboratory::{settle, Stores};
+use super::reproduce::laboratory::{settle, Stores, PATIENCE};
 use super::reproduce::observe::Observer;
 use crate::playground::START_PATIENCE;
 
@@ -53,7 +53,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
         for workload in std::iter::once(Workload::Load).chain(options.workloads.iter().copied()) {
             eprintln!("{policy}: {}", workload.name());
             let settings = Settings { threads: setup.scale.threads, ..Settings::new(workload, records) };
-            let check = ycsb::cross_check(&addresses, &tools.join("tools"), &settings).await?;
+            let check = ycsb::cross_check(&addresses, &tools.join("tools"), &settings, PATIENCE).await?;
             if check.go_ycsb_errors > 0 {
                 eprintln!("{} operations of go-ycsb failed", check.go_ycsb_errors);
             }

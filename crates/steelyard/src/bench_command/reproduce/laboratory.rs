@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
-use bench::alor::{devices, Case, Evidence, Laboratory, Phase, Setup};
+use bench::alor::{devices, Case, Evidence, Laboratory, Phase, Setup, RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
 use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
 use indicatif::ProgressBar;
@@ -21,6 +21,12 @@ const WORKLOADS: [Workload; 4] = [Workload::Load, Workload::A, Workload::B, Work
 /// How long leaders may take to reach their places, and followers to catch up, before what follows is measured
 /// all the same.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(120);
+/// A store's own patience ends first.
+pub const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(2),
+    reply: Duration::from_millis(REQUEST_TIMEOUT_MS + 10_000),
+    whole: Duration::from_millis(REQUEST_TIMEOUT_MS + 20_000),
+};
 const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -68,6 +74,8 @@ impl Stores {
             device_speed: setup.scale.device_speed,
         };
         let mut extra: Vec<OsString> = vec!["--policy".into(), policy.into()];
+        let times = [("--raft-tick", RAFT_TICK_MS), ("--request-timeout", REQUEST_TIMEOUT_MS)];
+        extra.extend(times.iter().flat_map(|(name, ms)| [OsString::from(name), ms.to_string().into()]));
         for (name, value) in setup.scale.store_options() {
             match name {
                 "maxmemory" => extra.extend(["--maxmemory".into(), value.to_string().into()]),
@@ -118,7 +126,7 @@ impl Stores {
         self.progress.set_message(format!("{}: placing leaders", case.name()));
         settle(&observer).await?;
         let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
-        let client = Arc::new(ClusterClient::new(addresses, Patience::default()));
+        let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         let records = setup.scale.records(cluster.stores.len());
         let mut phases = Vec::new();
         let mut settled_s = None;
