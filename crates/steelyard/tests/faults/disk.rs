@@ -27,6 +27,11 @@ impl Disk {
         self.image.lose_power(survival).expect("a state that the disk could be left in");
     }
 
+    /// Takes what is in the directory now, which is not in use, as synced.
+    pub fn renew(&self) {
+        Image::create(self.image.path(), self.image.root()).expect("an image");
+    }
+
     pub fn fail(&self, fault: Fault) {
         self.control.set_fault(fault, EVERY);
     }

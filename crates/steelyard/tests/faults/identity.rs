@@ -1,1 +1,37 @@
-//! A store that is not who it was.
+//! A store that comes back without what it had promised.
+
+use crate::stores::alone;
+use crate::stores::wire::Wire;
+use crate::{judge, load, pause, three, warm_up, Stores, REGION};
+
+#[test]
+fn an_empty_disk_under_an_old_number_makes_no_majority() {
+    let _alone = alone();
+    let mut stores = Stores::start(&three());
+    let load = load(&stores, "empty-disk");
+    warm_up(&load);
+    let emptied = stores.leader(REGION);
+    stores.all[emptied].kill();
+    // Entries that only this store and one other hold are acknowledged now and then.
+    std::fs::remove_dir_all(&stores.all[emptied].dir).expect("a directory that is gone");
+    warm_up(&load);
+    stores.all[emptied].spawn();
+    pause(1500);
+    // The others know it by what it lost: it votes for nothing and holds nothing, so without one of them
+    // there is no majority.
+    let rest: Vec<usize> = (0..3).filter(|&store| store != emptied).collect();
+    stores.all[rest[0]].kill();
+    let error = within_reach(&stores, rest[1]);
+    assert!(error.starts_with("CLUSTERDOWN ") || error.starts_with("UNKNOWN "), "{error}");
+    stores.all[rest[0]].restart();
+    warm_up(&load);
+    stores.all[emptied].kill();
+    judge(load.finish());
+}
+
+/// What a store says to a write for as long as it takes an election to fail.
+fn within_reach(stores: &Stores, store: usize) -> String {
+    let mut wire = Wire::open(stores.all[store].client);
+    pause(3000);
+    wire.error(&["SET", "without a majority", "x"])
+}

@@ -1,11 +1,14 @@
 //! The power of all machines goes at once.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
 use device::Survival;
 
 use crate::disk::under_all;
 use faults::workload::Shape;
 
-use crate::stores::alone;
+use crate::stores::{alone, say};
 use crate::{await_operations, judge, load_on, rounds, three, warm_up, Plan, Stores};
 
 fn lose_power_again_and_again(name: &str, plan: &Plan, shape: Shape, rounds: u64) {
@@ -44,3 +47,105 @@ fn a_loss_of_power_between_flushes_and_compactions_loses_nothing() {
 }
 
 const SMALL: &[(&str, &str)] = &[("--rocksdb", "write_buffer_size=64kb")];
+
+/// An ext4 file system in a file, whose kernel forgets what it had not written down.
+struct LoopDisk {
+    dir: tempfile::TempDir,
+    generation: u32,
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| format!("{program}: {}", said.trim()))
+}
+
+impl LoopDisk {
+    fn new() -> Result<LoopDisk, String> {
+        let place = if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
+        let dir = tempfile::Builder::new().prefix("steelyard-loop-").tempdir_in(place);
+        let disk = LoopDisk { dir: dir.map_err(|error| error.to_string())?, generation: 0 };
+        let file = disk.file();
+        let made = std::fs::File::create(&file).and_then(|file| file.set_len(512 << 20));
+        made.map_err(|error| error.to_string())?;
+        run("mkfs.ext4", &["-q", "-F", file.to_str().expect("a plain path")])?;
+        std::fs::create_dir(disk.mounted()).map_err(|error| error.to_string())?;
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join(format!("disk-{}", self.generation))
+    }
+
+    fn mounted(&self) -> PathBuf {
+        self.dir.path().join("mounted")
+    }
+
+    /// With so rare commits of its own that what is not synced stays in memory.
+    fn mount(&self) -> Result<(), String> {
+        let (file, at) = (self.file(), self.mounted());
+        run("mount", &["-o", "loop,commit=300", file.to_str().expect("plain"), at.to_str().expect("plain")])
+    }
+
+    fn unmount(&self) {
+        // A process that was just killed may hold it for a moment.
+        let at = self.mounted();
+        let done = crate::stores::within(crate::stores::PATIENCE, || {
+            run("umount", &[at.to_str().expect("a plain path")]).ok()
+        });
+        assert!(done.is_some(), "the file system cannot be unmounted");
+    }
+
+    /// Goes on from a copy of what has reached the disk by now, which is not what is in memory.
+    fn lose_power(&mut self) {
+        let before = self.file();
+        self.generation += 1;
+        let after = self.file();
+        let copied =
+            run("cp", &["--sparse=always", before.to_str().expect("plain"), after.to_str().expect("plain")]);
+        copied.unwrap_or_else(|why| panic!("{why}"));
+        self.unmount();
+        std::fs::remove_file(before).expect("the old disk goes");
+        self.mount().unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        let _ = run("umount", &[self.mounted().to_str().unwrap_or_default()]);
+    }
+}
+
+#[test]
+fn a_real_file_system_that_loses_its_memory_keeps_what_was_acknowledged_too() {
+    let _alone = alone();
+    let mut disk = match LoopDisk::new() {
+        Ok(disk) => disk,
+        Err(why) => return say(&format!("SKIPPED power loss of a real file system: {why}")),
+    };
+    let mut stores = Stores::prepare(&three());
+    for store in &mut stores.all {
+        let dir = disk.mounted().join(format!("store-{}", store.id));
+        store.change(&[("--dir", dir.to_str().expect("a plain path"))]);
+        store.dir = dir;
+    }
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    let load = load_on(&stores.clients(), "power-ext4", Shape::default());
+    for _ in 0..rounds(2) {
+        warm_up(&load);
+        stores.kill_all();
+        // A sign that something is lost: nobody syncs it.
+        let unsynced = disk.mounted().join("unsynced");
+        std::fs::write(&unsynced, "x").expect("written");
+        disk.lose_power();
+        assert!(!unsynced.exists(), "this file system forgets nothing");
+        stores.all.iter_mut().for_each(|store| store.spawn());
+        stores.await_ready();
+        await_operations(&load, 200);
+    }
+    judge(load.finish());
+    drop(stores);
+}

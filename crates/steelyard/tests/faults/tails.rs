@@ -1,1 +1,251 @@
-//! Damage to files at rest: torn tails, flipped bits.
+//! Damage to files at rest: torn tails, cut tails, flipped bits.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use device::Fault;
+
+use crate::disk::Disk;
+use crate::stores::wire::Wire;
+use crate::stores::{alone, eventually, say, within, Store, Stores, PATIENCE};
+use crate::{is_long_run, judge, load_on, pause, three, warm_up, Plan, Shape, REGION};
+
+/// One store in RAM that elects itself quickly, for it is started again and again.
+fn one() -> Stores {
+    Stores::prepare(&Plan { stores: 1, flags: &[("--raft-tick", "10")], ..three() })
+}
+
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+    found.sort();
+    found
+}
+
+fn newest_log(store: &Store) -> PathBuf {
+    files(&store.dir.join("log"), "raftlog").pop().expect("a log file")
+}
+
+/// The bytes that differ: from the first to after the last.
+fn difference(before: &[u8], after: &[u8]) -> Option<(usize, usize)> {
+    let differs = |at: &usize| before.get(*at).unwrap_or(&0) != after.get(*at).unwrap_or(&0);
+    let length = before.len().max(after.len());
+    let first = (0..length).find(differs)?;
+    Some((first, (first..length).rev().find(differs)? + 1))
+}
+
+/// A directory as it was, again.
+fn restore(dir: &Path, saved: &Path) {
+    fs::remove_dir_all(dir).expect("the directory goes");
+    let copied = Command::new("cp").args(["-a", "--sparse=always"]).arg(saved).arg(dir).status();
+    assert!(copied.is_ok_and(|status| status.success()), "the saved directory is copied back");
+}
+
+/// Every offset in a long run; else some, the ends among them.
+fn some_of(first: usize, last: usize, short: usize) -> Vec<usize> {
+    if is_long_run() || last - first < short {
+        return (first..=last).collect();
+    }
+    (0..short).map(|n| first + (last - first) * n / (short - 1)).collect()
+}
+
+#[test]
+fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowledged_with_it() {
+    let _alone = alone();
+    let mut stores = one();
+    let disk = Disk::under(&mut stores.all[0]);
+    stores.all[0].restart();
+    let mut wire = Wire::open(stores.all[0].client);
+    (0..20).for_each(|n| wire.ok(&["SET", &format!("key:{n}"), "acknowledged"]));
+    // An idle log is quiet but for its watermark.
+    pause(600);
+    let path = newest_log(&stores.all[0]);
+    let before = fs::read(&path).expect("a log");
+    disk.fail(Fault::SyncEio);
+    let answer = Wire::ask(stores.all[0].client, &[&["SET", "torn", "never acknowledged"]]);
+    assert!(answer.is_none(), "a write was answered whose sync failed: {answer:?}");
+    stores.all[0].await_end();
+    disk.repair();
+    let after = fs::read(&path).expect("a log");
+    let (first, last) = difference(&before, &after).expect("the batch was written");
+    say(&format!("the tail is {} bytes long", last - first));
+    let saved = stores.all[0].dir.with_extension("saved");
+    restore_point(&stores.all[0].dir, &saved);
+
+    let mut with_it = 0;
+    for offset in some_of(first, last, 4) {
+        restore(&stores.all[0].dir, &saved);
+        let file = OpenOptions::new().write(true).open(&path).expect("the log");
+        match offset % 2 {
+            // What the disk held before, after what it got to; or nothing at all.
+            0 => file.write_all_at(&padded(&before, offset, last), offset as u64).expect("torn"),
+            _ => file.set_len(offset as u64).expect("cut"),
+        }
+        disk.renew();
+        stores.all[0].restart();
+        let mut wire = Wire::open(stores.all[0].client);
+        for n in 0..20 {
+            let value = wire.text(&["GET", &format!("key:{n}")]);
+            assert_eq!(value.as_deref(), Some("acknowledged"), "torn at {offset}");
+        }
+        with_it += usize::from(wire.text(&["GET", "torn"]).is_some_and(|value| {
+            assert_eq!(value, "never acknowledged");
+            offset < last
+        }));
+        wire.ok(&["SET", "after", "yes"]);
+        stores.all[0].kill();
+    }
+    assert_eq!(with_it, 0, "a batch that was not whole was taken for one");
+}
+
+/// `before` from `offset` to `end`, with zeros where it was shorter.
+fn padded(before: &[u8], offset: usize, end: usize) -> Vec<u8> {
+    (offset..end).map(|at| before.get(at).copied().unwrap_or(0)).collect()
+}
+
+fn restore_point(dir: &Path, saved: &Path) {
+    fs::create_dir_all(saved).expect("a place");
+    restore(saved, dir);
+}
+
+#[test]
+fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_and_left_as_it_is() {
+    let _alone = alone();
+    let mut stores = one();
+    stores.all[0].restart();
+    let mut wire = Wire::open(stores.all[0].client);
+    wire.ok(&["SET", "before", "acknowledged"]);
+    pause(600);
+    let path = newest_log(&stores.all[0]);
+    let before = fs::read(&path).expect("a log");
+    wire.ok(&["SET", "last", "acknowledged"]);
+    stores.all[0].kill();
+    let after = fs::read(&path).expect("a log");
+    let (first, last) = difference(&before, &after).expect("the batch was written");
+    let store = &mut stores.all[0];
+    for offset in some_of(first, last - 1, 8) {
+        for cut in [true, false] {
+            let file = OpenOptions::new().write(true).open(&path).expect("the log");
+            match cut {
+                true => file.set_len(offset as u64).expect("cut"),
+                false => file.write_all_at(&[after[offset] ^ 0x10], offset as u64).expect("flipped"),
+            }
+            let damaged = fs::read(&path).expect("the log");
+            store.spawn();
+            // A damaged entry in a batch whose frame is whole is found when the entry is read.
+            let refused = within(PATIENCE, || store.ended()).is_some();
+            assert!(refused, "byte {offset} (cut: {cut}): the store runs");
+            let said = store.log_text();
+            assert!(said.contains("steelyard: "), "byte {offset} (cut: {cut}): {said}");
+            let found = fs::read(&path).expect("the log");
+            assert_eq!(difference(&damaged, &found), None, "byte {offset} (cut: {cut}): it was changed");
+            fs::write(&path, &after).expect("put back");
+        }
+    }
+    store.restart();
+    let mut wire = Wire::open(store.client);
+    assert_eq!(wire.text(&["GET", "last"]).as_deref(), Some("acknowledged"));
+}
+
+/// Flips a bit in each of `count` places, evenly over the `used` first bytes of a file.
+fn flip(path: &Path, used: u64, count: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).expect("a file to damage");
+    for n in 1..=count {
+        let at = used * n / (count + 1);
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("within the file");
+        file.write_all_at(&[byte[0] ^ 1 << (n % 8)], at).expect("written");
+    }
+}
+
+fn used(path: &Path) -> u64 {
+    let bytes = fs::read(path).expect("a file");
+    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1)
+}
+
+/// Damages the files of one store of three under load. It may refuse to start, end when it meets the damage,
+/// or go on because it never does; it must not show a value that no other store has.
+fn damaged_on_a_minority(
+    name: &str,
+    flags: &[(&str, &str)],
+    value_bytes: usize,
+    damage: impl Fn(&Store) -> usize,
+) {
+    let _alone = alone();
+    let mut stores = Stores::start(&Plan { flags, ..three() });
+    let shape = Shape { value_bytes, ..Shape::default() };
+    let load = load_on(&stores.clients(), name, shape);
+    warm_up(&load);
+    let keys: Vec<String> = (0..400).map(|n| format!("kept:{n}")).collect();
+    let value = |key: &str| format!("{key:x<2000}");
+    let mut wire = Wire::open(stores.all[stores.leader(REGION)].client);
+    keys.iter().for_each(|key| wire.ok(&["SET", key, &value(key)]));
+    let victim = (stores.leader(REGION) + 1) % 3;
+    // The rows reach the victim's files.
+    pause(500);
+    stores.all[victim].kill();
+    let damaged = damage(&stores.all[victim]);
+    assert!(damaged > 0, "there was nothing to damage");
+    stores.all[victim].spawn();
+    warm_up(&load);
+    let runs = eventually("the store serves or ends", || {
+        if stores.all[victim].ended().is_some() {
+            return Some(false);
+        }
+        stores.all[victim].log_text().contains("is ready to serve").then_some(true)
+    });
+    let mut read = 0;
+    if runs {
+        // Weak reads are this store's own rows.
+        read = keys.iter().filter(|key| weak_read_is(&stores.all[victim], key, &value(key))).count();
+    }
+    let end = match stores.all[victim].ended() {
+        Some(status) => format!("it ended ({status})"),
+        None => "it goes on".to_owned(),
+    };
+    say(&format!("{name}: {damaged} files damaged; started: {runs}, {read} of 400 rows read, {end}"));
+    for key in &keys {
+        assert_eq!(wire.text(&["GET", key]).as_deref(), Some(&*value(key)));
+    }
+    stores.all[victim].kill();
+    judge(load.finish());
+}
+
+/// Whether the store gives the value, and not an error or nothing at all; any other value fails the test.
+fn weak_read_is(store: &Store, key: &str, value: &str) -> bool {
+    let mut replies = Wire::ask(store.client, &[&["READONLY"], &["GET", key]]);
+    let reply = replies.as_mut().and_then(Vec::pop);
+    match reply {
+        None | Some(resp::Reply::Error(_)) => false,
+        Some(reply) => {
+            let found = bench::connection::text(&reply);
+            assert_eq!(found.as_deref(), Some(value.as_bytes()), "{key}: a damaged row was shown");
+            true
+        }
+    }
+}
+
+#[test]
+fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
+    damaged_on_a_minority("flipped-log", &[], 0, |store| {
+        let log = newest_log(store);
+        flip(&log, used(&log), 5);
+        1
+    });
+}
+
+#[test]
+fn bits_flipped_in_a_minoritys_tables_are_never_shown_as_values() {
+    let flags = &[("--rocksdb", "write_buffer_size=64kb"), ("--maxmemory", "1mb")];
+    damaged_on_a_minority("flipped-tables", flags, 4096, |store| {
+        let tables = files(&store.dir.join("rows"), "sst");
+        for table in &tables {
+            // Where the rows are, not the index at the end: what is found when a table is opened is refused.
+            flip(table, fs::metadata(table).expect("a table").len() / 2, 1);
+        }
+        tables.len()
+    });
+}

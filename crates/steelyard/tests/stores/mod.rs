@@ -326,6 +326,11 @@ impl Store {
         child.ended().expect("it has ended")
     }
 
+    /// How it ended, once it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(Child::ended)
+    }
+
     /// SIGSTOP or SIGCONT.
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();

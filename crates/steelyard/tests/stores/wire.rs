@@ -25,6 +25,21 @@ impl Wire {
         Wire { runtime, connection, address }
     }
 
+    /// `None`: no connection, or none any more.
+    pub fn ask(address: SocketAddr, questions: &[&[&str]]) -> Option<Vec<Reply>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let asked = async {
+            let mut connection = Connection::open(address, HANG).await?;
+            let mut replies = Vec::new();
+            for words in questions {
+                replies.push(connection.call(words).await?);
+            }
+            std::io::Result::Ok(replies)
+        };
+        let bounded = async { tokio::time::timeout(HANG, asked).await };
+        runtime.block_on(bounded).unwrap_or_else(|_| panic!("{address} does not answer {questions:?}")).ok()
+    }
+
     pub fn call(&mut self, words: &[&str]) -> Reply {
         let asked = async { tokio::time::timeout(HANG, self.connection.call(words)).await };
         match self.runtime.block_on(asked) {
