@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::chance::Chance;
 use crate::history::{Answer, Call};
+use crate::workload::{Judged, HISTORIES_ENV};
 
 fn read(value: &str) -> (Call, Option<Answer>) {
     let value = (!value.is_empty()).then(|| value.to_owned());
@@ -228,4 +229,31 @@ fn a_search_without_end_is_given_up_and_says_so() {
     let mut rows: Vec<Row> = (0..24).map(|n| (0, 100, write(&n.to_string()))).collect();
     rows.push((50, 60, read("nobody")));
     assert_eq!(check_within(&history(rows), 100_000), Verdict::Undecided);
+}
+
+/// For another checker, which must agree about good and bad alike: see `tests/porcupine`.
+#[test]
+fn made_histories_are_written_where_that_is_asked_for() {
+    let Some(dir) = std::env::var_os(HISTORIES_ENV) else { return };
+    let mut text = String::new();
+    for seed in 0..2000 {
+        let mut history = explained(seed, 40);
+        let mut chance = Chance::new(!seed);
+        if seed % 2 == 0 {
+            let (donor, taker) = (chance.pick(&history).clone(), chance.below(40) as usize);
+            if let (Some((at, _)), Some((_, answer))) = (history[taker].ended.clone(), donor.ended) {
+                history[taker].ended = Some((at, answer));
+            }
+        }
+        let linearizable = match check(&history) {
+            Verdict::Linearizable => true,
+            Verdict::Violation(_) => false,
+            Verdict::Undecided => continue,
+        };
+        let judged = Judged { object: &format!("made:{seed}"), linearizable, operations: &history };
+        text += &serde_json::to_string(&judged).expect("plain data");
+        text.push('\n');
+    }
+    std::fs::create_dir_all(&dir).expect("a directory");
+    std::fs::write(std::path::Path::new(&dir).join("made.jsonl"), text).expect("written");
 }

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 pub use client::Kind;
-pub use report::Report;
+pub use report::{Judged, Report, HISTORIES_ENV};
 
 use crate::history::History;
 
