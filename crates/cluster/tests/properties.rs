@@ -60,11 +60,11 @@ fn happen(world: &mut World, happening: Happening) {
             // Most make no sense and are refused.
             let _ = world.request(operator(kind, &numbers).expect("a known kind"));
         }
-        Happening::Run(moments) => (0..moments).for_each(|_| world.tick(|| Fate::Arrives)),
+        Happening::Run(moments) => (0..moments).for_each(|_| world.tick(|_| Fate::Arrives)),
         Happening::Weather(fates) => {
             let mut fates = fates.into_iter().cycle();
             for _ in 0..8 {
-                world.tick(|| match fates.next() {
+                world.tick(|_| match fates.next() {
                     Some(0 | 1) => Fate::Lost,
                     Some(2) => Fate::Late(1),
                     Some(3) => Fate::Late(9),

@@ -70,10 +70,10 @@ impl Runner for Script {
                 let seconds: u64 = args.next_pos().ok_or("seconds")?.parse()?;
                 let fate = if command.name == "run" { Fate::Arrives } else { Fate::Lost };
                 for _ in 0..2 * seconds {
-                    world.tick(|| fate);
+                    world.tick(|_| fate);
                 }
             }
-            "tick" => world.tick(|| Fate::Arrives),
+            "tick" => world.tick(|_| Fate::Arrives),
             "elect" => {
                 let [region, store] = numbers(command)?[..] else { return Err("region and store".into()) };
                 let region = world.regions.get_mut(&region).ok_or("no such region")?;

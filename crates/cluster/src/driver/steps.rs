@@ -243,7 +243,7 @@ impl Scene<'_> {
     /// Of the other voters that have caught up the fastest one that is not leaving, or else any.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
-            let staying = self.meta.stores.get(&store).map_or(false, |r| r.state == crate::StoreState::Up);
+            let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);
             let speed = self.ledger.heard(store).map_or(0, |heard| heard.heartbeat.capability.speed());
             (staying, speed, Reverse(store))
         };

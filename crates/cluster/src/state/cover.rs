@@ -38,7 +38,7 @@ pub(crate) fn fit<'a>(
         let is_meta = report.id == META_REGION;
         if report.slots.is_none() != is_meta || !is_plausible(report) {
             fit.ignored.push(report.id);
-        } else if news.get(&report.id).map_or(true, |other| is_newer(other)) {
+        } else if news.get(&report.id).is_none_or(|other| is_newer(other)) {
             news.insert(report.id, report);
         }
     }

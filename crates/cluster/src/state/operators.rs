@@ -128,7 +128,7 @@ impl MetaState {
             }
             let of_slots = matches!(operator, Operator::Split { .. } | Operator::Merge { .. });
             if of_slots
-                && region.slots.map_or(true, |slots| slots.len() < 2 && operator.into_region().is_none())
+                && region.slots.is_none_or(|slots| slots.len() < 2 && operator.into_region().is_none())
             {
                 return Err(MetaError::NotForRegion(id));
             }

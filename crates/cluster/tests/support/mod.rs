@@ -35,6 +35,12 @@ pub enum Fate {
     Late(u8),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cargo {
+    Order,
+    Proposal,
+}
+
 pub struct World {
     pub now: BootNanos,
     pub meta: MetaState,
@@ -45,6 +51,8 @@ pub struct World {
     pub limits: PlanLimits,
     pub regions: BTreeMap<RegionId, Region>,
     pub dead: BTreeSet<StoreId>,
+    /// What stores say they can do; nothing: as much as any other.
+    pub speeds: BTreeMap<StoreId, f64>,
     /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
     /// All that ever was.
@@ -112,6 +120,7 @@ impl World {
             regions,
             dead: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            speeds: BTreeMap::new(),
             books: BTreeMap::new(),
             seq: 0,
             late: Vec::new(),
@@ -171,13 +180,13 @@ impl World {
     }
 
     /// One moment.
-    pub fn tick(&mut self, mut fate: impl FnMut() -> Fate) {
+    pub fn tick(&mut self, mut fate: impl FnMut(Cargo) -> Fate) {
         self.now += TICK;
         self.live();
         self.report();
         let step = self.driver.step(&self.meta, &self.ledger, &self.limits, self.term, self.now);
         for command in step.commands {
-            if fate() == Fate::Arrives {
+            if fate(Cargo::Proposal) == Fate::Arrives {
                 let _ = self.apply(&command);
             }
         }
@@ -193,7 +202,7 @@ impl World {
             let (term, order) = Order::decode(&order.encode(self.term)).expect("just encoded");
             assert_eq!(term, self.term);
             self.event(format!("-> store {store}: {order}"));
-            match fate() {
+            match fate(Cargo::Order) {
                 Fate::Arrives => arriving.push(order),
                 Fate::Lost => {}
                 Fate::Late(moments) => {
@@ -209,7 +218,7 @@ impl World {
 
     pub fn run(&mut self, seconds: u64) {
         for _ in 0..seconds * SECOND / TICK {
-            self.tick(|| Fate::Arrives);
+            self.tick(|_| Fate::Arrives);
         }
     }
 
@@ -249,7 +258,7 @@ impl World {
             let book = self.books.entry(store).or_default();
             let led: BTreeSet<RegionId> = book.iter().map(LeadReport::region).collect();
             for region in led {
-                if self.regions.get(&region).map_or(true, |region| region.leader != Some(store)) {
+                if self.regions.get(&region).is_none_or(|region| region.leader != Some(store)) {
                     book.remove(region);
                 }
             }
@@ -269,8 +278,10 @@ impl World {
                     ..LeadReport::blank(region.descriptor.clone(), region.term)
                 });
             }
+            let kv_bytes_per_s = self.speeds.get(&store).copied().unwrap_or(1e6);
             let heartbeat = StoreHeartbeat {
                 store,
+                capability: placement::Capability { kv_bytes_per_s, ops_per_s: 1e6 },
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),
                 ..StoreHeartbeat::default()
@@ -371,7 +382,7 @@ impl World {
         }
         for region in self.meta.regions.values() {
             let truth = self.regions.get(&region.id).map(|region| region.descriptor.epoch);
-            assert!(truth.map_or(true, |truth| !region.epoch.is_newer_than(truth)), "nothing is made up");
+            assert!(truth.is_none_or(|truth| !region.epoch.is_newer_than(truth)), "nothing is made up");
         }
     }
 

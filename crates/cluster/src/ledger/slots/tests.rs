@@ -26,7 +26,7 @@ fn a_split_and_a_merge_are_learned_in_any_order() {
         let (mut map, mut newest) = (SlotMap::default(), BTreeMap::new());
         for &at in order {
             let known: Option<&RegionEpoch> = newest.get(&all[at].id);
-            if known.map_or(true, |known| all[at].epoch.is_newer_than(*known)) {
+            if known.is_none_or(|known| all[at].epoch.is_newer_than(*known)) {
                 newest.insert(all[at].id, all[at].epoch);
                 map.learn(all[at]);
             }
@@ -84,9 +84,9 @@ proptest! {
             let claim = region(id, version, a.min(b), a.max(b));
             map.learn(&claim);
             slots.iter_mut().for_each(|held| *held = held.filter(|&(owner, _)| owner != id));
-            for slot in usize::from(a.min(b))..=usize::from(a.max(b)) {
-                if slots[slot].map_or(true, |(_, held)| held < version) {
-                    slots[slot] = Some((id, version));
+            for held in &mut slots[usize::from(a.min(b))..=usize::from(a.max(b))] {
+                if held.is_none_or(|(_, held)| held < version) {
+                    *held = Some((id, version));
                 }
             }
             for slot in 0..410u16 {

@@ -1,0 +1,224 @@
+//! What the driver holds to beside the lives of operators, which `scripts.rs` shows.
+
+mod support;
+
+use placement::{Operator, PlanLimits, Policy, Reason};
+use steelyard_cluster::{
+    may_drain, DrainError, Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaError, MetaState,
+    Outcome, Phase, StartError, Step, StoreState, CONFIG_REPLICAS,
+};
+use support::*;
+
+fn planning(mut world: World) -> World {
+    world.limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
+    world
+}
+
+fn step(world: &mut World) -> Step {
+    let World { meta, ledger, limits, term, now, .. } = world;
+    world.driver.step(meta, ledger, limits, *term, *now)
+}
+
+fn begins(world: &World) -> Vec<u64> {
+    let begins = world.events.iter().filter(|event| event.contains(": begin "));
+    begins.map(|event| event.split('.').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn leaders_move_succeed_and_then_all_is_quiet() {
+    let mut world = planning(World::new(3, 6, 3));
+    world.run(20);
+    assert_eq!(begins(&world).len(), 4, "from 6, 0 and 0 to 2, 2 and 2");
+    assert!(world.outcomes().iter().all(|(_, outcome)| *outcome == Outcome::Succeeded));
+    for store in 0..3 {
+        let leads = |region: &&Region| region.descriptor.slots.is_some() && region.leader == Some(store);
+        assert_eq!(world.regions.values().filter(leads).count(), 2);
+    }
+    world.events.clear();
+    world.run(60);
+    assert_eq!(world.events, [""; 0]);
+}
+
+#[test]
+fn a_failed_region_is_left_alone_for_a_pause_that_grows_until_it_succeeds() {
+    let mut world = planning(World::new(3, 1, 3));
+    world.speeds.insert(2, 9e6);
+    world.apply(&MetaCommand::SetPolicy { policy: Policy::LeaderOnly }).unwrap();
+    let lose_orders = |cargo| if cargo == Cargo::Order { Fate::Lost } else { Fate::Arrives };
+    for _ in 0..2 * 60 {
+        world.tick(lose_orders);
+    }
+    world.events.retain(|event| event.contains("region 1 "));
+    // More than 5 s until it is overdue, a second until that is agreed, the pause, and up to a second until
+    // it is looked whether it is over.
+    let pauses: Vec<u64> = begins(&world).windows(2).map(|pair| pair[1] - pair[0] - 6).collect();
+    assert_eq!(pauses.len(), 4);
+    assert!(pauses.iter().zip([2, 4, 8, 16]).all(|(pause, least)| pause - least <= 1), "{pauses:?}");
+    assert!(world.outcomes().iter().all(|(_, outcome)| *outcome == Outcome::TimedOut));
+    world.run(60);
+    assert_eq!(world.outcomes().last().unwrap().1, Outcome::Succeeded);
+}
+
+#[test]
+fn nothing_is_planned_before_bootstrap_or_before_all_were_heard() {
+    let mut world = planning(World::new(3, 3, 3));
+    let nothing = MetaState::default();
+    let idle = world.driver.step(&nothing, &world.ledger, &world.limits, world.term, world.now);
+    assert_eq!(idle, Step::default());
+    world.apply(&MetaCommand::TakeOver { term: world.term }).unwrap();
+    assert_eq!(step(&mut world), Step::default(), "nobody was heard");
+    world.run(2);
+    assert!(!begins(&world).is_empty());
+}
+
+#[test]
+fn a_driver_takes_over_before_it_does_anything_and_does_nothing_once_another_has() {
+    let mut world = World::new(4, 1, 3);
+    world.run(1);
+    world.request(operator("add", &[1, 3]).unwrap()).unwrap();
+    let mut old = world.driver.clone();
+    world.new_driver();
+    world.now += SECOND;
+    assert_eq!(step(&mut world).commands, [MetaCommand::TakeOver { term: 6 }]);
+    assert_eq!(step(&mut world), Step::default(), "it is under way");
+    world.apply(&MetaCommand::TakeOver { term: 6 }).unwrap();
+    assert_eq!(step(&mut world).orders.len(), 1);
+    let late = old.step(&world.meta, &world.ledger, &world.limits, 5, world.now);
+    assert_eq!(late, Step::default());
+}
+
+#[test]
+fn a_proposal_is_not_repeated_while_it_may_be_under_way() {
+    let mut world = World::new(3, 1, 3);
+    world.run(1);
+    let region = &world.regions[&1].descriptor;
+    let grown = types::RegionChange::Peers(vec![types::PeerChange::Demote(2)]);
+    let grown = region.after(&grown).unwrap().region;
+    world.ledger.learn_descriptor(&grown);
+    let report = MetaCommand::ReportRegions { regions: vec![grown] };
+    let mut proposed = Vec::new();
+    for _ in 0..10 {
+        world.now += SECOND / 2;
+        proposed.push(step(&mut world).commands.contains(&report));
+    }
+    // Every second it is looked whether it is time again, which is after more than two.
+    let once_in_a_while = [true, false, false, false, false, false, true, false, false, false];
+    assert_eq!(proposed, once_in_a_while);
+}
+
+#[test]
+fn two_planned_at_once_get_ids_one_after_the_other() {
+    let mut world = planning(World::new(3, 6, 3));
+    world.run(1);
+    world.driver.forget();
+    world.limits = PlanLimits::default();
+    let ids: Vec<u64> = world.meta.history.keys().chain(world.meta.operators.keys()).copied().collect();
+    assert!(ids.len() > 1 && ids.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{ids:?}");
+}
+
+#[test]
+fn what_its_leader_gives_up_is_taken_back() {
+    let mut world = World::new(4, 2, 3);
+    world.run(1);
+    assert_eq!(world.driver.aborted(&world.meta, 1, world.now), None, "nothing is in flight");
+    world.request(operator("add", &[1, 3]).unwrap()).unwrap();
+    world.request(operator("split", &[2]).unwrap()).unwrap();
+    let World { meta, driver, now, .. } = &mut world;
+    let undo = driver.aborted(meta, 1, *now).unwrap();
+    let phase = Phase::Undoing { because: Outcome::Aborted };
+    assert_eq!(undo, MetaCommand::AdvanceOperator { id: 1, phase });
+    let finish = driver.aborted(meta, 2, *now).unwrap();
+    assert_eq!(finish, MetaCommand::FinishOperator { id: 2, outcome: Outcome::Aborted });
+    assert!(driver.is_cooling(1, *now) && driver.is_cooling(2, *now));
+    world.apply(&undo).unwrap();
+    world.apply(&finish).unwrap();
+    assert_eq!(world.driver.aborted(&world.meta, 1, world.now), None, "once is enough");
+    world.run(2);
+    assert_eq!(world.outcomes(), [(1, Outcome::Aborted), (2, Outcome::Aborted)]);
+    assert!(world.is_at_rest());
+}
+
+#[test]
+fn a_request_is_refused_to_and_from_the_dead_unless_it_takes_away_from_them() {
+    let mut world = World::new(5, 1, 3);
+    world.run(1);
+    let of_peers: Vec<u64> = world.regions[&1].descriptor.peers.iter().map(|peer| peer.store).collect();
+    let [leader, dead, other] = of_peers[..] else { panic!("{of_peers:?}") };
+    let free = (0..5).find(|store| !of_peers.contains(store)).unwrap();
+    world.dead.insert(dead);
+    world.run(5);
+    let to_the_dead = world.request(operator("transfer", &[1, leader, dead]).unwrap());
+    assert_eq!(to_the_dead, Err(StartError::Down(dead)));
+    world.request(operator("move", &[1, dead, free]).unwrap()).unwrap();
+    world.run(5);
+    assert_eq!(world.outcomes(), [(1, Outcome::Succeeded)]);
+    let left: Vec<u64> = world.regions[&1].descriptor.peers.iter().map(|peer| peer.store).collect();
+    let mut expected = vec![leader, other, free];
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+}
+
+#[test]
+fn a_store_may_not_drain_where_its_regions_would_lose_their_quorum() {
+    let mut world = World::new(6, 8, 3);
+    world.run(1);
+    let may = |world: &World, store| may_drain(&world.meta, &world.ledger, store, world.now);
+    assert_eq!(may(&world, 0), Ok(()));
+    assert_eq!(may(&world, 9), Err(DrainError::Refused(MetaError::UnknownStore(9))));
+    // The meta region is on stores 0, 1 and 2: without 1, it needs both others.
+    world.dead.insert(1);
+    world.run(5);
+    assert_eq!(may(&world, 0), Err(DrainError::NoQuorum { store: 0, region: 0 }));
+    world.dead.extend([2, 3]);
+    world.run(5);
+    assert_eq!(may(&world, 0), Err(DrainError::TooFewLive { live: 2, replicas: 3 }));
+    let fewer = MetaCommand::SetConfig { name: CONFIG_REPLICAS.into(), value: Some("2".into()) };
+    world.apply(&fewer).unwrap();
+    assert_eq!(may(&world, 0), Err(DrainError::NoQuorum { store: 0, region: 0 }));
+}
+
+#[test]
+fn an_empty_store_is_only_let_go_when_it_drains() {
+    let mut world = World::new(4, 1, 3);
+    let joined = world.join();
+    world.run(5);
+    assert_eq!(world.meta.stores[&joined].state, StoreState::Up);
+    world.apply(&MetaCommand::SetStoreState { store: joined, state: StoreState::Draining }).unwrap();
+    world.run(2);
+    assert_eq!(world.meta.stores[&joined].state, StoreState::Removed);
+}
+
+#[test]
+fn an_idle_cluster_is_surveyed_now_and_then_and_a_changed_one_at_once() {
+    let mut world = World::new(3, 6, 3);
+    world.run(3);
+    world.limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
+    // The last survey was less than a second ago, and found that nothing may be planned.
+    let planned = |step: &Step| !step.commands.is_empty();
+    world.now += 1;
+    assert!(!planned(&step(&mut world)));
+    let policy = MetaCommand::SetPolicy { policy: Policy::LeaderOnly };
+    world.apply(&policy).unwrap();
+    world.apply(&MetaCommand::SetPolicy { policy: Policy::Even }).unwrap();
+    world.now += 1;
+    assert!(planned(&step(&mut world)), "{:?}", world.events);
+}
+
+#[test]
+fn a_planned_operator_counts_as_in_flight_until_its_proposal_is_given_up() {
+    let ledger = Ledger::new(0, LedgerConfig::default());
+    let mut driver = Driver::new(DriverConfig::default());
+    let mut world = World::new(3, 1, 3);
+    world.run(1);
+    let transfer = Operator::TransferLeader { region: 1, from: 0, to: 1, reason: Reason::Requested };
+    let World { meta, ledger: heard, .. } = &world;
+    assert_eq!(driver.request(meta, &ledger, transfer.clone(), 0), Err(StartError::NoLeader(1)));
+    let begun = driver.request(meta, heard, transfer.clone(), world.now).unwrap();
+    assert_eq!(begun, MetaCommand::BeginOperator { id: 1, operator: transfer.clone() });
+    assert_eq!(driver.beginning().collect::<Vec<_>>(), [&transfer]);
+    let again = driver.request(meta, heard, transfer.clone(), world.now);
+    assert_eq!(again, Err(StartError::Refused(MetaError::RegionBusy(1))));
+    let later = world.now + DriverConfig::default().proposal_nanos + 1;
+    let lost = driver.request(meta, heard, transfer, later);
+    assert!(lost.is_ok(), "the first proposal was lost");
+}
