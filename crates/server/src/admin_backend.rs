@@ -152,6 +152,9 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             let from = leader_of(store, region)?;
             begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
         }
+        Ask::ChangeRegion { change: RegionRequest::Split, .. } if !store.config.cluster_enabled => {
+            return Err(refuse(409, "one region has all keys: to split it needs cluster-enabled yes").into())
+        }
         Ask::ChangeRegion { region, change } => begin(store, operator(region, change)).await?,
         Ask::ChangeStore { store: id, change } => {
             change_store(store, id, change).await?;

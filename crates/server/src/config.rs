@@ -110,6 +110,8 @@ pub struct Config {
     pub raft_tick: Duration,
     /// New writes are refused when the data device has less free than this.
     pub reserve_bytes: u64,
+    /// Bytes per second at which snapshots leave, and as much again at which they come in; 0: no limit.
+    pub snapshot_rate: u64,
     pub rocksdb_profile: String,
     /// RocksDB options by their own names, over the profile.
     pub rocksdb: Vec<(String, String)>,
@@ -162,6 +164,7 @@ impl Config {
             request_timeout: Duration::from_secs(5),
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,
+            snapshot_rate: 100 << 20,
             rocksdb_profile: "default".into(),
             rocksdb: Vec::new(),
             maxmemory: 256 << 20,

@@ -99,6 +99,11 @@ impl Disk {
         datadir::space(&self.dir).map_or(true, |space| space.free >= bytes.saturating_add(ROOM_BYTES_MIN))
     }
 
+    /// Bytes that may be written before the device is down to its reserve.
+    pub fn room(&self) -> u64 {
+        self.less_what_is_to_come(self.free.load(Ordering::Relaxed)).saturating_sub(self.reserve)
+    }
+
     fn less_what_is_to_come(&self, free: u64) -> u64 {
         let (unflushed, proposed) =
             (self.unflushed.load(Ordering::Relaxed), self.proposed.load(Ordering::Relaxed));

@@ -61,10 +61,10 @@ const DRAIN: Duration = Duration::from_millis(200);
 const ELECTION_TICKS: u32 = 15;
 const HEARTBEAT_TICKS: u32 = 3;
 
-/// Runs a store until `shutdown` resolves. `ready` is called once it serves.
+/// Runs a store until `shutdown` resolves. `ready` is called once it serves, with its number.
 pub async fn run(
     mut config: Config,
-    ready: impl FnOnce(),
+    ready: impl FnOnce(StoreId),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
@@ -75,6 +75,14 @@ pub async fn run(
     tokio::select! {
         settled = settle(&mut config, &mut dir) => settled?,
         () = &mut shutdown => return Ok(()),
+    }
+    if let (Some(forward), false) = (config.this().forward, config.cluster_enabled) {
+        return Err(StartError::Config(format!("forward port {} needs cluster mode", forward.port())));
+    }
+    if !config.cluster_enabled {
+        // Commands on many keys work because one region has them all.
+        config.limits.split_bytes = 0;
+        config.limits.split_ops = 0;
     }
     let (log, engine) = open_engines(&config, &dir)?;
     let snapshot_dir = dir.snapshot_dir();
@@ -153,7 +161,7 @@ pub async fn run(
 
     tokio::select! {
         () = until_healthy(&store) => {
-            ready();
+            ready(store.id);
             shutdown.await;
         }
         () = &mut shutdown => {}

@@ -9,7 +9,7 @@ use bench::table::{bytes, count, duration, micros, Align, Table};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};
-use server::admin::{OperatorRow, RegionRow, StoreRow, StoreStatus};
+use server::admin::{OperatorRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus};
 use server::side_port;
 
 #[derive(clap::Args)]
@@ -37,6 +37,19 @@ enum Command {
     Policy { name: Option<String> },
     /// Move a region's leader to a store that holds a peer
     MoveLeader { region: u64, store: u64 },
+    /// A store that joins, goes, or is weighed by hand
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Add a peer of a region on a store
+    AddPeer { region: u64, store: u64 },
+    /// Remove the peer of a region from a store
+    RemovePeer { region: u64, store: u64 },
+    /// Move the peer of a region from one store to another
+    MovePeer { region: u64, from: u64, to: u64 },
+    /// Split a region in two, at the slot in the middle of its data
+    Split { region: u64 },
+    /// Merge a region into its neighbour
+    Merge { region: u64, into: u64 },
     /// Why a region's leader is where it is
     Explain { region: u64 },
     /// Operators in flight
@@ -53,6 +66,31 @@ enum Command {
     },
     /// One store: process, stages, counters
     Status,
+}
+
+#[derive(clap::Subcommand)]
+enum StoreCommand {
+    /// The stores, as `ctl stores` shows them
+    List,
+    /// Have all leaders and peers leave a store, and then the store itself
+    Drain {
+        store: u64,
+        /// Take it back: the store stays
+        #[arg(long)]
+        cancel: bool,
+    },
+    /// Strike an empty store, or one that is gone for good, off the list
+    Remove { store: u64 },
+    /// Weights that stand in for what is measured; without any, what is measured counts again
+    Pin {
+        store: u64,
+        /// Share of the data, against the other stores' weights
+        #[arg(long, value_name = "WEIGHT")]
+        data: Option<f64>,
+        /// Rank as a leader's store, against the other stores' weights
+        #[arg(long, value_name = "WEIGHT")]
+        leader: Option<f64>,
+    },
 }
 
 /// A change may take a leader transfer; an answer comes within the store's own request timeout.
@@ -90,7 +128,7 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
 
 fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
     match command {
-        Command::Stores => {
+        Command::Stores | Command::Store(StoreCommand::List) => {
             let rows: Vec<StoreRow> = get(client, "stores")?;
             Answer::of(&rows, stores_table(&rows).to_string())
         }
@@ -109,6 +147,36 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::MoveLeader { region, store } => {
             let done = post(client, &format!("regions/{region}/leader"), json!({ "store": store }))?;
             Answer::of(&done, format!("region {region} moves to store {store}\n"))
+        }
+        Command::Store(StoreCommand::Drain { store, cancel: false }) => {
+            change_store(client, store, StoreRequest::Drain, "is being drained")
+        }
+        Command::Store(StoreCommand::Drain { store, cancel: true }) => {
+            change_store(client, store, StoreRequest::Keep, "stays")
+        }
+        Command::Store(StoreCommand::Remove { store }) => {
+            change_store(client, store, StoreRequest::Remove, "is no member any more")
+        }
+        Command::Store(StoreCommand::Pin { store, data, leader }) => {
+            let pin = StoreRequest::Pin { data_weight: data, leader_weight: leader };
+            change_store(client, store, pin, "is weighed anew")
+        }
+        Command::AddPeer { region, store } => {
+            let text = format!("gets a peer on store {store}");
+            change_region(client, region, RegionRequest::AddPeer { to: store }, &text)
+        }
+        Command::RemovePeer { region, store } => {
+            let text = format!("loses its peer on store {store}");
+            change_region(client, region, RegionRequest::RemovePeer { from: store }, &text)
+        }
+        Command::MovePeer { region, from, to } => {
+            let text = format!("moves its peer from store {from} to store {to}");
+            change_region(client, region, RegionRequest::MovePeer { from, to }, &text)
+        }
+        Command::Split { region } => change_region(client, region, RegionRequest::Split, "is being split"),
+        Command::Merge { region, into } => {
+            let text = format!("is being merged into region {into}");
+            change_region(client, region, RegionRequest::Merge { into }, &text)
         }
         Command::Explain { region } => {
             let explained: Value = get(client, &format!("regions/{region}/explain"))?;
@@ -141,6 +209,26 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&status, status_text(&status))
         }
     }
+}
+
+fn change_region(
+    client: &AdminClient,
+    region: u64,
+    change: RegionRequest,
+    text: &str,
+) -> anyhow::Result<Answer> {
+    let done = post(client, &format!("regions/{region}/change"), serde_json::to_value(change)?)?;
+    Answer::of(&done, format!("region {region} {text}\n"))
+}
+
+fn change_store(
+    client: &AdminClient,
+    store: u64,
+    change: StoreRequest,
+    text: &str,
+) -> anyhow::Result<Answer> {
+    let done = post(client, &format!("stores/{store}/change"), serde_json::to_value(change)?)?;
+    Answer::of(&done, format!("store {store} {text}\n"))
 }
 
 fn get<T: DeserializeOwned>(client: &AdminClient, path: &str) -> anyhow::Result<T> {
@@ -215,7 +303,7 @@ fn regions_table(rows: &[RegionRow]) -> Table {
             _ => "meta".into(),
         };
         let peers = row.peers.iter().map(|peer| match (peer.role.as_str(), peer.lag) {
-            ("learner", _) => format!("{}(learner)", peer.store),
+            (role @ ("learner" | "incoming" | "outgoing"), _) => format!("{}({role})", peer.store),
             (_, Some(lag)) if lag > 0 => format!("{}(-{lag})", peer.store),
             _ => peer.store.to_string(),
         });
@@ -225,7 +313,12 @@ fn regions_table(rows: &[RegionRow]) -> Table {
             row.leader.map_or("none".into(), |leader| leader.to_string()),
             row.term.to_string(),
             peers.collect::<Vec<_>>().join(" "),
-            format!("{}.{}", row.epoch_conf_version, row.epoch_version),
+            format!(
+                "{}.{}{}",
+                row.epoch_conf_version,
+                row.epoch_version,
+                if row.joint { " joint" } else { "" }
+            ),
             count(row.keys as f64),
             bytes(row.bytes as f64),
             count(row.read_rate),
@@ -323,13 +416,14 @@ mod tests {
 
     #[test]
     fn a_region_shows_its_lag_and_its_learners() {
-        let peer = |store, role: &str, lag| PeerRow { store, role: role.into(), lag };
+        let peer = |store, role: &str, lag| PeerRow { store, id: store + 1, role: role.into(), lag };
         let row = RegionRow {
             id: 3,
             first_slot: Some(0),
             last_slot: Some(99),
             epoch_conf_version: 1,
             epoch_version: 2,
+            joint: false,
             leader: None,
             term: 4,
             peers: vec![peer(0, "voter", Some(0)), peer(1, "voter", Some(12)), peer(2, "learner", None)],

@@ -3,6 +3,9 @@
 //!
 //! This has its own thread, so that a stalled device holds up neither votes nor heartbeats. A full one makes
 //! the batch wait, and with it everything committed later; reads go on.
+//!
+//! A split makes its region's rows here, in the batch of its entry. Snapshots and the end of peers pass
+//! through here, in their order among the entries, on their way to the thread that sees to them (`lives`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +15,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use replica::Committed;
 use resp::Reply;
+use storage::rows::{region_descriptor_row, region_state_row};
 use storage::{RegionState, StorageError, Txn, WriteSet};
 use tokio::sync::mpsc;
-use types::{RegionId, SlotRange, META_REGION};
+use types::{Changed, RegionDescriptor, RegionId, SlotRange, META_REGION};
 
 use super::inbox::ToWorker;
+use super::lives::LifeJob;
 use super::proposals::{Outcomes, Waiting};
 use crate::store::Store;
 
@@ -32,19 +37,37 @@ pub struct ToApply {
     pub waiting: Option<Waiting>,
 }
 
-type Job = (RegionId, Vec<ToApply>);
+/// What the apply thread is told, in order.
+pub enum Job {
+    Entries(RegionId, Vec<ToApply>),
+    /// Nothing of this region comes until its rows were replaced, or ever again.
+    Life(LifeJob),
+    /// The region's rows are those of a snapshot now.
+    Reload(RegionDescriptor),
+    Stop,
+}
 
-/// The worker's end of the queue.
+/// The worker's end of the queue. When it goes, so does the thread.
 pub struct ApplyQueue {
     jobs: Sender<Job>,
     bytes: Arc<AtomicUsize>,
+}
+
+impl Drop for ApplyQueue {
+    fn drop(&mut self) {
+        let _ = self.jobs.send(Job::Stop);
+    }
 }
 
 impl ApplyQueue {
     pub fn send(&self, region: RegionId, entries: Vec<ToApply>) {
         self.bytes.fetch_add(bytes_of(&entries), Ordering::Relaxed);
         // The thread ends only with the store.
-        let _ = self.jobs.send((region, entries));
+        let _ = self.jobs.send(Job::Entries(region, entries));
+    }
+
+    pub fn send_life(&self, job: LifeJob) {
+        let _ = self.jobs.send(Job::Life(job));
     }
 
     /// Whether so much waits that proposing more would only make it wait longer.
@@ -62,57 +85,114 @@ fn bytes_of(entries: &[ToApply]) -> usize {
 struct Executed {
     writes: WriteSet,
     states: Vec<(RegionId, RegionState)>,
+    /// New ones of regions that have a peer here, in the order of their making.
+    descriptors: Vec<RegionDescriptor>,
     answers: Vec<(Waiting, Vec<Option<Reply>>)>,
 }
 
 pub struct Applier {
     store: Arc<Store>,
     states: BTreeMap<RegionId, RegionState>,
+    /// The slots of each region as of its state.
+    slots: BTreeMap<RegionId, SlotRange>,
     jobs: Receiver<Job>,
+    lives: Sender<LifeJob>,
     queued_bytes: Arc<AtomicUsize>,
     outcomes: mpsc::UnboundedSender<Outcomes>,
 }
 
 impl Applier {
-    /// Reads and publishes how far each region is applied.
-    pub fn new(store: Arc<Store>, outcomes: mpsc::UnboundedSender<Outcomes>) -> (Applier, ApplyQueue) {
-        let mut states = BTreeMap::new();
+    /// Reads and publishes how far each region is applied. The sender is for whoever replaces rows.
+    pub fn new(
+        store: Arc<Store>,
+        outcomes: mpsc::UnboundedSender<Outcomes>,
+        lives: Sender<LifeJob>,
+    ) -> (Applier, ApplyQueue, Sender<Job>) {
+        let (mut states, mut slots) = (BTreeMap::new(), BTreeMap::new());
         for region in store.regions.all().iter().filter(|region| region.is_local()) {
             match store.engine.region_state(region.id()) {
                 Ok(state) => {
                     region.set_applied(state.applied_index, state.last_stamp_ms);
                     store.engine.publish_counts(region.id(), &state);
                     states.insert(region.id(), state);
+                    slots.insert(region.id(), region.slots_or_all());
                 }
                 Err(error) => store.fatal(&format!("region {} cannot be read: {error}", region.id())),
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
-        let queue = ApplyQueue { jobs: sender, bytes: queued_bytes.clone() };
-        (Applier { store, states, jobs, queued_bytes, outcomes }, queue)
+        let queue = ApplyQueue { jobs: sender.clone(), bytes: queued_bytes.clone() };
+        (Applier { store, states, slots, jobs, lives, queued_bytes, outcomes }, queue, sender)
     }
 
     /// Runs until the worker has gone and everything it handed over is applied.
     pub fn run(mut self) {
-        while let Ok(first) = self.jobs.recv() {
-            let started = Instant::now();
-            let mut bytes = bytes_of(&first.1);
-            let mut by_region: BTreeMap<RegionId, Vec<ToApply>> = BTreeMap::new();
-            by_region.insert(first.0, first.1);
-            while bytes < BATCH_BYTES_MAX {
-                let Ok((region, entries)) = self.jobs.try_recv() else { break };
-                bytes += bytes_of(&entries);
-                by_region.entry(region).or_default().extend(entries);
+        let mut next = self.jobs.recv().ok();
+        while let Some(job) = next.take() {
+            match job {
+                Job::Entries(region, entries) => {
+                    let mut bytes = bytes_of(&entries);
+                    let mut by_region = BTreeMap::from([(region, entries)]);
+                    while bytes < BATCH_BYTES_MAX {
+                        match self.jobs.try_recv() {
+                            Ok(Job::Entries(region, entries)) => {
+                                bytes += bytes_of(&entries);
+                                by_region.entry(region).or_default().extend(entries);
+                            }
+                            other => {
+                                next = other.ok();
+                                break;
+                            }
+                        }
+                    }
+                    if !self.apply(by_region, bytes) {
+                        return;
+                    }
+                }
+                Job::Life(job) => {
+                    self.states.remove(&job.region());
+                    self.slots.remove(&job.region());
+                    let _ = self.lives.send(job);
+                }
+                Job::Reload(descriptor) => self.reload(descriptor),
+                Job::Stop => return,
             }
-            let executed = self.execute(by_region);
-            if !self.write(&executed.writes) {
-                return;
+            if next.is_none() {
+                next = self.jobs.recv().ok();
             }
-            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.publish(executed);
-            self.store.metrics.apply.record(started.elapsed());
         }
+    }
+
+    /// False: the store stops.
+    fn apply(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>, bytes: usize) -> bool {
+        let started = Instant::now();
+        let executed = self.execute(by_region);
+        if !self.write(&executed.writes) {
+            return false;
+        }
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.publish(executed);
+        self.store.metrics.apply.record(started.elapsed());
+        true
+    }
+
+    fn reload(&mut self, descriptor: RegionDescriptor) {
+        let region = descriptor.id;
+        let state = match self.store.engine.region_state(region) {
+            Ok(state) => state,
+            Err(error) => self.store.fatal(&format!("region {region} cannot be read: {error}")),
+        };
+        if region == META_REGION {
+            match cluster::MetaState::load(self.store.engine.flash()) {
+                Ok(meta) => self.store.cluster.replace(meta),
+                Err(error) => self.store.fatal(&format!("the cluster's state cannot be read: {error}")),
+            }
+        }
+        self.slots.insert(region, descriptor.slots.unwrap_or(SlotRange::ALL));
+        self.store.set_local_regions(&[descriptor]);
+        self.publish_state(region, &state);
+        self.states.insert(region, state);
     }
 
     /// Writes the batch, however long there is no room for it. False: the store stops first, and the log
@@ -164,8 +244,8 @@ impl Applier {
                 "an entry of region {region}, which has no peer here"
             )));
         };
-        let shared = self.store.regions.get(region);
-        let slots = shared.map_or(SlotRange::ALL, |shared| shared.slots_or_all());
+        let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
+        let mut born = Vec::new();
         let mut txn = Txn::new(self.store.engine.flash(), region, state.clone());
         for ToApply { entry, waiting } in entries {
             assert_eq!(
@@ -182,6 +262,15 @@ impl Applier {
                     executed.answers.push((waiting, replies));
                 }
             }
+            if let Some(changed) = &entry.change {
+                if let Some((child, state)) = change(&mut txn, changed)? {
+                    born.push((child.id, state));
+                    self.slots.insert(child.id, child.slots.unwrap_or(SlotRange::ALL));
+                }
+                slots = changed.region.slots.unwrap_or(SlotRange::ALL);
+                executed.descriptors.push(changed.region.clone());
+                executed.descriptors.extend(changed.split_off.clone());
+            }
             let state = txn.state_mut();
             state.applied_index = entry.index;
             state.applied_term = entry.term;
@@ -190,9 +279,19 @@ impl Applier {
         let (writes, state) = txn.finish();
         executed.writes.ranges_deleted.extend(writes.ranges_deleted);
         executed.writes.rows.extend(writes.rows);
-        self.states.insert(region, state.clone());
-        executed.states.push((region, state));
+        self.slots.insert(region, slots);
+        for (region, state) in std::iter::once((region, state)).chain(born) {
+            self.states.insert(region, state.clone());
+            executed.states.push((region, state));
+        }
         Ok(())
+    }
+
+    fn publish_state(&self, region: RegionId, state: &RegionState) {
+        self.store.engine.publish_counts(region, state);
+        if let Some(shared) = self.store.regions.get(region) {
+            shared.set_applied(state.applied_index, state.last_stamp_ms);
+        }
     }
 
     fn publish(&self, executed: Executed) {
@@ -201,12 +300,16 @@ impl Applier {
         };
         let bytes: usize = executed.writes.rows.iter().map(row_bytes).sum();
         self.store.metrics.rows_bytes_written.inc_by(bytes as u64);
+        let this = self.store.id;
+        let here: Vec<RegionDescriptor> =
+            executed.descriptors.into_iter().filter(|descriptor| descriptor.has_peer_on(this)).collect();
+        if !here.is_empty() {
+            // Before the worker hears of it: until then no lease of the region stands.
+            self.store.set_local_regions(&here);
+        }
         let mut indexes = Vec::with_capacity(executed.states.len());
         for (region, state) in executed.states {
-            self.store.engine.publish_counts(region, &state);
-            if let Some(shared) = self.store.regions.get(region) {
-                shared.set_applied(state.applied_index, state.last_stamp_ms);
-            }
+            self.publish_state(region, &state);
             indexes.push((region, state.applied_index));
         }
         let _ = self.store.worker.send(ToWorker::Applied { indexes });
@@ -218,4 +321,15 @@ impl Applier {
             let _ = self.outcomes.send(outcomes);
         }
     }
+}
+
+/// Writes what a change makes of the region, and the rows of the region that it splits off.
+fn change(txn: &mut Txn<'_>, changed: &Changed) -> storage::Result<Option<(RegionDescriptor, RegionState)>> {
+    txn.put(region_descriptor_row(changed.region.id), changed.region.encode());
+    let Some(child) = &changed.split_off else { return Ok(None) };
+    let counts = storage::count_keys(txn, child.slots.unwrap_or(SlotRange::ALL))?;
+    let state = txn.state_mut().split_off(&counts);
+    txn.put(region_state_row(child.id), state.encode());
+    txn.put(region_descriptor_row(child.id), child.encode());
+    Ok(Some((child.clone(), state)))
 }

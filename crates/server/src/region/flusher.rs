@@ -41,7 +41,8 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
         store.disk.set_unflushed(bytes);
         let full = store.disk.is_full();
         let period = if full { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
-        let flushes = bytes >= FLUSH_BYTES || (bytes > 0 && flushed.elapsed() >= period);
+        let wanted = store.flush_soon.swap(false, Ordering::Relaxed);
+        let flushes = bytes >= FLUSH_BYTES || wanted || (bytes > 0 && flushed.elapsed() >= period);
         if flushes {
             flush(&store);
             flushed = Instant::now();
@@ -54,11 +55,11 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
     }
 }
 
-/// Makes durable what is applied now, and tells the worker.
+/// Makes durable what is applied now, and tells the worker. False: there was no room.
 ///
 /// A flush that finds no room half-way can end the process: RocksDB 7.8 built with assertions, as Debian
 /// builds it, then asserts that nobody touches the file again, and touches it. So none is begun without room.
-pub fn flush(store: &Store) {
+pub fn flush(store: &Store) -> bool {
     if !store.disk.takes(store.engine.flash().unflushed_bytes()) {
         store.disk.set_full();
         tracing::warn!("no space to flush rows: the log is kept");
@@ -67,7 +68,7 @@ pub fn flush(store: &Store) {
             // after a kill, and the log tells the rest.
             std::mem::forget(store.engine.clone());
         }
-        return;
+        return false;
     }
     let applied: Vec<_> = store
         .regions
@@ -79,10 +80,12 @@ pub fn flush(store: &Store) {
     match store.engine.flash().flush() {
         Ok(()) => {
             let _ = store.worker.send(ToWorker::Flushed { applied });
+            true
         }
         Err(storage::StorageError::NoSpace(reason)) => {
             store.disk.set_full();
             tracing::warn!(%reason, "no space to flush rows: the log is kept");
+            false
         }
         Err(error) => store.fatal(&format!("rows cannot be flushed: {error}")),
     }

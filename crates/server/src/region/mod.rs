@@ -1,10 +1,13 @@
 //! Regions at work: the worker thread that steps their Raft groups, the log thread that makes its batches
-//! durable, the apply thread that makes rows of what is committed, and the flusher that lets the log be cut.
+//! durable, the apply thread that makes rows of what is committed, the flusher that lets the log be cut, and the
+//! thread that sees to peers that come with a snapshot or go.
 
 pub mod apply;
 pub mod flusher;
 pub mod inbox;
+pub mod lives;
 pub mod log_writer;
 pub mod proposals;
 pub mod shared;
+pub mod snapshots;
 pub mod worker;

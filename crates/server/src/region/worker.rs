@@ -4,6 +4,7 @@
 //! decides nothing itself, and waits for no device: the log and the rows have threads of their own. Commands
 //! that arrive while a log batch is being synced wait and make one entry together.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use types::{RegionId, StoreId};
 
 use super::apply::{ApplyQueue, ToApply};
 use super::inbox::{Refusal, ToWorker};
+use super::lives::LifeJob;
 use super::log_writer::ToLog;
 use super::proposals::Proposals;
 use super::shared::Leadership;
@@ -144,6 +146,29 @@ impl RegionWorker {
             ToWorker::TransferLeader { region, to } => {
                 self.raft.step(Input::TransferLeader { region, to }, now);
             }
+            ToWorker::ChangeRegion { region, expect, change } => {
+                self.next_reader += 1;
+                let token = READER_TOKEN | self.next_reader;
+                self.raft.step(Input::ChangeRegion { region, token, expect, change }, now);
+            }
+            ToWorker::Announced { from, descriptor } => {
+                self.raft.step(Input::Announced { from, descriptor }, now);
+            }
+            ToWorker::SnapshotMade { region, index, term, descriptor } => {
+                self.raft.step(Input::SnapshotMade { region, index, term, descriptor }, now);
+            }
+            ToWorker::SnapshotFailed { region } => self.raft.step(Input::SnapshotFailed { region }, now),
+            ToWorker::SnapshotSent { region, to, delivered } => {
+                self.raft.step(Input::SnapshotSent { region, to, delivered }, now);
+            }
+            ToWorker::SnapshotApplied { region } => {
+                self.raft.step(Input::SnapshotApplied { region }, now);
+                // The peer may be new here, and who leads was said before anybody could note it.
+                if let Some(status) = self.raft.status(region, now) {
+                    self.lead(region, Leadership { term: status.term, leader: status.leader });
+                }
+            }
+            ToWorker::Destroyed { region } => self.raft.step(Input::Destroyed { region }, now),
             ToWorker::Stop => self.stopping = true,
         }
     }
@@ -191,7 +216,11 @@ impl RegionWorker {
                     });
                     self.apply.send(region, entries.collect());
                 }
-                Action::Refused { token, .. } => self.refuse(token),
+                Action::Refused { region, token, reason } => {
+                    if !self.refuse(token) {
+                        tracing::info!(region, ?reason, "a change of the region is refused");
+                    }
+                }
                 Action::Lost { token, .. } => {
                     if let Some(waiting) = self.proposals.take(token) {
                         waiting.unknown();
@@ -218,6 +247,20 @@ impl RegionWorker {
                 Action::Truncate { region, index, term } => {
                     to_log.push(ToLog::Truncate { region, index, term })
                 }
+                Action::Announce { to, descriptor } => {
+                    self.store.transport().send_announce(to, descriptor.encode());
+                }
+                Action::MakeSnapshot { region } => self.store.snapshots().make(region),
+                Action::SendSnapshot { region, to, message } => {
+                    self.store.snapshots().send(region, to, message);
+                }
+                Action::ApplySnapshot { index, term, descriptor, .. } => {
+                    self.apply.send_life(LifeJob::Snapshot { descriptor, index, term });
+                }
+                Action::Destroy { region, peer, .. } => {
+                    self.apply.send_life(LifeJob::Destroy { region, peer });
+                }
+                Action::FlushSoon => self.store.flush_soon.store(true, Ordering::Relaxed),
                 Action::TransferDone { region, to } => tracing::info!(region, to, "leadership handed over"),
                 Action::TransferAborted { region, to } => {
                     tracing::info!(region, to, "leadership stays: it was not taken over in time");
@@ -252,12 +295,16 @@ impl RegionWorker {
         }
     }
 
-    fn refuse(&mut self, token: u64) {
+    /// False: nobody waits for the answer.
+    fn refuse(&mut self, token: u64) -> bool {
         if let Some(waiting) = self.proposals.take(token) {
             waiting.refuse(Refusal::NotLeader);
         } else if let Some(reader) = self.readers.remove(&token) {
             let _ = reader.reply.send(Err(Refusal::NotLeader));
+        } else {
+            return false;
         }
+        true
     }
 
     fn lead(&mut self, region: RegionId, leadership: Leadership) {
@@ -276,7 +323,8 @@ impl RegionWorker {
         let now = clock::boot_nanos();
         for region in self.store.regions.table().iter() {
             let led = region.leader() == Some(self.store.id);
-            region.publish_status(if led { self.raft.status(region.id(), now) } else { None });
+            let status = if led { self.raft.status(region.id(), now) } else { None };
+            self.store.publish_status(region, status);
         }
     }
 

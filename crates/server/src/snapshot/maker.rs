@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use rocks::snapshot::{Manifest, SnapshotError};
-use types::{LogIndex, RegionId};
+use types::{LogIndex, RegionId, SlotRange};
 
 use super::counters::Counters;
 use super::{remove, Shared};
@@ -23,6 +23,7 @@ pub enum Job {
     /// Deleted here, since deleting gigabytes takes a while.
     Remove(PathBuf),
     Drop(Arc<Made>),
+    Reclaim(SlotRange),
 }
 
 /// How often what was kept for too long is looked for.
@@ -129,6 +130,7 @@ pub fn run(shared: &Shared, jobs: &Receiver<Job>) {
             Ok(Job::Make(region)) => make(shared, region),
             Ok(Job::Remove(dir)) => remove(&dir),
             Ok(Job::Drop(made)) => drop(made),
+            Ok(Job::Reclaim(slots)) => shared.host.keyspace().reclaim(slots),
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(before) = Instant::now().checked_sub(shared.limits.kept) {
                     shared.maker.sweep(before);

@@ -28,6 +28,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use raft::eraftpb;
-use rocks::snapshot::{SnapshotError, TokenBucket};
+use rocks::snapshot::{Files, SnapshotError, TokenBucket};
 use rocks::FlashKeyspace;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
@@ -100,6 +101,11 @@ impl Limits {
     fn timeout(&self) -> Duration {
         self.patience.max(Duration::from_millis(1))
     }
+}
+
+/// Where a snapshot of the region as of this entry is, once it was received.
+pub fn received_dir(snapshots: &Path, region: RegionId, index: LogIndex, term: Term) -> PathBuf {
+    snapshots.join("received").join(received::directory(received::Key { region, index, term }))
 }
 
 /// By which clock the rate is limited. Tests have one of their own.
@@ -275,7 +281,7 @@ impl SnapshotService {
         descriptor: &RegionDescriptor,
         index: LogIndex,
         term: Term,
-        replaced: &[SlotRange],
+        former: &[SlotRange],
     ) -> Result<(), SnapshotError> {
         let (shared, queues) = self.running().ok_or(SnapshotError::Cancelled)?;
         let keyspace = shared.host.keyspace();
@@ -283,14 +289,17 @@ impl SnapshotService {
         if keyspace.is_snapshot_applied(descriptor, index, term)? {
             keyspace.flush()?;
         } else {
-            let in_use = shared.received.begin_ingest(key);
+            let (in_use, files) = shared.received.begin_ingest(key);
             let dir = shared.received.dir(key);
             let manifest = rocks::snapshot::Manifest::read(&dir)?;
             if (&manifest.descriptor, manifest.index, manifest.term) != (descriptor, index, term) {
                 let why = "it is not of the snapshot that is to be applied".to_owned();
                 return Err(SnapshotError::Damaged { path: dir, why });
             }
-            keyspace.ingest_snapshot(&dir, &manifest, replaced)?;
+            match files {
+                Files::Verified => keyspace.ingest_verified_snapshot(&dir, &manifest, former)?,
+                Files::Unknown => keyspace.ingest_snapshot(&dir, &manifest, former)?,
+            }
             Counters::add(&shared.counters.ingested, 1);
             drop(in_use);
         }
@@ -298,13 +307,21 @@ impl SnapshotService {
         Ok(())
     }
 
-    /// The store's peer of the region is gone: so are its snapshots, made and received.
+    /// The store's peer of the region is gone: so are its snapshots, made and received, and those that are on
+    /// their way, of which nobody is told any more.
     pub fn forget(&self, region: RegionId) {
         let Some((shared, queues)) = self.running() else { return };
+        shared.sending.lock().retain(|(of, _), _| *of != region);
         if let Some(made) = shared.maker.forget(region) {
             let _ = queues.to_make.send(maker::Job::Drop(made));
         }
         queues.remove(shared.received.forget_up_to(region, LogIndex::MAX));
+    }
+
+    /// Gives back, in the background, the space of rows of these slots that were deleted by range.
+    pub fn reclaim(&self, slots: SlotRange) {
+        let Some((_, queues)) = self.running() else { return };
+        let _ = queues.to_make.send(maker::Job::Reclaim(slots));
     }
 
     /// Changes the rate, in bytes per second; 0: no limit.
@@ -381,6 +398,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.connections.lock().remove(&self.id);
     }
+}
+
+/// Tells the system that the file's pages are of no more use, so that it keeps those of rows instead.
+fn read_no_more(file: &std::fs::File) {
+    // SAFETY: the descriptor is open for as long as `file` lives; the call touches no memory of ours.
+    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
 /// The numbers in a directory's name: `7-500` or `7-500-3`.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rocks::snapshot::MANIFEST;
+use rocks::snapshot::{Files, MANIFEST};
 use types::{LogIndex, RegionId, StoreId, Term};
 
 use super::{entries, numbers, remove};
@@ -24,6 +24,11 @@ pub struct Key {
     pub term: Term,
 }
 
+/// The name of a snapshot's directory.
+pub fn directory(key: Key) -> String {
+    format!("{}-{}-{}", key.region, key.index, key.term)
+}
+
 enum State {
     /// Some files, and nobody who brings the rest.
     Partial,
@@ -36,6 +41,8 @@ enum State {
 struct Entry {
     state: State,
     touched: Instant,
+    /// All files were verified by this process, and nothing was done with them since.
+    verified: bool,
     /// The transfer whose message was delivered last.
     delivered: Option<(StoreId, u64)>,
 }
@@ -83,7 +90,7 @@ impl Received {
             };
             match (numbers(&name), state) {
                 (Some([region, index, term]), Some(state)) => {
-                    let entry = Entry { state, touched: Instant::now(), delivered: None };
+                    let entry = Entry { state, touched: Instant::now(), verified: false, delivered: None };
                     found.insert(Key { region, index, term }, entry);
                 }
                 _ => remove(&path),
@@ -94,7 +101,7 @@ impl Received {
     }
 
     pub fn dir(&self, key: Key) -> PathBuf {
-        self.dir.join(format!("{}-{}-{}", key.region, key.index, key.term))
+        self.dir.join(directory(key))
     }
 
     /// Claims a snapshot for a connection. Parts of earlier ones of the region are given up: the directories
@@ -115,7 +122,7 @@ impl Received {
         let begun = match entries.get(&key).map(|entry| &entry.state) {
             None | Some(State::Partial) => {
                 let state = State::Receiving(stream.try_clone()?);
-                let entry = Entry { state, touched: Instant::now(), delivered: None };
+                let entry = Entry { state, touched: Instant::now(), verified: false, delivered: None };
                 entries.insert(key, entry);
                 Begin::Claimed(Claim { table: self.table.clone(), key, promised: 0 })
             }
@@ -143,13 +150,18 @@ impl Received {
     }
 
     /// Keeps a snapshot from being deleted or received again for as long as the result lives.
-    pub fn begin_ingest(&self, key: Key) -> Ingesting<'_> {
+    /// Also says whether its files need not be verified again.
+    pub fn begin_ingest(&self, key: Key) -> (Ingesting<'_>, Files) {
+        let mut files = Files::Unknown;
         if let Some(entry) = self.table.entries.lock().get_mut(&key) {
             if matches!(entry.state, State::Whole) {
                 entry.state = State::Ingesting;
+                if std::mem::take(&mut entry.verified) {
+                    files = Files::Verified;
+                }
             }
         }
-        Ingesting { table: &self.table, key }
+        (Ingesting { table: &self.table, key }, files)
     }
 
     /// Forgets the region's snapshots up to an index; gives the directories to delete.
@@ -211,9 +223,10 @@ impl Claim {
         self.table.promised.fetch_sub(std::mem::replace(&mut self.promised, bytes), Ordering::Relaxed);
     }
 
-    pub fn complete(self) {
+    pub fn complete(self, is_verified: bool) {
         if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
             entry.state = State::Whole;
+            entry.verified = is_verified;
         }
     }
 

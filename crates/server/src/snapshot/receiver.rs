@@ -203,7 +203,8 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
     manifest.write(&dir).map_err(|error| Broken::Refused(error.to_string()))?;
     // From here on it is whole, whether the offer is deleted or not.
     let _ = fs::remove_file(&offered);
-    claim.complete();
+    // Of files that were here before this connection only the lengths are known.
+    claim.complete(!is_resumed);
     Ok(())
 }
 

@@ -26,6 +26,8 @@ use crate::transport::socket;
 const WINDOW_BYTES: usize = 8 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a transfer that waits looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(2);
 
@@ -149,7 +151,7 @@ fn connect_and_send(
     let mut opening = BytesMut::new();
     frame::encode(&frame::Frame::Hello(hello), &mut opening).map_err(io::Error::other)?;
     stream.write_all(&opening)?;
-    stream.set_read_timeout(Some(shared.limits.turn))?;
+    stream.set_read_timeout(Some(LOOK_EVERY))?;
     let mut wire = Wire::new(stream, BytesMut::new());
     wire.send(&Frame::Offer {
         attempt: sending.attempt,
@@ -157,10 +159,9 @@ fn connect_and_send(
         message: sending.message.write_to_bytes().map_err(io::Error::other)?.into(),
         manifest: snapshot.manifest.encode(),
     })?;
-    let first = wire.receive()?;
+    let first = hear(shared, sending, &mut wire, shared.limits.turn)?;
     // Having a turn is progress: the wait for it does not count against the stream.
     progress.at = Instant::now();
-    wire.stream().set_read_timeout(Some(shared.limits.timeout()))?;
     let mut stream =
         Stream { shared, snapshot, next: Place::default(), open: None, under_way: VecDeque::new() };
     let mut answer = Some(first);
@@ -168,7 +169,7 @@ fn connect_and_send(
     loop {
         let frame = match answer.take() {
             Some(frame) => frame,
-            None => wire.receive()?,
+            None => hear(shared, sending, &mut wire, shared.limits.patience)?,
         };
         match frame {
             Frame::Go(at) => {
@@ -186,11 +187,27 @@ fn connect_and_send(
             Frame::Refused { why, .. } => return Err(Broken::Refused(why)),
             Frame::Offer { .. } | Frame::Data { .. } => return Err(invalid("an answer that none is").into()),
         }
-        if !is_wanted(shared, sending) {
-            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
-        }
         stream.fill_window(&mut wire)?;
     }
+}
+
+/// The receiver's next frame. Gives up when that takes longer than `patience`, or the transfer is wanted no
+/// longer.
+fn hear(shared: &Shared, sending: &Sending, wire: &mut Wire, patience: Duration) -> io::Result<Frame> {
+    let asked_at = Instant::now();
+    loop {
+        if !is_wanted(shared, sending) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        match wire.receive() {
+            Err(error) if is_timeout(&error) && asked_at.elapsed() < patience => {}
+            heard => return heard,
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 struct Stream<'a> {
@@ -235,7 +252,9 @@ impl Stream<'_> {
             self.next.offset += length as u64;
             if self.next.offset == file.bytes {
                 self.next = Place { file: self.next.file + 1, offset: 0 };
-                self.open = None;
+                if let Some(sent) = self.open.take() {
+                    crate::snapshot::read_no_more(&sent);
+                }
             }
             self.under_way.push_back((self.next, length));
         }

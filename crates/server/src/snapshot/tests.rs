@@ -131,6 +131,7 @@ impl Inbound for Lanes {
     fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
     fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
     fn order(&self, _from: StoreId, _order: Bytes) {}
+    fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
     fn request(self: Arc<Self>, _from: StoreId, _kind: u8, _body: Bytes) -> InboundAnswer {
         unreachable!("nobody asks")
@@ -301,7 +302,7 @@ fn fill(keyspace: &FlashKeyspace, region: RegionId, index: LogIndex, bytes: usiz
     let mut state = RegionState::default();
     (state.applied_index, state.applied_term) = (index, index / 10);
     let state_row = rows::region_state_row(region);
-    let descriptor_row = [&state_row[..], b"d"].concat().into();
+    let descriptor_row = rows::region_descriptor_row(region);
     let own = [(state_row, Some(state.encode())), (descriptor_row, Some(descriptor.encode()))];
     let rows = data.chain(own).collect();
     keyspace.write(&WriteSet { ranges_deleted: vec![], rows }).unwrap();
@@ -415,8 +416,7 @@ fn a_transfer_that_breaks_off_in_a_file_goes_on_where_it_was() {
     fill(&pair.source.host.keyspace, 3, 50, 8 * MIB);
     let message = pair.make(3);
     // In the middle of a file; then before anything was offered; then in the middle of another file.
-    let faults =
-        [Fault::CutAfter(4 * MIB + MIB / 2), Fault::CutAfter(10), Fault::CutAfter(2 * MIB + 1000)];
+    let faults = [Fault::CutAfter(4 * MIB + MIB / 2), Fault::CutAfter(10), Fault::CutAfter(2 * MIB + 1000)];
     *pair.source.host.target.lock() = Some(proxy(pair.target.address, &faults));
     pair.source.service.send(3, TARGET, message.clone());
     pair.arrives(3, &message);
@@ -733,6 +733,24 @@ fn stopping_does_not_wait_for_another_store() {
     assert_eq!(pair.source.events.try_recv(), Err(mpsc::TryRecvError::Empty), "nobody is told");
     assert_eq!(Arc::strong_count(&pair.source.host), 1, "nothing holds on to the store");
     pair.source.service.make(3);
+}
+
+#[test]
+fn a_transfer_that_waits_makes_way_when_it_is_no_longer_wanted() {
+    let one = Limits { streams: 1, patience: Duration::from_secs(3600), ..limits() };
+    let pair = Pair::with(one, limits(), None);
+    for region in [3, 4] {
+        fill(&pair.source.host.keyspace, region, 50, MIB);
+    }
+    let (first, second) = (pair.make(3), pair.make(4));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    *pair.source.host.target.lock() = Some(silent.local_addr().unwrap());
+    pair.source.service.send(3, TARGET, first);
+    let _taken = silent.accept().unwrap();
+    *pair.source.host.target.lock() = Some(pair.target.address);
+    pair.source.service.send(4, TARGET, second.clone());
+    pair.source.service.forget(3);
+    pair.arrives(4, &second);
 }
 
 fn hello() -> BytesMut {

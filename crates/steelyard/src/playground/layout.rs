@@ -68,6 +68,7 @@ impl Layout {
                 forward: self.cluster_enabled.then(|| at(port + FORWARD_OFFSET)),
                 capability: profiles.get(usize::from(id)).map(capability),
                 device: self.devices.get(usize::from(id)).cloned().unwrap_or_default(),
+                labels: Default::default(),
             }
         };
         Ok((0..self.stores).map(member).collect())

@@ -9,6 +9,7 @@
 //! An IPv6 address stands in brackets. A value with commas stands in parentheses:
 //! `device=(write=500MB/s,read=550MB/s)`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
@@ -81,6 +82,7 @@ impl StoreTable {
             forward: self.forward_port.map(at),
             capability: self.capability.as_deref().map(capability).transpose()?,
             device: self.device.unwrap_or_default(),
+            labels: BTreeMap::new(),
         })
     }
 }

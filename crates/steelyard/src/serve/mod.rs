@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Config, Member, SetLogLevel};
+use server::{Beginning, Config, Member, SetLogLevel};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -49,8 +49,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
                 _ = interrupt.recv() => tracing::info!("SIGINT: shutting down"),
             }
         };
-        let (store, address) = (config.store, config.this().client);
-        let ready = move || tracing::info!("store {store} is ready to serve clients on {address}");
+        let address = config.this().client;
+        let ready = move |store| tracing::info!("store {store} is ready to serve clients on {address}");
         server::run(config, ready, shutdown).await?;
         tracing::info!("stopped");
         Ok(())
@@ -114,10 +114,28 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if options.stores.is_some() {
         agree(&options, &this)?;
     }
-    if let (Some(forward), false) = (this.forward, config.cluster_enabled) {
+    // What is to be joined, or was, says itself what it is.
+    let told_by_cluster = !options.join.is_empty() || config.dir.join("IDENTITY").exists();
+    if let (Some(forward), false) = (this.forward, config.cluster_enabled || told_by_cluster) {
         return Err(format!("forward port {} needs cluster-enabled yes", forward.port()));
     }
     distinct_ports(&config.members)?;
+    config.beginning = match (options.bootstrap, options.join.as_slice()) {
+        (Some(YesNo(true)), []) if options.stores.is_none() => Beginning::Bootstrap,
+        (Some(YesNo(true)), _) => return Err("bootstrap takes no list of stores, and nobody to join".into()),
+        (_, []) => Beginning::Listed,
+        (_, _) if options.stores.is_some() => {
+            return Err("a store either joins a cluster or is in its list of stores".into())
+        }
+        (_, stores) => Beginning::Join(stores.to_vec()),
+    };
+    if let Some(seconds) = options.replace_after {
+        config.replace_after = Duration::from_secs(seconds);
+    }
+    let split_bytes = if config.beginning == Beginning::Listed { 0 } else { SPLIT_BYTES };
+    config.limits.split_bytes = options.split_size.map_or(split_bytes, |size| size.0);
+    config.limits.split_ops = options.split_ops.unwrap_or(0);
+    config.limits.merge_bytes = options.merge_size.map_or(0, |size| size.0);
     config.bind = match options.bind.is_empty() {
         true => vec![this.client.ip()],
         false => options.bind,
@@ -175,6 +193,9 @@ pub fn configure(options: Options) -> Result<Config, String> {
 /// User regions of a new cluster when nothing is said.
 pub const DEFAULT_REGIONS: u16 = 16;
 
+/// Where regions are split when nothing is said and stores may come and go.
+const SPLIT_BYTES: u64 = 96 << 20;
+
 /// The only store of its cluster, from the flags for one store.
 fn single_member(options: &Options, defaults: &Config) -> Result<Member, String> {
     // `defaults` names store 0; its ports are derived already.
@@ -189,6 +210,14 @@ fn single_member(options: &Options, defaults: &Config) -> Result<Member, String>
     member.forward = options.forward_port.map(|port| SocketAddr::new(ip, port));
     member.capability = options.capability.as_deref().map(members::capability).transpose()?;
     member.device = options.device.clone().unwrap_or_default();
+    for label in &options.label {
+        match label.split_once('=') {
+            Some((name, value)) if !name.trim().is_empty() => {
+                member.labels.insert(name.trim().to_owned(), value.trim().to_owned());
+            }
+            _ => return Err(format!("label takes NAME=VALUE, not '{label}'")),
+        }
+    }
     Ok(member)
 }
 
@@ -211,6 +240,9 @@ fn agree(options: &Options, this: &Member) -> Result<(), String> {
         if this.capability != Some(said) {
             return Err("capability contradicts the list of stores: write it there".into());
         }
+    }
+    if !options.label.is_empty() {
+        return Err("labels are those of a store that is not in a list of stores".into());
     }
     match &options.device {
         Some(said) if *said != this.device => {
@@ -282,6 +314,19 @@ mod tests {
     }
 
     #[test]
+    fn a_store_begins_a_cluster_or_joins_one() {
+        let config = configure(options("bootstrap = \"yes\"\nlabel = { zone = \"a\" }")).unwrap();
+        assert_eq!(config.beginning, Beginning::Bootstrap);
+        assert_eq!(config.limits.split_bytes, SPLIT_BYTES);
+        assert_eq!(config.this().labels["zone"], "a");
+        let text = "join = \"127.0.0.1:17000\"\nforward-port = 7100\nreplace-after = 5\nsplit-size = \"1mb\"";
+        let config = configure(options(text)).unwrap();
+        assert_eq!(config.beginning, Beginning::Join(vec!["127.0.0.1:17000".parse().unwrap()]));
+        assert_eq!((config.replace_after, config.limits.split_bytes), (Duration::from_secs(5), 1 << 20));
+        assert_eq!(configure(options("port = 7000")).unwrap().limits.split_bytes, 0);
+    }
+
+    #[test]
     fn contradictions_are_one_clear_line() {
         let list = "stores = \"0=127.0.0.1:7000,1=127.0.0.1:7001\"\n";
         for (text, part) in [
@@ -289,6 +334,9 @@ mod tests {
             (format!("port = 9\n{list}"), "port 9 contradicts"),
             (format!("device = \"nvm\"\n{list}"), "device contradicts"),
             ("forward-port = 7100".into(), "needs cluster-enabled"),
+            (format!("join = \"127.0.0.1:1\"\n{list}"), "either joins a cluster or is in its list"),
+            ("bootstrap = \"yes\"\njoin = \"127.0.0.1:1\"".into(), "nobody to join"),
+            ("label = [\"zone\"]".into(), "label takes NAME=VALUE"),
             ("regions = 2".into(), "cluster-enabled"),
             ("fsync = \"often\"".into(), "fsync is"),
             ("policy = \"best\"".into(), "policy: "),

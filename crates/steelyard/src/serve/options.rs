@@ -1,7 +1,7 @@
 //! What `serve` can be told, the same on the command line and in the configuration file.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -45,6 +45,29 @@ pub struct Options {
     /// Copies of each region, at most one per store [default: 3]
     #[arg(long, value_name = "N")]
     pub replicas: Option<usize>,
+    /// Begin a cluster that other stores are going to join
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes", conflicts_with = "stores")]
+    pub bootstrap: Option<YesNo>,
+    /// Peer addresses of stores whose cluster this one joins; ignored once it has
+    #[arg(long, value_name = "IP:PORT", num_args = 1.., value_delimiter = ',', conflicts_with_all = ["stores", "bootstrap", "store_id"])]
+    #[serde(deserialize_with = "one_or_many")]
+    pub join: Vec<SocketAddr>,
+    /// What this store shares with others that fail together: zone=a,rack=3
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
+    #[serde(deserialize_with = "table_or_list")]
+    pub label: Vec<String>,
+    /// Seconds of silence after which a store's peers are made anew elsewhere [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub replace_after: Option<u64>,
+    /// A region of more data is split; 0: none is for its size [default: 0; 96mb with --cluster-enabled]
+    #[arg(long, value_name = "SIZE")]
+    pub split_size: Option<Size>,
+    /// A region of more commands per second is split; 0: none is for its load [default: 0]
+    #[arg(long, value_name = "N")]
+    pub split_ops: Option<u64>,
+    /// Neighbours that together have less data are merged; 0: none are [default: 0]
+    #[arg(long, value_name = "SIZE")]
+    pub merge_size: Option<Size>,
     /// Every store of the cluster: 0=127.0.0.1:7000:17000:27000,1=... (see docs/CONFIGURATION.md)
     #[arg(long, value_name = "LIST")]
     pub stores: Option<Stores>,
@@ -133,6 +156,13 @@ impl Options {
             cluster_enabled: self.cluster_enabled.or(file.cluster_enabled),
             regions: self.regions.or(file.regions),
             replicas: self.replicas.or(file.replicas),
+            bootstrap: self.bootstrap.or(file.bootstrap),
+            join: if self.join.is_empty() { file.join } else { self.join },
+            label: if self.label.is_empty() { file.label } else { self.label },
+            replace_after: self.replace_after.or(file.replace_after),
+            split_size: self.split_size.or(file.split_size),
+            split_ops: self.split_ops.or(file.split_ops),
+            merge_size: self.merge_size.or(file.merge_size),
             stores: self.stores.or(file.stores),
             policy: self.policy.or(file.policy),
             requirepass: self.requirepass.or(file.requirepass),
@@ -185,19 +215,23 @@ impl<'de> Deserialize<'de> for YesNo {
     }
 }
 
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+fn one_or_many<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Vec<T>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "an IP address or a list of them")]
+    #[serde(untagged, expecting = "an address or a list of them")]
     enum Written {
         One(String),
         Many(Vec<String>),
     }
     let texts = match Written::deserialize(deserializer)? {
-        Written::One(text) => text.split_whitespace().map(str::to_owned).collect(),
+        Written::One(text) => {
+            let separators = |c: char| c.is_whitespace() || c == ',';
+            text.split(separators).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+        }
         Written::Many(texts) => texts,
     };
     let parse = |text: &String| {
-        text.parse().map_err(|_| serde::de::Error::custom(format!("'{text}' is not an IP address")))
+        text.parse()
+            .map_err(|_| serde::de::Error::custom(format!("'{text}' is no address of the kind wanted")))
     };
     texts.iter().map(parse).collect()
 }
@@ -261,6 +295,16 @@ mod tests {
             let error = Options::parse(&format!("{flag} = {{ x = 1 }}\n")).err().unwrap_or_default();
             assert!(!error.contains("unknown field"), "{flag}: {error}");
         }
+    }
+
+    #[test]
+    fn stores_to_join_are_one_or_many() {
+        let one = Options::parse("join = \"10.0.0.1:17000\"").unwrap();
+        assert_eq!(one.join, ["10.0.0.1:17000".parse().unwrap()]);
+        let text = Options::parse("join = \"10.0.0.1:17000,10.0.0.2:17000\"").unwrap();
+        let list = Options::parse("join = [\"10.0.0.1:17000\", \"10.0.0.2:17000\"]").unwrap();
+        assert_eq!((text.join.len(), &text.join), (2, &list.join));
+        assert!(Options::parse("join = \"nowhere\"").unwrap_err().contains("'nowhere'"));
     }
 
     #[test]

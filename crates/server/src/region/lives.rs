@@ -1,0 +1,156 @@
+//! The life of peers on this store: rows that a snapshot replaces, and peers that are no more.
+//!
+//! Both wait for flushes and may take seconds, so they have a thread of their own. Whatever a crash leaves
+//! half-done is done at the next start, by what the log says of the peer's life (`recovery`):
+//!
+//! ```text
+//!  snapshot   log: Applying (synced by the batch that accepted it) ─▶ rows replaced ─▶ log: Exists
+//!  removal    flush ─▶ log: Tombstone ─▶ rows deleted ─▶ flush ─▶ log deleted
+//! ```
+//!
+//! The first flush of a removal is for regions that splits of this one made: until it returned, only this
+//! log could make their rows again.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use raftlog::{LogError, PeerLife, RaftLog};
+use storage::StorageError;
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, Term};
+
+use super::apply::Job;
+use super::flusher;
+use super::inbox::ToWorker;
+use crate::store::Store;
+
+const RETRY: Duration = Duration::from_millis(200);
+
+pub enum LifeJob {
+    Snapshot { descriptor: RegionDescriptor, index: LogIndex, term: Term },
+    Destroy { region: RegionId, peer: PeerId },
+}
+
+impl LifeJob {
+    pub fn region(&self) -> RegionId {
+        match self {
+            LifeJob::Snapshot { descriptor, .. } => descriptor.id,
+            LifeJob::Destroy { region, .. } => *region,
+        }
+    }
+}
+
+pub struct Lives {
+    pub store: Arc<Store>,
+    pub log: RaftLog,
+    pub jobs: Receiver<LifeJob>,
+    pub apply: Sender<Job>,
+}
+
+/// The store stops first; the next start goes on.
+struct Stopping;
+
+impl Lives {
+    /// Runs until the apply thread has gone.
+    pub fn run(self) {
+        while let Ok(job) = self.jobs.recv() {
+            let done = match job {
+                LifeJob::Snapshot { descriptor, index, term } => self.replace(descriptor, index, term),
+                LifeJob::Destroy { region, peer } => self.destroy(region, peer),
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn replace(&self, descriptor: RegionDescriptor, index: LogIndex, term: Term) -> Result<(), Stopping> {
+        let region = descriptor.id;
+        let replaced = self.slots_of(region);
+        loop {
+            match self.store.snapshots().ingest(&descriptor, index, term, &replaced) {
+                Ok(()) => break,
+                Err(error) if error.is_no_space() => {
+                    self.store.disk.set_full();
+                    tracing::error!(region, %error, "no space to apply a snapshot: it waits for room");
+                }
+                Err(_) if self.is_stopping() => return Err(Stopping),
+                Err(error) => {
+                    self.store.fatal(&format!("a snapshot of region {region} is here, but: {error}"))
+                }
+            }
+            self.pause()?;
+        }
+        let exists = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
+        self.log(|log| log.set_peers(&[(region, exists.clone())]))?;
+        tracing::info!(region, index, "a snapshot has replaced the region's rows");
+        // In this order: nothing of the region is handed to the apply thread before the worker is told.
+        let _ = self.apply.send(Job::Reload(descriptor));
+        let _ = self.store.worker.send(ToWorker::SnapshotApplied { region });
+        Ok(())
+    }
+
+    fn destroy(&self, region: RegionId, peer: PeerId) -> Result<(), Stopping> {
+        self.store.peer_gone(region);
+        self.store.engine.forget_counts(region);
+        let slots = self.slots_of(region);
+        self.flush()?;
+        self.log(|log| log.set_peers(&[(region, PeerLife::Tombstone { peer })]))?;
+        self.store.snapshots().forget(region);
+        loop {
+            match self.store.engine.flash().destroy_region(region, &slots) {
+                Ok(()) => break,
+                Err(StorageError::NoSpace(_)) => self.store.disk.set_full(),
+                Err(error) => {
+                    self.store.fatal(&format!("rows of region {region} cannot be deleted: {error}"))
+                }
+            }
+            self.pause()?;
+        }
+        self.flush()?;
+        slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots));
+        self.log(|log| log.destroy(region, peer))?;
+        tracing::info!(region, peer, "the peer and its rows are gone");
+        let _ = self.store.worker.send(ToWorker::Destroyed { region });
+        Ok(())
+    }
+
+    /// What the rows of the region span now.
+    fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
+        match self.store.engine.region_rows(region) {
+            Ok(rows) => rows.and_then(|(_, descriptor)| descriptor?.slots).into_iter().collect(),
+            Err(error) => self.store.fatal(&format!("region {region} cannot be read: {error}")),
+        }
+    }
+
+    fn flush(&self) -> Result<(), Stopping> {
+        while !flusher::flush(&self.store) {
+            self.pause()?;
+        }
+        Ok(())
+    }
+
+    fn log(&self, write: impl Fn(&RaftLog) -> Result<(), LogError>) -> Result<(), Stopping> {
+        loop {
+            match write(&self.log) {
+                Ok(()) => return Ok(()),
+                Err(LogError::NoSpace(_)) => self.store.disk.set_full(),
+                Err(error) => self.store.fatal(&format!("a peer's life cannot be written: {error}")),
+            }
+            self.pause()?;
+        }
+    }
+
+    fn pause(&self) -> Result<(), Stopping> {
+        std::thread::sleep(RETRY);
+        if self.is_stopping() {
+            return Err(Stopping);
+        }
+        Ok(())
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.store.stopping.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,55 @@
+//! What the snapshot service asks of its store, and tells its worker.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use raft::eraftpb;
+use rocks::FlashKeyspace;
+use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
+
+use super::inbox::ToWorker;
+use crate::snapshot::SnapshotHost;
+use crate::store::Store;
+use crate::transport::frame::{Hello, Lane};
+
+pub struct Host {
+    pub store: Arc<Store>,
+}
+
+impl Host {
+    /// The worker goes before the service: then nobody needs to know.
+    fn tell(&self, message: ToWorker) {
+        let _ = self.store.worker.send(message);
+    }
+}
+
+impl SnapshotHost for Host {
+    fn keyspace(&self) -> &FlashKeyspace {
+        self.store.engine.flash()
+    }
+
+    fn target(&self, store: StoreId) -> Option<(SocketAddr, Hello)> {
+        let transport = self.store.transport();
+        Some((transport.address(store)?, transport.hello(store, Lane::Snapshot)))
+    }
+
+    fn room(&self) -> u64 {
+        self.store.disk.room()
+    }
+
+    fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor) {
+        self.tell(ToWorker::SnapshotMade { region, index, term, descriptor });
+    }
+
+    fn failed(&self, region: RegionId) {
+        self.tell(ToWorker::SnapshotFailed { region });
+    }
+
+    fn sent(&self, region: RegionId, to: StoreId, ok: bool) {
+        self.tell(ToWorker::SnapshotSent { region, to, delivered: ok });
+    }
+
+    fn deliver(&self, from: StoreId, region: RegionId, message: eraftpb::Message) {
+        self.tell(ToWorker::Messages { from, messages: vec![(region, message)] });
+    }
+}
