@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
-use steelyard_rocks::snapshot::{IngestStep, Manifest, SnapshotError, FILE_BYTES, MANIFEST};
+use steelyard_rocks::snapshot::{Files, IngestStep, Manifest, SnapshotError, FILE_BYTES, MANIFEST};
 use steelyard_rocks::{FlashKeyspace, Options};
 use storage::{rows, Reader, RegionState, StorageError, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, META_REGION};
@@ -36,7 +36,7 @@ fn own_rows(descriptor: &RegionDescriptor, index: u64) -> Vec<(Bytes, Option<Byt
     let mut state = RegionState::default();
     (state.applied_index, state.applied_term) = (index, index / 10);
     let state_row = rows::region_state_row(descriptor.id);
-    let descriptor_row = [&state_row[..], b"d"].concat().into();
+    let descriptor_row = rows::region_descriptor_row(descriptor.id);
     vec![(state_row, Some(state.encode())), (descriptor_row, Some(descriptor.encode()))]
 }
 
@@ -172,6 +172,7 @@ fn a_crash_at_any_step_leaves_an_ingest_that_can_be_done_again() {
             &receiver.received(),
             &receiver.manifest,
             &replaced,
+            Files::Verified,
             &mut |step| match step == crash_at {
                 false => Ok(()),
                 true => {
@@ -224,7 +225,15 @@ fn files_that_an_unfinished_ingest_has_changed_can_still_be_ingested() {
         Ok(())
     };
     let replaced = [OLD.unwrap().1];
-    keyspace.ingest_snapshot_by_steps(&receiver.received(), &receiver.manifest, &replaced, observe).unwrap();
+    keyspace
+        .ingest_snapshot_by_steps(
+            &receiver.received(),
+            &receiver.manifest,
+            &replaced,
+            Files::Unknown,
+            observe,
+        )
+        .unwrap();
     assert!(!receiver.received().join("000001.sst").exists(), "files are moved, not copied");
     assert_ne!(fs::read(linked.join("000001.sst")).unwrap(), original, "the case that this test is about");
 
@@ -288,14 +297,29 @@ fn damage_is_found_before_anything_is_deleted() {
 }
 
 #[test]
-fn a_snapshot_never_reaches_beyond_what_it_replaces() {
+fn slots_that_have_gone_to_another_region_are_left_to_it() {
     let receiver = Receiver::new(OLD);
     let keyspace = receiver.open();
-    let before = all_rows(&keyspace);
-    let narrow = [SlotRange { first: 100, last: 150 }, SlotRange { first: 152, last: 199 }];
-    let error = keyspace.ingest_snapshot(&receiver.received(), &receiver.manifest, &narrow).unwrap_err();
-    assert!(matches!(error, SnapshotError::BeyondReplaced { region: REGION, index: 500 }), "{error}");
-    assert_eq!(all_rows(&keyspace), before);
+    // Of the slots that the old peer speaks of, these have come back as a region of their own.
+    let split_off = descriptor(9, SlotRange { first: 210, last: 220 });
+    fill(&keyspace, &split_off, 700, 3, "split off");
+    // The old peer's rows that a fill of three does not go over, and that it must not lose by the ingest.
+    let mut expected = receiver.expected.clone();
+    expected.extend(of_region(&all_rows(&keyspace), &split_off));
+    receiver.ingest(&keyspace).unwrap();
+    assert_eq!(all_rows(&keyspace), expected);
+
+    expected.retain(|row, _| !of_region(&receiver.expected, &receiver.manifest.descriptor).contains_key(row));
+    keyspace.destroy_region(REGION, &[OLD.unwrap().1]).unwrap();
+    assert_eq!(all_rows(&keyspace), expected);
+}
+
+#[test]
+fn the_snapshots_own_slots_are_replaced_without_being_named() {
+    let receiver = Receiver::new(Some((300, SLOTS)));
+    let keyspace = receiver.open();
+    keyspace.ingest_snapshot(&receiver.received(), &receiver.manifest, &[]).unwrap();
+    assert_eq!(all_rows(&keyspace), receiver.expected);
 }
 
 #[test]
@@ -355,7 +379,15 @@ fn no_value_from_before_the_ingest_is_read_from_the_row_cache() {
         Ok(())
     };
     let replaced = [OLD.unwrap().1];
-    keyspace.ingest_snapshot_by_steps(&receiver.received(), &receiver.manifest, &replaced, observe).unwrap();
+    keyspace
+        .ingest_snapshot_by_steps(
+            &receiver.received(),
+            &receiver.manifest,
+            &replaced,
+            Files::Unknown,
+            observe,
+        )
+        .unwrap();
     assert!(keyspace.get_if_cached(&both).is_none());
     assert!(keyspace.get_cached(&both).unwrap().unwrap().starts_with(b"new"));
     assert!(keyspace.get_cached(&gone).unwrap().is_none());
@@ -507,4 +539,34 @@ fn a_destroyed_region_leaves_no_row_and_takes_none_of_its_neighbours() {
     assert_eq!(all_rows(&keyspace), expected);
     receiver.ingest(&keyspace).unwrap();
     assert_eq!(all_rows(&keyspace), receiver.expected, "and it can come back");
+}
+
+#[test]
+fn verified_files_are_looked_at_only_for_their_lengths() {
+    let receiver = Receiver::new(OLD);
+    let keyspace = receiver.open();
+    let (before, replaced) = (all_rows(&keyspace), [OLD.unwrap().1]);
+    let ingest = |dir: &Path| keyspace.ingest_verified_snapshot(dir, &receiver.manifest, &replaced);
+    let short = receiver.dir.path().join("short");
+    copy_tree(&receiver.received(), &short);
+    fs::File::options().write(true).open(short.join("000002.sst")).unwrap().set_len(100).unwrap();
+    assert!(matches!(ingest(&short), Err(SnapshotError::Damaged { .. })));
+    assert_eq!(all_rows(&keyspace), before);
+    ingest(&receiver.received()).unwrap();
+    assert_eq!(all_rows(&keyspace), receiver.expected);
+}
+
+#[test]
+fn the_space_of_a_destroyed_region_is_given_back_when_asked_for() {
+    let receiver = Receiver::new(OLD);
+    let keyspace = receiver.open();
+    receiver.ingest(&keyspace).unwrap();
+    keyspace.destroy_region(REGION, &[SLOTS]).unwrap();
+    keyspace.flush().unwrap();
+    let (rows, held) = (all_rows(&keyspace), keyspace.stats().unwrap().live_sst_bytes);
+    assert!(held > receiver.manifest.bytes());
+    keyspace.reclaim(OLD.unwrap().1);
+    let left = keyspace.stats().unwrap().live_sst_bytes;
+    assert!(left < held - receiver.manifest.bytes() / 2, "{left} of {held}");
+    assert_eq!(all_rows(&keyspace), rows);
 }

@@ -40,14 +40,18 @@ pub(super) fn describe(path: &Path) -> Result<SnapshotFile, SnapshotError> {
 }
 
 impl SnapshotFile {
+    pub(super) fn verify_length(&self, path: &Path) -> Result<(), SnapshotError> {
+        match fs::metadata(path).map_err(at(path))?.len() {
+            bytes if bytes == self.bytes => Ok(()),
+            bytes => Err(damaged(path, &format!("{bytes} bytes, its manifest says {}", self.bytes))),
+        }
+    }
+
     /// Reads the file at `path` and compares it with this description.
     pub fn verify(&self, path: &Path) -> Result<(), SnapshotError> {
+        self.verify_length(path)?;
         let mut file = File::open(path).map_err(at(path))?;
-        let bytes = file.metadata().map_err(at(path))?.len();
-        if bytes != self.bytes {
-            return Err(damaged(path, &format!("{bytes} bytes, its manifest says {}", self.bytes)));
-        }
-        if masked(&mut file, bytes, self.sequence_at).map_err(at(path))? != self.checksum {
+        if masked(&mut file, self.bytes, self.sequence_at).map_err(at(path))? != self.checksum {
             return Err(damaged(path, "its checksum is not that of its manifest"));
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! Takes a snapshot over in place of the rows that it replaces, and deletes a region's rows.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
-use rocksdb::IngestExternalFileOptions;
-use storage::WriteSet;
+use rocksdb::{CompactOptions, IngestExternalFileOptions};
+use storage::{rows, Reader, StorageError, WriteSet};
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
 use super::checksum;
@@ -13,6 +14,15 @@ use super::write::descriptor_of;
 use super::{own_range, range_of, SnapshotError};
 use crate::error::classify;
 use crate::keyspace::FlashKeyspace;
+
+/// Whether a snapshot's files are known to be what its manifest says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// This process has verified them, and nothing was begun with them since.
+    Verified,
+    /// Anything may have happened to them: they are read and verified before anything is deleted.
+    Unknown,
+}
 
 /// What was done so far, for tests that want to crash there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +35,13 @@ pub enum IngestStep {
 }
 
 impl FlashKeyspace {
-    /// Replaces the rows of `replaced` and the region's own by those of the snapshot in `dir`: afterwards it
-    /// is as if the region had applied its log up to the snapshot's index, and that is durable. The files
-    /// in `dir` are used up.
+    /// Replaces the region's rows by those of the snapshot in `dir`: afterwards it is as if the region had
+    /// applied its log up to the snapshot's index, and that is durable. The files in `dir` are used up.
     ///
-    /// `replaced` are the slots whose rows here are the region's: those that its peer here had before, less
-    /// what has become another region's, and the snapshot's own, which it must cover. The meta region has
-    /// none.
+    /// Replaced are the rows of the snapshot's own slots, and those of `former`, the slots that the region's
+    /// peer here had before. What another region's descriptor here says is its own is left alone in the
+    /// latter: a peer that missed a split still speaks of slots that have gone to a region which may have
+    /// come to this store on its own.
     ///
     /// May be called again after a failure or a crash at any step, with the files as that left them. Until
     /// it has returned the region's rows may be missing, so nobody may read them; other regions' rows are
@@ -40,9 +50,20 @@ impl FlashKeyspace {
         &self,
         dir: &Path,
         manifest: &Manifest,
-        replaced: &[SlotRange],
+        former: &[SlotRange],
     ) -> Result<(), SnapshotError> {
-        self.ingest_snapshot_by_steps(dir, manifest, replaced, &mut |_| Ok(()))
+        self.ingest_snapshot_by_steps(dir, manifest, former, Files::Unknown, &mut |_| Ok(()))
+    }
+
+    /// [`ingest_snapshot`](Self::ingest_snapshot) of files that this process has verified, which spares
+    /// reading them all again. After a failure they are no longer known to be that.
+    pub fn ingest_verified_snapshot(
+        &self,
+        dir: &Path,
+        manifest: &Manifest,
+        former: &[SlotRange],
+    ) -> Result<(), SnapshotError> {
+        self.ingest_snapshot_by_steps(dir, manifest, former, Files::Verified, &mut |_| Ok(()))
     }
 
     /// [`ingest_snapshot`](Self::ingest_snapshot), which stops where `observe` fails.
@@ -51,13 +72,11 @@ impl FlashKeyspace {
         &self,
         dir: &Path,
         manifest: &Manifest,
-        replaced: &[SlotRange],
+        former: &[SlotRange],
+        files: Files,
         observe: &mut dyn FnMut(IngestStep) -> storage::Result<()>,
     ) -> Result<(), SnapshotError> {
         let (region, index) = (manifest.region(), manifest.index);
-        if manifest.descriptor.slots.is_some_and(|slots| !covers(replaced, slots)) {
-            return Err(SnapshotError::BeyondReplaced { region, index });
-        }
         if self.is_snapshot_applied(&manifest.descriptor, index, manifest.term)? {
             // Ingested before, or come this far by the log, which gives the same rows. In the latter case
             // they may still be in memtables.
@@ -65,12 +84,20 @@ impl FlashKeyspace {
         }
         for (number, file) in manifest.files.iter().enumerate() {
             let path = dir.join(Manifest::file_name(number));
-            file.verify(&path)?;
-            checksum::restore(file, &path)?;
+            match files {
+                Files::Verified => file.verify_length(&path)?,
+                Files::Unknown => {
+                    file.verify(&path)?;
+                    checksum::restore(file, &path)?;
+                }
+            }
         }
         observe(IngestStep::Verified)?;
+        let mut slots = self.without_others(region, former)?;
+        slots.extend(manifest.descriptor.slots);
+        let deletion = deletion(region, &slots);
         let mut replace = || {
-            self.write_uncached(&deletion(region, replaced))?;
+            self.write_uncached(&deletion)?;
             observe(IngestStep::Deleted)?;
             self.flush()?;
             observe(IngestStep::Flushed)?;
@@ -79,17 +106,41 @@ impl FlashKeyspace {
         };
         // To the row cache the ingest is part of the deletion: what anybody reads meanwhile is not kept.
         match &self.rows {
-            Some(rows) => rows.write_through(&deletion(region, replaced), replace)?,
+            Some(rows) => rows.write_through(&deletion, replace)?,
             None => replace()?,
         }
         tracing::debug!(region, index, files = manifest.files.len(), "ingested a snapshot");
         Ok(())
     }
 
-    /// Deletes all that this store has of a region: the rows of `slots`, and the region's own. Visible at
-    /// once, durable after the next flush, as every write; doing it again changes nothing.
+    /// Deletes all that this store has of a region: the region's own rows, and those of `slots` less what
+    /// is another region's. Visible at once, durable after the next flush, as every write; doing it again
+    /// changes nothing.
     pub fn destroy_region(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<()> {
-        self.write(&deletion(region, slots))
+        self.write(&deletion(region, &self.without_others(region, slots)?))
+    }
+
+    /// The slots, less those of every other region that has a descriptor here.
+    fn without_others(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<Vec<SlotRange>> {
+        let mut left = slots.to_vec();
+        let mut unreadable = None;
+        let from = [rows::SPACE_REGION_STATE];
+        self.view().scan(&from, &rows::prefix_end(&from), &mut |row, value| {
+            let is_descriptor = row.len() > rows::region_state_row(0).len();
+            match RegionDescriptor::decode(value) {
+                _ if !is_descriptor => {}
+                Ok(other) if other.id != region => {
+                    left = left.iter().flat_map(|slots| without(*slots, other.slots)).collect();
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    unreadable = Some(StorageError::Corrupt(format!("a region's descriptor: {error}")));
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        unreadable.map_or(Ok(left), Err)
     }
 
     /// Whether the rows of the region are at this very place of its log, so that a snapshot made there holds
@@ -112,6 +163,15 @@ impl FlashKeyspace {
         }
     }
 
+    /// Gives back the space of rows that were deleted by range, which RocksDB is in no hurry to do. Blocks
+    /// until it has; what older views still see stays.
+    pub fn reclaim(&self, slots: SlotRange) {
+        let (from, to) = storage::rows::slots_range(slots);
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        self.db.compact_range_opt(Some(&from), Some(&to), &options);
+    }
+
     fn ingest_files(&self, dir: &Path, manifest: &Manifest) -> storage::Result<()> {
         let mut options = IngestExternalFileOptions::default();
         // Hard links, where the file system has them: the rows are not written twice.
@@ -129,7 +189,47 @@ fn deletion(region: RegionId, slots: &[SlotRange]) -> WriteSet {
     WriteSet { ranges_deleted: data.into_iter().chain([own_range(region)]).collect(), rows: Vec::new() }
 }
 
-fn covers(ranges: &[SlotRange], range: SlotRange) -> bool {
-    let mut slots = range.first..=range.last;
-    slots.all(|slot| ranges.iter().any(|range| range.contains(slot)))
+/// What is left of a range on both sides of another.
+fn without(slots: SlotRange, other: Option<SlotRange>) -> impl Iterator<Item = SlotRange> {
+    let (before, behind) = match other {
+        Some(other) => (
+            SlotRange { first: slots.first, last: slots.last.min(other.first.saturating_sub(1)) },
+            SlotRange { first: slots.first.max(other.last.saturating_add(1)), last: slots.last },
+        ),
+        None => (slots, SlotRange { first: 1, last: 0 }),
+    };
+    // Nothing is before slot 0.
+    let has_before = other.is_none_or(|other| other.first > 0);
+    [before].into_iter().filter(move |_| has_before).chain([behind]).filter(|slots| !slots.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_without_another_is_what_is_on_both_sides() {
+        let range = |first, last| SlotRange { first, last };
+        let all = SlotRange::ALL;
+        for (slots, other) in [
+            (range(10, 20), Some(range(12, 15))),
+            (range(10, 20), Some(range(0, 9))),
+            (range(10, 20), Some(range(21, 30))),
+            (range(10, 20), Some(range(10, 20))),
+            (range(10, 20), Some(range(0, 12))),
+            (range(0, 20), Some(range(0, 0))),
+            (range(0, 20), Some(range(20, 20))),
+            (all, Some(range(0, all.last))),
+            (all, Some(range(all.last, all.last))),
+            (all, Some(range(3, 3))),
+            (all, None),
+        ] {
+            let left: Vec<_> = without(slots, other).collect();
+            let expected = |slot| slots.contains(slot) && !other.is_some_and(|other| other.contains(slot));
+            for slot in 0..types::SLOT_COUNT {
+                let times = left.iter().filter(|left| left.contains(slot)).count();
+                assert_eq!(times, usize::from(expected(slot)), "{slots:?} without {other:?}: slot {slot}");
+            }
+        }
+    }
 }

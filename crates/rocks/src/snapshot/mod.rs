@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use storage::{rows, StorageError};
-use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, META_REGION};
+use types::{RegionDescriptor, RegionId, SlotRange, META_REGION};
 
-pub use ingest::IngestStep;
+pub use ingest::{Files, IngestStep};
 pub use manifest::{Manifest, ManifestError, SnapshotFile, MANIFEST};
 pub use pace::TokenBucket;
 pub use write::{Pace, FILE_BYTES};
@@ -40,8 +40,6 @@ pub enum SnapshotError {
     Damaged { path: PathBuf, why: String },
     #[error("this store has no rows of region {0}")]
     NotHere(RegionId),
-    #[error("the snapshot at index {index} of region {region} reaches beyond what it replaces")]
-    BeyondReplaced { region: RegionId, index: LogIndex },
     #[error("cancelled")]
     Cancelled,
 }
