@@ -27,6 +27,7 @@ mod log_store;
 mod log_view;
 mod message;
 mod peer;
+pub mod planted;
 mod proposals;
 mod reads;
 mod truncation;

@@ -6,6 +6,8 @@
 use super::*;
 use crate::change_entry;
 use crate::conf::conf_change_of;
+use crate::planted::{self, Bug};
+use raft::eraftpb::ConfChangeType;
 use types::{PeerChange, PeerRole, RegionChange, RegionEpoch};
 
 /// A peer that heard of no leader asks this often, in election timeouts, whether it still is a peer.
@@ -34,7 +36,7 @@ impl<L: LogStore> Peer<L> {
             let Some(pending) = self.pending_changes.pop_front() else { return };
             let PendingChange { index: at, conf_change, changed } = pending;
             let before = std::mem::replace(&mut self.descriptor, changed.region);
-            if let Some(conf_change) = conf_change {
+            if let Some(conf_change) = conf_change.filter(|change| !loses(change)) {
                 self.drive(config, now, out, |raw| {
                     raw.apply_conf_change(&conf_change).expect("the library allows what the descriptor does");
                 });
@@ -94,7 +96,7 @@ impl<L: LogStore> Peer<L> {
         if self.raw.raft.raft_log.applied < self.last_change || self.raw.raft.has_pending_conf() {
             return Err(Refusal::Changing);
         }
-        if expect != epoch {
+        if expect != epoch && !planted::is(Bug::EpochIgnored) {
             return Err(Refusal::StaleEpoch { epoch });
         }
         let after = self.descriptor.after(change).map_err(Refusal::Invalid)?.region;
@@ -219,4 +221,10 @@ impl<L: LogStore> Peer<L> {
         out.sends.push(Action::Announce { to: from, descriptor: self.descriptor.clone() });
         false
     }
+}
+
+/// Whether a planted bug keeps a change from the consensus code: one that gives a learner a vote.
+fn loses(change: &ConfChangeV2) -> bool {
+    let gives = |kind| change.get_changes().len() == 1 && change.get_changes()[0].get_change_type() == kind;
+    planted::is(Bug::PromotionLost) && gives(ConfChangeType::AddNode)
 }

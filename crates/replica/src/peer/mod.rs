@@ -23,6 +23,7 @@ use crate::lease::Lease;
 use crate::log_store::{HardState, LogStore};
 use crate::log_view::LogView;
 use crate::message::{is_admissible, is_transfer_vote, lane, snapshot_of};
+use crate::planted::{self, Bug};
 use crate::proposals::Proposals;
 use crate::reads::Reads;
 use crate::truncation::LogUse;
@@ -158,7 +159,8 @@ impl<L: LogStore> Peer<L> {
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
-        let restarted_at = (!is_alone && !is_new).then_some(now);
+        let votes_at_once = is_alone || is_new || planted::is(Bug::NoVoteHoldAfterRestart);
+        let restarted_at = (!votes_at_once).then_some(now);
         Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
     }
 
@@ -461,7 +463,9 @@ impl<L: LogStore> Peer<L> {
         };
         self.transfer = Some(to);
         self.lease.fence(to, self.raw.raft.raft_log.last_index());
-        self.suspend_lease(config, now, out);
+        if !planted::is(Bug::LeaseInTransfer) {
+            self.suspend_lease(config, now, out);
+        }
         self.drive(config, now, out, |raw| raw.transfer_leader(target));
     }
 
@@ -573,6 +577,10 @@ impl<L: LogStore> Peer<L> {
             out.first.push(Action::TransferDone { region, to });
         }
         let leader = self.leader();
+        if planted::is(Bug::RefuseWhatWasProposed) {
+            let (reason, tokens) = (Refusal::NotLeader { leader }, self.proposals.take_all());
+            self.refuse(out, reason, |_| tokens);
+        }
         self.refuse(out, Refusal::NotLeader { leader }, Reads::take_all);
     }
 
@@ -606,12 +614,13 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    fn confirm_round(&mut self, context: &[u8], index: LogIndex) {
+    fn confirm_round(&mut self, context: &[u8], index: LogIndex, now: BootNanos) {
         let Some((term, number)) = context.split_at_checked(8) else { return };
         let Ok(number) = <[u8; 8]>::try_from(number).map(u64::from_be_bytes) else { return };
         if self.is_leader() && term == self.raw.raft.term.to_be_bytes() {
             if let Some(sent) = self.reads.confirm(number, index) {
-                self.lease.confirm(sent);
+                let late = planted::is(Bug::LeaseFromConfirmation);
+                self.lease.confirm(if late { now } else { sent });
             }
         }
     }
@@ -640,7 +649,8 @@ impl<L: LogStore> Peer<L> {
             };
             self.lease.clear_fences(matched);
         }
-        if raft.apply_to_current_term() && raft.raft_log.applied >= self.lease_needs {
+        let is_current = raft.apply_to_current_term() || planted::is(Bug::LeaseBeforeOwnTerm);
+        if is_current && raft.raft_log.applied >= self.lease_needs {
             if let Some(until) = self.lease.extend(config.lease_nanos, now) {
                 out.later.push(Action::Lease { region: self.region, term: raft.term, until: Some(until) });
             }
@@ -666,7 +676,7 @@ impl<L: LogStore> Peer<L> {
         let (raft, view) = (&self.raw.raft, self.raw.store());
         let log = LogUse {
             first: view.first(),
-            flushed: self.flushed,
+            flushed: if planted::is(Bug::TruncatePastFlush) { raft.raft_log.applied } else { self.flushed },
             applied: raft.raft_log.applied,
             held_by_all: released.max(self.held_by_all_hint),
             entry_bytes: view.entry_bytes(),

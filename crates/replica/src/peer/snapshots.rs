@@ -4,6 +4,7 @@
 //! a message that is given to the receiving peer when the data is there.
 
 use super::*;
+use crate::planted::{self, Bug};
 use raft::eraftpb::Snapshot;
 use raft::SnapshotStatus;
 
@@ -18,6 +19,8 @@ impl<L: LogStore> Peer<L> {
 
     pub fn snapshot_made(&mut self, index: LogIndex, term: Term, descriptor: &RegionDescriptor) {
         self.making = false;
+        let present = planted::is(Bug::SnapshotOfThePresent).then(|| self.descriptor.clone());
+        let descriptor = present.as_ref().unwrap_or(descriptor);
         let mut snapshot = Snapshot::default();
         snapshot.mut_metadata().index = index;
         snapshot.mut_metadata().term = term;
@@ -76,6 +79,15 @@ impl<L: LogStore> Peer<L> {
         self.held.clear();
         self.applying = Some(index);
         self.is_blank = false;
+        if planted::is(Bug::SnapshotNotRecorded) {
+            let region = self.region;
+            out.later.push(Action::ApplySnapshot {
+                region,
+                index,
+                term,
+                descriptor: self.descriptor.clone(),
+            });
+        }
         Ok(())
     }
 
@@ -89,6 +101,9 @@ impl<L: LogStore> Peer<L> {
     ) {
         let Restart { index, term, descriptor, .. } = snapshot;
         self.drive(config, now, out, |raw| raw.advance_apply_to(index));
+        if planted::is(Bug::SnapshotNotRecorded) {
+            return;
+        }
         out.later.push(Action::ApplySnapshot { region: self.region, index, term, descriptor });
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::change_entry;
 use crate::conf::conf_change_of;
+use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 
 impl<L: LogStore> Peer<L> {
@@ -44,16 +45,22 @@ impl<L: LogStore> Peer<L> {
                 vote: (state.vote != 0).then_some(state.vote),
                 commit: state.commit,
             });
+            if planted::is(Bug::VoteNotSaved) {
+                self.unsaved.hard_state = None;
+            }
             let is_vote = self.given_vote != (state.term, state.vote);
             self.given_vote = (state.term, state.vote);
             self.unsaved.must_sync |= is_vote;
             self.unsaved.is_urgent |= is_vote;
         }
 
-        let vouching = ready.take_persisted_messages();
+        let mut vouching = ready.take_persisted_messages();
+        if planted::is(Bug::AcknowledgeBeforeSync) {
+            self.send(std::mem::take(&mut vouching), out);
+        }
         let region = self.region;
         for state in ready.take_read_states() {
-            self.confirm_round(&state.request_ctx, state.index);
+            self.confirm_round(&state.request_ctx, state.index, now);
         }
         let committed = ready.take_committed_entries();
         self.raw.advance_append_async(ready);
@@ -80,7 +87,8 @@ impl<L: LogStore> Peer<L> {
             }
         }
         if self.is_leader() {
-            let ready = self.reads.take_ready(self.raw.raft.raft_log.applied);
+            let all = planted::is(Bug::ReadBeforeApplied).then_some(LogIndex::MAX);
+            let ready = self.reads.take_ready(all.unwrap_or(self.raw.raft.raft_log.applied));
             out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
             self.settle_lease(config, now, out);
         }
@@ -100,7 +108,8 @@ impl<L: LogStore> Peer<L> {
             .ok_or(Fatal::UnknownChange { region: self.region, index })?;
         // Every peer finds the same here: what was handed out follows from the log alone.
         let before = &self.handed_descriptor;
-        let changed = if expect == before.epoch { before.after(&change).ok() } else { None };
+        let is_meant = expect == before.epoch || planted::is(Bug::EpochIgnored);
+        let changed = if is_meant { before.after(&change).ok() } else { None };
         if let Some(changed) = &changed {
             let conf_change = conf_change_of(&change, before, &changed.region);
             self.handed_descriptor = changed.region.clone();

@@ -1,0 +1,81 @@
+//! Bugs that the simulator must find, each a line or two away from the code that it breaks.
+//!
+//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one build holds
+//! all of them, and each thread chooses at most one.
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// A follower acknowledges entries before its log has synced them.
+    AcknowledgeBeforeSync,
+    /// Term and vote are not written.
+    VoteNotSaved,
+    /// The lease counts from the confirmation of a round, not from its sending.
+    LeaseFromConfirmation,
+    /// A lease begins before an entry of the leader's own term is applied.
+    LeaseBeforeOwnTerm,
+    /// The lease is neither ended nor fenced when leadership is handed over.
+    LeaseInTransfer,
+    /// A restarted voter votes at once.
+    NoVoteHoldAfterRestart,
+    /// Proposals of a leader that lost its leadership are refused, though they are in logs.
+    RefuseWhatWasProposed,
+    /// The log is cut by what is applied, not by what a flush covers.
+    TruncatePastFlush,
+    /// A proven read is answered before what it must see is applied.
+    ReadBeforeApplied,
+    /// A change is made whatever epoch it was meant for.
+    EpochIgnored,
+    /// The consensus code is never told that a learner votes.
+    PromotionLost,
+    /// A snapshot's message names the leader's present configuration, not that of the rows.
+    SnapshotOfThePresent,
+    /// A snapshot is applied before the log says that it will be.
+    SnapshotNotRecorded,
+}
+
+pub const BUGS: [Bug; 13] = [
+    Bug::AcknowledgeBeforeSync,
+    Bug::VoteNotSaved,
+    Bug::LeaseFromConfirmation,
+    Bug::LeaseBeforeOwnTerm,
+    Bug::LeaseInTransfer,
+    Bug::NoVoteHoldAfterRestart,
+    Bug::RefuseWhatWasProposed,
+    Bug::TruncatePastFlush,
+    Bug::ReadBeforeApplied,
+    Bug::EpochIgnored,
+    Bug::PromotionLost,
+    Bug::SnapshotOfThePresent,
+    Bug::SnapshotNotRecorded,
+];
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// From now on this thread has this bug and no other.
+    pub fn set(bug: Option<Bug>) {
+        CHOSEN.with(|chosen| chosen.set(bug));
+    }
+
+    pub(crate) fn is(bug: Bug) -> bool {
+        CHOSEN.with(Cell::get) == Some(bug)
+    }
+}
+
+#[cfg(feature = "planted")]
+pub(crate) use chosen::is;
+#[cfg(feature = "planted")]
+pub use chosen::set;
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn is(_: Bug) -> bool {
+    false
+}
