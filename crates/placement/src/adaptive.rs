@@ -29,7 +29,9 @@ use crate::load::{gap, Loads};
 use crate::round::{At, Round};
 use crate::{Operator, Policy, Reason};
 
-/// Of stores that a region could go to, so many that are least busy are weighed.
+/// Of the stores that a region could go to, so many are looked at, the least busy first, …
+const TARGETS_TRIED: usize = 32;
+/// … and of those that it fits on so many are weighed against each other.
 const TARGETS_WEIGHED: usize = 8;
 
 pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
@@ -40,7 +42,8 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<O
     planner.relieve(round, fill, operators);
     planner.lead_from_faster(round, operators);
     planner.follow_on_faster(round, fill, operators);
-    let mut no_worse = NoWorse { loads: planner.loads };
+    let ceiling = planner.ceiling(round);
+    let mut no_worse = NoWorse { loads: planner.loads, ceiling, gap: planner.gap };
     even::plan(round, &mut no_worse, operators);
     data::plan(round, fill, Order::Cold, &mut no_worse, operators);
 }
@@ -51,14 +54,24 @@ struct FromFull {
 }
 
 impl Allow for FromFull {
-    fn allows(&self, _: &Round<'_>, _: u32, from: At, _: At) -> bool {
+    fn gives(&self, from: At) -> bool {
         self.fill.is_full(from)
+    }
+
+    fn allows(&self, _: &Round<'_>, _: u32, _: At, _: At) -> bool {
+        true
     }
 }
 
 /// Allows what makes neither the load nor any wait worse.
+///
+/// A store may get busier for the sake of evenness if it stays clear of the busiest, or is by the margin less
+/// busy than the one that gives. Without the margin, what measuring adds and takes away would let this and
+/// [`Planner::relieve`] move the same region to and fro.
 struct NoWorse {
     loads: Loads,
+    ceiling: f64,
+    gap: f64,
 }
 
 impl Allow for NoWorse {
@@ -70,7 +83,8 @@ impl Allow for NoWorse {
         } else {
             (loads.peer_cost(region, to), Some((from, to)))
         };
-        if cost > 0.0 && loads.busy(to) + cost > loads.busy(from) {
+        let bearable = self.ceiling.max(loads.busy(from) * (1.0 - self.gap));
+        if cost > 0.0 && loads.busy(to) + cost > bearable {
             return false;
         }
         let now = loads.wait(round, region, leader, None);
@@ -85,7 +99,7 @@ impl Allow for NoWorse {
                 let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != from);
                 heirs.all(|heir| {
                     let cost = loads.lead_cost(region, heir.store);
-                    (cost <= 0.0 || loads.busy(heir.store) + cost <= loads.busy(from))
+                    (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
                         && loads.wait(round, region, heir.store, change) <= now
                 })
             }
@@ -151,62 +165,84 @@ impl Planner {
     }
 
     fn best_relief(&self, round: &Round<'_>, fill: &Fill, regions: &[u32], source: At) -> Option<Relief> {
+        let by_leader = self.best_handover(round, regions, source);
+        // Nothing ranks before a leader's move that slows no writes.
+        match by_leader {
+            Some(Relief { slows: false, .. }) => by_leader,
+            _ => by_leader.into_iter().chain(self.best_copy(round, fill, regions, source)).min(),
+        }
+    }
+
+    fn best_handover(&self, round: &Round<'_>, regions: &[u32], source: At) -> Option<Relief> {
         let loads = &self.loads;
         let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
-        let mut calmest: Vec<At> = round
-            .stores()
-            .filter(|&at| {
-                round.is_up(at) && at != source && loads.busy(at) < low && round.has_data_room_at(at)
-            })
-            .collect();
-        calmest.sort_unstable_by_key(|&at| (Ordered::new(loads.busy(at)), at));
-        let copying = round.has_data_room() && round.has_data_room_at(source);
         let mut best: Option<Relief> = None;
-        let mut offer = |relief: Relief| best = Some(best.map_or(relief, |best| best.min(relief)));
         for &region in regions {
             let cell = &round.cells[region as usize];
-            if !cell.free {
+            let read = loads.lead_cost(region, source);
+            if !cell.free || cell.leader != source || read <= 0.0 {
                 continue;
             }
-            let leads = cell.leader == source;
-            let now = loads.wait(round, region, cell.leader, None);
-            if leads && loads.lead_cost(region, source) > 0.0 {
-                for to in round.candidates(region).filter(|&at| round.has_room_towards(at)) {
-                    let after = loads.busy(to) + loads.lead_cost(region, to);
-                    if after <= low {
-                        let slows = loads.wait(round, region, to, None) > now;
-                        let busy = in_order(after, high - loads.lead_cost(region, source));
-                        offer(Relief { slows, copies: false, busy, region, to });
-                    }
+            for to in round.candidates(region).filter(|&at| round.has_room_towards(at)) {
+                let after = loads.busy(to) + loads.lead_cost(region, to);
+                if after > low {
+                    continue;
                 }
+                let now = loads.wait(round, region, source, None);
+                let slows = loads.wait(round, region, to, None) > now;
+                let busy = in_order(after, high - read);
+                let relief = Relief { slows, copies: false, busy, region, to };
+                best = Some(best.map_or(relief, |best| best.min(relief)));
             }
-            if !copying
-                || !cell.healthy
+        }
+        best
+    }
+
+    fn best_copy(&self, round: &Round<'_>, fill: &Fill, regions: &[u32], source: At) -> Option<Relief> {
+        if !round.has_data_room() || !round.has_data_room_at(source) {
+            return None;
+        }
+        let loads = &self.loads;
+        let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
+        let takes = |at: &At| {
+            *at != source && round.is_up(*at) && round.has_data_room_at(*at) && fill.admits(round, *at, 0)
+        };
+        let mut calmest: Vec<At> = round.stores().filter(takes).filter(|&at| loads.busy(at) < low).collect();
+        calmest.sort_unstable_by_key(|&at| (Ordered::new(loads.busy(at)), at));
+        let quickest = calmest.iter().map(|&at| loads.seconds_per_byte(at)).fold(f64::INFINITY, f64::min);
+        let mut best: Option<Relief> = None;
+        for &region in regions {
+            let cell = &round.cells[region as usize];
+            if !cell.free || !cell.healthy {
+                continue;
+            }
+            let (bytes, written) = (round.region(region).bytes, loads.peer_cost(region, source));
+            let gained = written * f64::from(round.limits.repay_seconds);
+            let least_cost = bytes as f64 * (loads.seconds_per_byte(cell.leader) + quickest);
+            let leads = cell.leader == source;
+            if gained <= least_cost
                 || !round.can_leave(region, source)
                 || (leads && !self.any_heir_will_do(round, region, source, low))
             {
                 continue;
             }
-            let bytes = round.region(region).bytes;
             let companions = round.companions(region, source, source);
-            let gained = loads.peer_cost(region, source);
-            let fits = |to: At| {
+            let fits = |to: &At| {
+                let to = *to;
                 !round.holds(region, to)
                     && loads.busy(to) + loads.peer_cost(region, to) <= low
-                    && gained * f64::from(round.limits.repay_seconds)
-                        > loads.copy_cost(bytes, cell.leader, to)
+                    && gained > loads.copy_cost(bytes, cell.leader, to)
                     && round.companions(region, source, to) <= companions
                     && fill.admits(round, to, bytes)
             };
-            if gained <= 0.0 {
-                continue;
-            }
-            for to in calmest.iter().copied().filter(|&to| fits(to)).take(TARGETS_WEIGHED) {
+            let now = loads.wait(round, region, cell.leader, None);
+            for &to in calmest.iter().take(TARGETS_TRIED).filter(|to| fits(to)).take(TARGETS_WEIGHED) {
                 let change = Some((source, to));
                 let slows = !leads && loads.wait(round, region, cell.leader, change) > now;
                 let after = loads.busy(to) + loads.peer_cost(region, to);
-                let busy = in_order(after, high - gained);
-                offer(Relief { slows, copies: true, busy, region, to });
+                let relief =
+                    Relief { slows, copies: true, busy: in_order(after, high - written), region, to };
+                best = Some(best.map_or(relief, |best| best.min(relief)));
             }
         }
         best
@@ -347,11 +383,17 @@ impl Planner {
         }
         moves.sort_unstable();
         let ceiling = self.ceiling(round);
+        let mut fastest: Vec<At> = Vec::new();
         for (_, region) in moves {
             if !round.has_data_room() {
                 break;
             }
-            let Some((from, to)) = self.faster_follower(round, fill, region, ceiling) else { continue };
+            if fastest.is_empty() {
+                fastest = self.fastest(round, fill, ceiling);
+            }
+            let Some((from, to)) = self.faster_follower(round, fill, region, &fastest, ceiling) else {
+                continue;
+            };
             let leader = round.cells[region as usize].leader;
             let reason = self.wait_reason(round, region, (leader, leader), Some((from, to)));
             self.loads.move_peer(round, region, from, to);
@@ -364,11 +406,35 @@ impl Planner {
             round.begin(region, &operator);
             fill.refresh(round);
             operators.push(operator);
+            fastest.clear();
         }
     }
 
-    /// The slowest follower, and the calmest of the stores that shorten the wait most.
-    fn faster_follower(&self, round: &Round<'_>, fill: &Fill, region: u32, ceiling: f64) -> Option<(At, At)> {
+    /// Stores that could get busier, by how little others wait for them, the calmest of equals first.
+    fn fastest(&self, round: &Round<'_>, fill: &Fill, ceiling: f64) -> Vec<At> {
+        let loads = &self.loads;
+        let takes = |at: &At| {
+            round.is_up(*at)
+                && round.has_data_room_at(*at)
+                && fill.admits(round, *at, 0)
+                && loads.busy(*at) <= ceiling
+        };
+        let mut fastest: Vec<At> = round.stores().filter(takes).collect();
+        fastest.sort_unstable_by_key(|&at| {
+            (Ordered::new(loads.waited_for(at)), Ordered::new(loads.busy(at)), at)
+        });
+        fastest
+    }
+
+    /// The slowest follower, and where the wait is shortest instead, of equals the calmest store.
+    fn faster_follower(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        region: u32,
+        fastest: &[At],
+        ceiling: f64,
+    ) -> Option<(At, At)> {
         let loads = &self.loads;
         let (view, leader) = (round.region(region), round.cells[region as usize].leader);
         let now = loads.wait(round, region, leader, None);
@@ -377,19 +443,20 @@ impl Planner {
             (Ordered::new(loads.waited_for(at)), Ordered::new(loads.busy(at)), Reverse(at))
         })?;
         let companions = round.companions(region, from, from);
-        let wait = |to: At| loads.wait(round, region, leader, Some((from, to)));
         let per_wait = loads.demand(region).write_bytes * f64::from(round.limits.repay_seconds);
-        round
-            .stores()
-            .filter(|&to| round.is_up(to) && !round.holds(region, to) && round.has_data_room_at(to))
-            .filter(|&to| loads.waited_for(to) < loads.waited_for(from))
-            .filter(|&to| loads.busy(to) + loads.peer_cost(region, to) <= ceiling)
-            .filter(|&to| (now - wait(to)) * per_wait > loads.copy_cost(view.bytes, leader, to))
-            .filter(|&to| {
-                round.companions(region, from, to) <= companions && fill.admits(round, to, view.bytes)
-            })
-            .min_by_key(|&to| (Ordered::new(wait(to)), Ordered::new(loads.busy(to)), to))
-            .map(|to| (from, to))
+        let saves = |to: At| {
+            let wait = loads.wait(round, region, leader, Some((from, to)));
+            (now - wait) * per_wait > loads.copy_cost(view.bytes, leader, to)
+        };
+        let fits = |to: At| {
+            !round.holds(region, to)
+                && loads.busy(to) + loads.peer_cost(region, to) <= ceiling
+                && round.companions(region, from, to) <= companions
+                && fill.admits(round, to, view.bytes)
+        };
+        // The first is the fastest: what it does not save no other one does.
+        let mut tried = fastest.iter().copied().take(TARGETS_TRIED).take_while(|&to| saves(to));
+        tried.find(|&to| fits(to)).map(|to| (from, to))
     }
 
     fn wait_reason(

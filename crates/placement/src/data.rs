@@ -29,6 +29,11 @@ pub(crate) enum Order {
 
 /// Whether a move is to be had, beside what this module asks of it.
 pub(crate) trait Allow {
+    /// Whether this store may give anything.
+    fn gives(&self, _from: At) -> bool {
+        true
+    }
+
     fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool;
 
     /// It was asked for.
@@ -68,7 +73,7 @@ pub(crate) fn plan(
     let mut exhausted = vec![false; round.view.stores.len()];
     while round.has_data_room() {
         let targets = Targets::new(round, fill);
-        let Some(source) = next_source(round, fill, &targets, &exhausted) else { break };
+        let Some(source) = next_source(round, fill, allow, &targets, &exhausted) else { break };
         let held = held.get_or_insert_with(|| Held::new(round));
         match best_offer(round, fill, order, allow, &targets, held.by(source), source) {
             Some(offer) => {
@@ -84,12 +89,18 @@ pub(crate) fn plan(
 }
 
 /// The fullest store that is fuller than the emptiest by enough. Of equals the lowest id.
-fn next_source(round: &Round<'_>, fill: &Fill, targets: &Targets, exhausted: &[bool]) -> Option<At> {
+fn next_source(
+    round: &Round<'_>,
+    fill: &Fill,
+    allow: &impl Allow,
+    targets: &Targets,
+    exhausted: &[bool],
+) -> Option<At> {
     let lowest = targets.levels.iter().copied().fold(f64::INFINITY, f64::min);
     round
         .stores()
         .filter(|&at| round.is_up(at) && !exhausted[at as usize] && round.has_data_room_at(at))
-        .filter(|&at| fill.is_gap(round, fill.level(round, at), lowest))
+        .filter(|&at| allow.gives(at) && fill.is_gap(round, fill.level(round, at), lowest))
         .min_by_key(|&at| (std::cmp::Reverse(Ordered::new(fill.level(round, at))), at))
 }
 
@@ -211,6 +222,9 @@ struct Targets {
     by_domain: Option<Vec<Vec<u32>>>,
 }
 
+/// What does not fit on so many of the emptiest stores waits until others are.
+const TARGETS_TRIED: usize = 32;
+
 /// With more domains than this a region conflicts with few stores, and going through all is quicker.
 const GROUPED_DOMAINS_MAX: usize = 16;
 
@@ -246,6 +260,7 @@ impl Targets {
             places
                 .map(|place| (place, self.stores[place as usize]))
                 .take_while(|&(place, at)| worth(place, at))
+                .take(TARGETS_TRIED)
                 .find(|&(_, at)| fits(at))
         };
         let Some(groups) = &self.by_domain else { return first(&mut (0..self.stores.len() as u32)) };

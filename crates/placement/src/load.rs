@@ -110,6 +110,10 @@ impl Loads {
         bytes as f64 * (self.per_byte[from as usize] + self.per_byte[to as usize])
     }
 
+    pub fn seconds_per_byte(&self, at: At) -> f64 {
+        self.per_byte[at as usize]
+    }
+
     pub fn move_leader(&mut self, region: u32, from: At, to: At) {
         self.busy[from as usize] -= self.lead_cost(region, from);
         self.busy[to as usize] += self.lead_cost(region, to);

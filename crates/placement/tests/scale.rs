@@ -5,28 +5,56 @@ mod support;
 
 use std::time::Instant;
 
-use steelyard_placement::{plan, ClusterView, PlanLimits, Policy};
+use steelyard_placement::{
+    plan, Capability, ClusterView, PlanLimits, Policy, RegionView, StoreState, StoreView,
+};
 use support::*;
 
 const STORES: u64 = 1_000;
 const REGIONS: u64 = 1_000_000;
 
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// Loaded regions of unlike sizes, three peers each, at random; stores in 20 zones and of three speeds.
 fn large(leader: impl Fn(u64, &[u64]) -> u64) -> ClusterView {
-    let mut state = 1u64;
-    let mut random = move |below: u64| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % below
-    };
+    let mut dice = Dice(1);
     let regions = (1..=REGIONS)
         .map(|id| {
-            let mut peers = vec![random(STORES), random(STORES), random(STORES)];
+            let mut peers = Vec::new();
+            while peers.len() < 3 {
+                let store = dice.below(STORES);
+                if !peers.iter().any(|peer| peer % 20 == store % 20) {
+                    peers.push(store);
+                }
+            }
             peers.sort_unstable();
-            peers.dedup();
-            region(id, leader(id, &peers), &peers)
+            let (write_rate, read_rate) = (dice.below(100) as f64, dice.below(100) as f64);
+            RegionView {
+                bytes: 50_000_000 + dice.below(50_000_000),
+                write_rate,
+                read_rate,
+                write_bytes_rate: write_rate * 1000.0,
+                heat: write_rate + read_rate,
+                ..region(id, leader(id, &peers), &peers)
+            }
         })
         .collect();
     let speeds: Vec<u64> = (0..STORES).map(|id| [625, 250, 62][id as usize % 3] * 1_000_000).collect();
-    cluster(&speeds, regions)
+    let mut view = cluster(&speeds, regions);
+    view.domain_label = Some("zone".into());
+    for store in &mut view.stores {
+        store.labels.insert("zone".into(), (store.id % 20).to_string());
+        store.capability.ops_per_s = store.capability.kv_bytes_per_s / 1000.0;
+    }
+    fill_up(&mut view);
+    view
 }
 
 #[allow(clippy::disallowed_methods)] // It measures.
@@ -43,9 +71,29 @@ fn one_round_at_full_size() {
     let spread_out = large(|id, peers| peers[id as usize % peers.len()]);
     // As under `leader-only`: the slow third leads next to nothing.
     let fastest = large(|_, peers| *peers.iter().min_by_key(|&&store| store % 3).unwrap());
+    // Ten stores are lost, ten drain, ten are empty.
+    let mut troubled = spread_out.clone();
+    for at in 0..10 {
+        troubled.stores[at].state = StoreState::Lost;
+        troubled.stores[at + 10].state = StoreState::Draining;
+        troubled.stores.push(StoreView { id: STORES + at as u64, ..troubled.stores[at + 20].clone() });
+    }
+    // All of one capability and without load: next to nothing is to be done, and all is looked at.
+    let mut calm = spread_out.clone();
+    calm.stores.iter_mut().for_each(|store| store.capability = Capability::UNKNOWN);
+    for region in &mut calm.regions {
+        (region.write_rate, region.read_rate, region.write_bytes_rate) = (0.0, 0.0, 0.0);
+    }
+    let views = [
+        ("leaders on the lowest ids", lowest),
+        ("leaders at random", spread_out),
+        ("leaders on the fastest", fastest),
+        ("stores lost, draining and empty", troubled),
+        ("equal and idle", calm),
+    ];
     for policy in Policy::ALL {
-        time("leaders on the lowest ids", &lowest, policy);
-        time("leaders at random", &spread_out, policy);
-        time("leaders on the fastest", &fastest, policy);
+        for (name, view) in &views {
+            time(name, view, policy);
+        }
     }
 }

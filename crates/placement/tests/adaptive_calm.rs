@@ -1,0 +1,97 @@
+//! `adaptive` acts on measurements, and measurements are never the same twice: what differs by a little
+//! moves nothing, what changes for good is followed once.
+
+mod support;
+
+use steelyard_placement::{Capability, ClusterView, PlanLimits, Policy, RegionView};
+use support::*;
+
+struct Dice(u64);
+
+impl Dice {
+    /// From −1 to 1.
+    fn swing(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as f64 / f64::from(1u32 << 30) - 1.0
+    }
+}
+
+/// As the paper's cluster: six stores, regions over neighbours, loads of a skewed workload.
+fn loaded(speeds: &[u64], regions: u64, skew: f64) -> ClusterView {
+    let stores = speeds.len() as u64;
+    let regions = (0..regions).map(|at| {
+        let mut peers = [at % stores, (at + 1) % stores, (at + 2) % stores];
+        peers.sort_unstable();
+        let part = 1.0 / (1.0 + (at * 7 % regions) as f64).powf(skew);
+        let (write_rate, read_rate) = (20_000.0 * part, 20_000.0 * part);
+        RegionView {
+            bytes: 50_000_000,
+            write_rate,
+            read_rate,
+            write_bytes_rate: write_rate * 1000.0,
+            heat: write_rate + read_rate,
+            ..region(at + 1, at % stores, &peers)
+        }
+    });
+    let mut view = cluster(speeds, regions.collect());
+    for store in &mut view.stores {
+        store.capability.ops_per_s = store.capability.kv_bytes_per_s / 1000.0;
+    }
+    fill_up(&mut view);
+    view
+}
+
+/// Moves in `rounds` rounds in which every rate and capability is off by up to `noise` of itself.
+fn moves_under_noise(view: &ClusterView, noise: f64, rounds: usize) -> usize {
+    let mut dice = Dice(3);
+    let mut view = view.clone();
+    let calm = view.clone();
+    let mut moves = 0;
+    for _ in 0..rounds {
+        for (region, calm) in view.regions.iter_mut().zip(&calm.regions) {
+            let factor = 1.0 + noise * dice.swing();
+            region.write_rate = calm.write_rate * factor;
+            region.write_bytes_rate = calm.write_bytes_rate * factor;
+            region.read_rate = calm.read_rate * (1.0 + noise * dice.swing());
+        }
+        for (store, calm) in view.stores.iter_mut().zip(&calm.stores) {
+            let factor = 1.0 + noise / 2.0 * dice.swing();
+            let Capability { kv_bytes_per_s, ops_per_s } = calm.capability;
+            store.capability =
+                Capability { kv_bytes_per_s: kv_bytes_per_s * factor, ops_per_s: ops_per_s * factor };
+        }
+        let operators = steelyard_placement::plan(&view, Policy::Adaptive, &PlanLimits::default());
+        moves += operators.len();
+        operators.iter().for_each(|operator| execute(&mut view, operator));
+    }
+    moves
+}
+
+const MB: u64 = 1_000_000;
+const PAPER: [u64; 6] = [625 * MB, 250 * MB, 250 * MB, 62 * MB, 62 * MB, 62 * MB];
+const EQUAL: [u64; 6] = [250 * MB; 6];
+
+#[test]
+fn noise_moves_next_to_nothing() {
+    for (name, speeds, skew) in [
+        ("paper", PAPER, 0.0),
+        ("paper, skewed", PAPER, 0.6),
+        ("equal", EQUAL, 0.0),
+        ("equal, skewed", EQUAL, 0.6),
+    ] {
+        for regions in [48, 480] {
+            let mut view = loaded(&speeds, regions, skew);
+            let first = settle(&mut view, Policy::Adaptive, &PlanLimits::default(), 2000);
+            let moves = moves_under_noise(&view, 0.03, 300);
+            println!("{name}, {regions} regions: {first} moves to settle, {moves} in 300 rounds of noise");
+            assert!(moves <= regions as usize / 12, "{name}: {moves} moves in 300 rounds of noise");
+        }
+    }
+}
+
+#[test]
+fn on_equal_stores_under_an_even_load_nothing_moves_that_even_would_not() {
+    let mut view = loaded(&EQUAL, 48, 0.0);
+    settle(&mut view, Policy::Even, &PlanLimits::default(), 2000);
+    assert_eq!(settle(&mut view, Policy::Adaptive, &PlanLimits::default(), 10), 0);
+}
