@@ -118,6 +118,10 @@ impl Ledger {
         }
     }
 
+    pub fn configure(&mut self, config: LedgerConfig) {
+        self.config = config;
+    }
+
     /// Takes a heartbeat in. False when a later one of that store is known: connections may overtake each
     /// other, and a store that restarted begins a new incarnation.
     pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {

@@ -33,7 +33,7 @@ pub use order::Order;
 pub use rows::apply_entry;
 pub use state::{
     Finished, InFlight, MetaState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState,
-    CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLICAS, HISTORY_MAX,
+    CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS, HISTORY_MAX,
 };
 pub use view::view;
 pub use wire::WireError;

@@ -21,6 +21,9 @@ pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
 /// The label whose equal values fail together; absent or empty: none does.
 pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
 
+/// Seconds of silence after which a store's peers are made anew elsewhere.
+pub const CONFIG_REPLACE_AFTER: &str = "replace-after-s";
+
 const REPLICAS_DEFAULT: usize = 3;
 const META_REPLICAS_DEFAULT: usize = 5;
 const REPLICAS_MAX: usize = 9;
@@ -79,6 +82,12 @@ impl MetaState {
 
     pub fn meta_replicas(&self) -> usize {
         self.configured_replicas(CONFIG_META_REPLICAS, META_REPLICAS_DEFAULT)
+    }
+
+    /// What a [`LedgerConfig`](crate::LedgerConfig) takes; `None`: nothing is configured.
+    pub fn replace_after_nanos(&self) -> Option<u64> {
+        let seconds = parse_seconds(self.config.get(CONFIG_REPLACE_AFTER)?)?;
+        Some(seconds.saturating_mul(1_000_000_000))
     }
 
     pub fn domain_label(&self) -> Option<&str> {
@@ -265,6 +274,11 @@ fn parse_replicas(value: &str) -> Option<usize> {
     value.parse().ok().filter(|replicas| (1..=REPLICAS_MAX).contains(replicas))
 }
 
+/// A store that is silent for seconds is only down, and expected back.
+fn parse_seconds(value: &str) -> Option<u64> {
+    value.parse().ok().filter(|&seconds| seconds >= 5)
+}
+
 fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
     match name {
         CONFIG_REPLICAS | CONFIG_META_REPLICAS if parse_replicas(value).is_none() => {
@@ -274,6 +288,11 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             };
             Err(MetaError::BadConfig { name: name.to_owned(), value: value.to_owned(), expected })
         }
+        CONFIG_REPLACE_AFTER if parse_seconds(value).is_none() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "5 or more seconds",
+        }),
         _ => Ok(()),
     }
 }

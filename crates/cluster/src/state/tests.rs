@@ -180,6 +180,10 @@ fn refused_commands_change_nothing() {
     for value in ["0", "10", "", "three"] {
         assert!(matches!(state.apply(&config(value), 2), Err(MetaError::BadConfig { .. })), "{value}");
     }
+    for value in ["4", "-5", "5s"] {
+        let silence = MetaCommand::SetConfig { name: CONFIG_REPLACE_AFTER.into(), value: Some(value.into()) };
+        assert!(matches!(state.apply(&silence, 2), Err(MetaError::BadConfig { .. })), "{value}");
+    }
     assert_eq!(state, before);
 }
 
@@ -402,4 +406,22 @@ fn history_keeps_the_latest() {
     }
     assert_eq!(state.history.len(), HISTORY_MAX);
     assert_eq!((state.history.keys().next(), state.history.keys().last()), (Some(&6), Some(&many)));
+}
+
+#[test]
+fn what_is_configured_is_read_and_the_rest_has_defaults() {
+    let mut state = begun(3, 1);
+    assert_eq!((state.replicas(), state.meta_replicas(), state.domain_label()), (3, 5, None));
+    assert_eq!(state.replace_after_nanos(), None);
+    for (name, value) in [
+        (CONFIG_REPLICAS, "5"),
+        (CONFIG_META_REPLICAS, "7"),
+        (CONFIG_DOMAIN_LABEL, "zone"),
+        (CONFIG_REPLACE_AFTER, "5"),
+    ] {
+        let command = MetaCommand::SetConfig { name: name.into(), value: Some(value.into()) };
+        assert_eq!(state.apply(&command, 1), Ok(MetaReply::Changed));
+    }
+    assert_eq!((state.replicas(), state.meta_replicas(), state.domain_label()), (5, 7, Some("zone")));
+    assert_eq!(state.replace_after_nanos(), Some(5_000_000_000));
 }

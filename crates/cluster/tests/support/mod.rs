@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use placement::{Operator, PlanLimits, Policy, Reason};
 use steelyard_cluster::*;
+use storage::{MemoryKeyspace, Txn};
 use types::*;
 
 pub const SECOND: u64 = 1_000_000_000;
@@ -44,6 +45,8 @@ pub enum Cargo {
 pub struct World {
     pub now: BootNanos,
     pub meta: MetaState,
+    /// What `meta` is kept as.
+    rows: MemoryKeyspace,
     pub ledger: Ledger,
     pub driver: Driver,
     /// Region 0's, in which the driver plans.
@@ -91,8 +94,6 @@ impl World {
             config,
             semantics: 1,
         };
-        let mut meta = MetaState::default();
-        meta.apply(&bootstrap, 0).expect("a good beginning");
         let config = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 20 * SECOND };
         let regions = plan.into_iter().map(|descriptor| {
             let stores: Vec<StoreId> = descriptor.peers.iter().map(|peer| peer.store).collect();
@@ -108,9 +109,10 @@ impl World {
             (region.descriptor.id, region)
         });
         let regions: BTreeMap<RegionId, Region> = regions.collect();
-        World {
+        let mut world = World {
             now: 0,
-            meta,
+            meta: MetaState::default(),
+            rows: MemoryKeyspace::default(),
             ledger: Ledger::new(0, config),
             driver: Driver::new(DriverConfig::default()),
             term: 5,
@@ -125,7 +127,10 @@ impl World {
             seq: 0,
             late: Vec::new(),
             events: Vec::new(),
-        }
+        };
+        world.apply(&bootstrap).expect("a good beginning");
+        world.events.clear();
+        world
     }
 
     fn event(&mut self, what: String) {
@@ -133,17 +138,18 @@ impl World {
     }
 
     pub fn apply(&mut self, command: &MetaCommand) -> Result<MetaReply, MetaError> {
-        // As it stands in the log.
         let entry = encode_entry(self.now / 1_000_000, &command.encode());
-        let (stamp_ms, command) = decode_entry(&entry).expect("just encoded");
         let next = (self.meta.next_store, self.meta.next_region, self.meta.next_operator);
-        let reply = self.meta.apply(&command, stamp_ms);
+        let mut txn = Txn::begin(&self.rows, META_REGION).expect("memory does not fail");
+        let reply = apply_entry(&entry, &mut self.meta, &mut txn).expect("just encoded");
+        let (writes, _) = txn.finish();
+        self.rows.write(writes);
         let told = match &reply {
             Ok(reply) => format!("{reply:?}"),
             Err(error) => format!("refused: {error}"),
         };
         if !matches!(reply, Ok(MetaReply::Unchanged)) {
-            self.event(format!("{} -> {told}", show(&command)));
+            self.event(format!("{} -> {told}", show(command)));
         }
         let after = (self.meta.next_store, self.meta.next_region, self.meta.next_operator);
         assert!(next.0 <= after.0 && next.1 <= after.1 && next.2 <= after.2, "ids are not used again");
@@ -163,8 +169,11 @@ impl World {
         Ok(())
     }
 
-    /// The leader of region 0 is another from now on, and knows only what is agreed and heard.
+    /// The leader of region 0 is another from now on, and knows only what is in the rows and was heard.
     pub fn new_driver(&mut self) {
+        let meta = MetaState::load(&self.rows).expect("the rows are whole");
+        assert_eq!(meta, self.meta);
+        self.meta = meta;
         self.driver = Driver::new(DriverConfig::default());
         self.term += 1;
     }
@@ -202,6 +211,7 @@ impl World {
             let (term, order) = Order::decode(&order.encode(self.term)).expect("just encoded");
             assert_eq!(term, self.term);
             self.event(format!("-> store {store}: {order}"));
+            self.check_order(&order);
             match fate(Cargo::Order) {
                 Fate::Arrives => arriving.push(order),
                 Fate::Lost => {}
@@ -344,8 +354,10 @@ impl World {
                 let old = std::mem::take(&mut region.matched);
                 let matched = |peer: &Peer| (peer.store, old.get(&peer.store).copied().unwrap_or(0));
                 region.matched = region.descriptor.peers.iter().map(matched).collect();
-                let quorum = has_quorum(&region.descriptor, alive);
-                assert!(quorum || !had_quorum, "{order} takes the quorum from {:?}", region.descriptor);
+                if had_quorum && !has_quorum(&region.descriptor, alive) {
+                    // It was given while somebody lived who has died since; a leader sees to that itself.
+                    return;
+                }
             }
         }
         self.regions.insert(order.region(), region);
@@ -359,6 +371,20 @@ impl World {
         region.descriptor = left;
         self.regions.insert(region.descriptor.id, region);
         self.regions.insert(new_region, right);
+    }
+
+    /// No order takes a region's quorum among the stores that are up, as far as one can know.
+    fn check_order(&self, order: &Order) {
+        let Order::Change { region, expect, change } = order else { return };
+        let Some(region) = self.regions.get(region).filter(|region| region.descriptor.epoch == *expect)
+        else {
+            return;
+        };
+        let is_up = |store: StoreId| self.ledger.is_up(store, self.now);
+        if let Ok(changed) = region.descriptor.after(change) {
+            let had_quorum = has_quorum(&region.descriptor, is_up);
+            assert!(!had_quorum || has_quorum(&changed.region, is_up), "{order}: {:?}", changed.region);
+        }
     }
 
     /// What holds at every moment.

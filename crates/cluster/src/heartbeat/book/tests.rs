@@ -47,3 +47,15 @@ fn a_rate_that_fades_is_told_now_and_then_and_its_end_always() {
     book.put(LeadReport { write_rate: 0.0, ..report(1, 0) });
     assert_eq!(book.get(1).unwrap().write_rate, 0.0);
 }
+
+#[test]
+fn ten_thousand_idle_regions_are_a_heartbeat_of_a_few_bytes() {
+    let mut book = LeadBook::default();
+    (1..=10_000).for_each(|region| book.put(report(region, 1)));
+    let mut bytes = |seq, full| {
+        let leads = book.tell(seq, full);
+        crate::StoreHeartbeat { seq, leads, ..Default::default() }.encode().len()
+    };
+    assert!(bytes(1, true) > 500_000);
+    assert!(bytes(2, false) < 100);
+}
