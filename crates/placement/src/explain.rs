@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId, META_REGION};
 
 use crate::leader_only::is_worth_it;
+use crate::load::Loads;
 use crate::repair::kept_voters;
 use crate::round::{position, Eligibility, Round, NOWHERE};
-use crate::units::BytesPerSecond;
+use crate::units::{Bytes, BytesPerSecond, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy};
 
 /// One peer of the region, with the numbers that decide.
@@ -18,6 +19,10 @@ pub struct Candidate {
     pub speed_bytes_per_s: u64,
     /// User regions that the store leads, moves in flight counted as done.
     pub leaders: u32,
+    /// Live user bytes, likewise.
+    pub used_bytes: u64,
+    /// Thousandths of what the store can do, by measured rates.
+    pub busy_permille: u64,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
     pub standing: Standing,
@@ -81,6 +86,11 @@ pub struct Explanation {
     pub region: RegionId,
     pub policy: Policy,
     pub leader: Option<StoreId>,
+    /// Of one copy.
+    pub bytes: u64,
+    /// Per second, lately.
+    pub writes: u64,
+    pub reads: u64,
     /// In the order of the region's peers.
     pub candidates: Vec<Candidate>,
     #[serde(flatten)]
@@ -96,6 +106,7 @@ pub fn explain(
 ) -> Option<Explanation> {
     let region = view.region(region)?;
     let round = Round::new(view, limits);
+    let loads = Loads::new(&round, &[]);
     let candidates = region
         .peers
         .iter()
@@ -103,6 +114,8 @@ pub fn explain(
             store: peer.store,
             speed_bytes_per_s: view.store(peer.store).map_or(0, |store| store.leader_speed()),
             leaders: round.at(peer.store).map_or(0, |at| round.totals.leaders[at as usize]),
+            used_bytes: round.at(peer.store).map_or(0, |at| round.totals.used[at as usize]),
+            busy_permille: round.at(peer.store).map_or(0, |at| (loads.busy(at) * 1000.0).round() as u64),
             lag: peer.lag,
             standing: match round.eligibility(peer) {
                 Eligibility::Down => Standing::Down,
@@ -117,7 +130,17 @@ pub fn explain(
         })
         .collect();
     let verdict = verdict(&round, policy, region.id);
-    Some(Explanation { region: region.id, policy, leader: region.leader, candidates, verdict })
+    Some(Explanation {
+        region: region.id,
+        policy,
+        leader: region.leader,
+        bytes: region.bytes,
+        // Casts saturate, and take what is no number for 0.
+        writes: region.write_rate as u64,
+        reads: region.read_rate as u64,
+        candidates,
+        verdict,
+    })
 }
 
 fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
@@ -217,10 +240,16 @@ impl fmt::Display for Explanation {
             None => write!(f, "Region {} has no known leader", self.region)?,
         }
         writeln!(f, "; the policy is {}.", self.policy)?;
+        writeln!(f, "  {}, {} writes/s, {} reads/s", Bytes(self.bytes), self.writes, self.reads)?;
         for candidate in &self.candidates {
-            let Candidate { store, speed_bytes_per_s, leaders, lag, standing } = candidate;
+            let Candidate { store, speed_bytes_per_s, leaders, used_bytes, busy_permille, lag, standing } =
+                candidate;
             let speed = BytesPerSecond(*speed_bytes_per_s);
-            write!(f, "  store {store}: {standing}; writes {speed}, leads {leaders}")?;
+            let used = Bytes(*used_bytes);
+            write!(f, "  store {store}: {standing}; writes {speed}, leads {leaders}, holds {used}")?;
+            if self.policy == Policy::Adaptive {
+                write!(f, ", {} busy", Percent(*busy_permille))?;
+            }
             match lag {
                 Some(lag) if *standing != Standing::Leads => writeln!(f, ", {lag} entries behind")?,
                 _ => writeln!(f)?,

@@ -48,7 +48,7 @@ pub(crate) struct Cell {
     pub leader: At,
     /// Nothing is in flight for it, it does not cool down, its membership is not being changed.
     pub free: bool,
-    /// All its peers are voters on stores that are up, as many as wanted.
+    /// All its peers are voters on stores that are up, as many as wanted, and its leader has told of them.
     pub healthy: bool,
     /// What it counts for when data is shared out. Equal to its bytes unless it has so few that they do
     /// not say what a region costs.
@@ -159,7 +159,8 @@ impl<'a> Round<'a> {
                 let answers = matches!(state, StoreState::Up | StoreState::Draining);
                 cell.voters += u16::from(peer.voter);
                 cell.live_voters += u16::from(peer.voter && answers);
-                cell.healthy &= state == StoreState::Up && peer.voter;
+                let told = peer.lag.is_some() || region.leader == Some(peer.store);
+                cell.healthy &= state == StoreState::Up && peer.voter && told;
                 if answers && region.leader == Some(peer.store) {
                     cell.leader = store;
                 }

@@ -103,7 +103,8 @@ pub struct RegionView {
     pub peers: Vec<PeerView>,
     /// A change of its membership is under way: it is left alone.
     pub joint: bool,
-    /// A move of this region failed a short while ago: it is left alone.
+    /// It is left alone: an operator for it failed a short while ago, or it was split and its size has not
+    /// been measured since.
     pub cooldown: bool,
 }
 
