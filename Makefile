@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ENV := settings=$$(scripts/setup.sh); eval "$$settings";
 
-.PHONY: help build demo test test-clients bench-peers fmt fmt-check clippy
+.PHONY: help build demo test test-faults test-clients bench-peers fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -17,6 +17,12 @@ demo: build ## six unequal stores on this machine, under load
 
 test: build ## all tests
 	@$(ENV) cargo test --release --workspace
+
+test-faults: ## faults on real processes, ROUNDS=20 of each, every history judged twice (needs Go)
+	@$(ENV) histories=$$(mktemp -d); trap 'rm -rf "$$histories"' EXIT; export STEELYARD_HISTORIES="$$histories"; \
+	cargo test --release -p steelyard-faults && \
+	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release -p steelyard --test faults -- --nocapture && \
+	cd tests/porcupine && go run . "$$histories"
 
 test-clients: build ## redis-py, ioredis, go-redis, redis-cli, redis-benchmark
 	@$(ENV) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients"

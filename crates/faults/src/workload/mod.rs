@@ -39,9 +39,9 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Shape {
         let patience = Patience {
-            connect: Duration::from_secs(1),
-            reply: Duration::from_secs(3),
-            whole: Duration::from_secs(8),
+            connect: Duration::from_millis(500),
+            reply: Duration::from_secs(2),
+            whole: Duration::from_secs(3),
         };
         let rest = Duration::from_millis(2);
         Shape { clients: 20, lanes: 2, per_object: 150, rest, value_bytes: 0, patience }

@@ -25,7 +25,7 @@ fn reads_during_and_after_transfers_see_every_write_before_them() {
     let stores = Stores::start(&three());
     let load = load(&stores, "transfers");
     warm_up(&load);
-    for _ in 0..rounds(8) {
+    for _ in 0..rounds(6) {
         let leader = stores.leader(REGION);
         move_leader(&stores.all[leader], (leader + 1) % 3);
         await_operations(&load, 100);
@@ -38,7 +38,7 @@ fn a_leader_stopped_past_its_lease_answers_nothing_from_its_past() {
     let _alone = alone();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "stopped");
-    for round in 0..rounds(2) {
+    for round in 0..rounds(1) {
         warm_up(&load);
         let leader = stores.leader(REGION);
         stores.all[leader].signal("-STOP");
@@ -57,7 +57,7 @@ fn all_stores_killed_and_started_in_staggered_majorities_have_everything() {
     let _alone = alone();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "staggered");
-    for round in 0..rounds(2) as usize {
+    for round in 0..rounds(1) as usize {
         warm_up(&load);
         stores.kill_all();
         // Two at a time, each pair of them in turn; the third comes when they serve.

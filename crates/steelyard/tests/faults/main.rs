@@ -4,6 +4,7 @@
 //! `STEELYARD_FAULT_ROUNDS=20` makes the long run: so many rounds of each fault, and every byte of a tail.
 //! With `STEELYARD_HISTORIES=DIR` all histories are written there, to be judged by another checker.
 
+mod churn;
 mod clocks;
 mod disk;
 mod disks;
@@ -76,7 +77,7 @@ fn pause(ms: u64) {
 /// Asks for the region's leadership to move until it is taken up.
 fn move_leader(asked: &Store, to: usize) {
     let words = ["move-leader", &REGION.to_string(), &to.to_string()];
-    stores::eventually("a transfer is taken up", || asked.ctl(&words).map(drop));
+    stores::eventually("a transfer is taken up", || asked.host().ctl(&words).map(drop));
 }
 
 /// Who of `asked` believes to be led by one of them, once any does.

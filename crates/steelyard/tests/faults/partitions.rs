@@ -15,7 +15,7 @@ fn network(test: &str, hosts: usize) -> Option<Network> {
 }
 
 /// Longer than a lease and an election.
-const LONG_MS: u64 = 2500;
+const LONG_MS: u64 = 2000;
 
 #[test]
 fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
@@ -23,7 +23,7 @@ fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
     let Some(mut network) = network("an isolated leader", 3) else { return };
     let flags = &[("--request-timeout", "300")];
     let mut stores = Stores::start(&Plan { network: Some(&network), flags, ..three() });
-    for round in 0..rounds(2) {
+    for round in 0..rounds(1) {
         let leader = stores.leader(REGION);
         let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
         let key = format!("isolated:{round}");
@@ -69,7 +69,7 @@ fn partitions(name: &str, hosts: usize, steps: u64, mut cut: impl FnMut(&mut Net
 
 #[test]
 fn histories_stay_linearizable_while_the_leader_is_cut_off() {
-    partitions("symmetric", 3, rounds(2), |network, stores, _| {
+    partitions("symmetric", 3, rounds(1), |network, stores, _| {
         let leader = stores.leader(REGION);
         let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
         network.part(&[&others, &[leader]]);

@@ -91,12 +91,42 @@ pub struct Store {
     pub dir: PathBuf,
     admin: AdminClient,
     arguments: Vec<String>,
-    /// What the command line begins with where the store is on a host of its own; else nothing.
-    launcher: Vec<String>,
+    host: Host,
     /// Added to the environment from the next start on.
     pub environment: Vec<(String, OsString)>,
     log: PathBuf,
     child: Option<Child>,
+}
+
+/// Where a store runs, and how it is reached there.
+#[derive(Clone)]
+pub struct Host {
+    /// What the command line begins with on a host of its own; else nothing.
+    launcher: Vec<String>,
+    /// On that host's loopback.
+    admin: SocketAddr,
+}
+
+impl Host {
+    fn is_elsewhere(&self) -> bool {
+        !self.launcher.is_empty()
+    }
+
+    fn program(&self) -> Command {
+        let program = steelyard();
+        let Some((first, others)) = self.launcher.split_first() else { return program };
+        let mut command = Command::new(first);
+        command.args(others).arg(program.get_program()).stdin(Stdio::null()).env_remove("STEELYARD_LOG");
+        command
+    }
+
+    /// What `steelyard ctl` is told by the store here; `None` when it is told no.
+    pub fn ctl(&self, arguments: &[&str]) -> Option<Value> {
+        let mut command = self.program();
+        command.args(["ctl", "--json", "--admin", &self.admin.to_string()]).args(arguments);
+        let output = bench::process::output(&mut command).ok().filter(|output| output.status.success())?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
 }
 
 /// How a cluster of a test is made.
@@ -186,7 +216,10 @@ impl Stores {
                 dir,
                 admin: AdminClient::new(SocketAddr::new(loopback, ports[i * 4 + 2]), Duration::from_secs(8)),
                 arguments,
-                launcher: plan.network.map_or_else(Vec::new, |network| network.launcher(i)),
+                host: Host {
+                    launcher: plan.network.map_or_else(Vec::new, |network| network.launcher(i)),
+                    admin: SocketAddr::new(loopback, ports[i * 4 + 2]),
+                },
                 environment: Vec::new(),
                 log: root.path().join(format!("store-{i}.log")),
                 child: None,
@@ -258,30 +291,12 @@ impl Store {
     /// Starts the process, which must not be running, and returns at once.
     pub fn spawn(&mut self) {
         let log = File::create(&self.log).expect("the log can be made");
-        let mut command = self.command();
+        let mut command = self.host.program();
         command.args(&self.arguments).envs(self.environment.iter().cloned());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         assert!(self.child.as_mut().is_none_or(|child| child.ended().is_some()), "the store runs already");
         self.child =
             Some(Child::spawn(format!("store {}", self.id), &mut command).expect("the store starts"));
-    }
-
-    /// The program, on this store's host.
-    fn command(&self) -> Command {
-        let program = steelyard();
-        let Some((first, others)) = self.launcher.split_first() else { return program };
-        let mut command = Command::new(first);
-        command.args(others).arg(program.get_program()).stdin(Stdio::null()).env_remove("STEELYARD_LOG");
-        command
-    }
-
-    /// What `steelyard ctl` says to this store's admin endpoint, which on a host of its own is reached only
-    /// from there.
-    pub fn ctl(&self, arguments: &[&str]) -> Option<Value> {
-        let mut command = self.command();
-        command.args(["ctl", "--json", "--admin", &self.admin.address().to_string()]).args(arguments);
-        let output = bench::process::output(&mut command).ok().filter(|output| output.status.success())?;
-        serde_json::from_slice(&output.stdout).ok()
     }
 
     pub fn restart(&mut self) {
@@ -337,6 +352,10 @@ impl Store {
         assert!(Command::new("kill").args([name, &pid]).status().is_ok_and(|status| status.success()));
     }
 
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     pub fn admin(&self) -> &AdminClient {
         &self.admin
     }
@@ -346,8 +365,8 @@ impl Store {
     }
 
     pub fn regions(&self) -> Option<Vec<Value>> {
-        if !self.launcher.is_empty() {
-            return self.ctl(&["regions"])?.as_array().cloned();
+        if self.host.is_elsewhere() {
+            return self.host.ctl(&["regions"])?.as_array().cloned();
         }
         self.admin.get::<Vec<Value>>("/api/v1/regions").ok()
     }

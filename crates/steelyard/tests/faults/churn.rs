@@ -1,0 +1,175 @@
+//! Regions that split, merge, move and change hands all the time, with faults on top.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use faults::chance::Chance;
+use faults::network::Network;
+use serde_json::Value;
+
+use crate::stores::{alone, say, Host};
+use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, Stores};
+
+const STORES: u16 = 5;
+/// Regions at the most: beyond, they are only merged.
+const REGIONS_MAX: usize = 8;
+
+/// Five stores, three peers of each of four regions.
+fn five<'a>() -> Plan<'a> {
+    Plan { stores: STORES, regions: 4, cluster_enabled: true, ..three() }
+}
+
+/// What was asked for and taken up, by command.
+type Tally = BTreeMap<&'static str, u64>;
+
+fn number(row: &Value, field: &str) -> Option<u64> {
+    row[field].as_u64()
+}
+
+/// Asks for changes of the layout, drawn from a seed, until told to stop. Refusals are part of it: what is
+/// asked may be in flight already, or be overtaken by a fault.
+fn churn(hosts: &[Host], stop: &AtomicBool) -> Tally {
+    let mut chance = Chance::new(0xc41e);
+    let mut tally = Tally::new();
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50));
+        let host = chance.pick(hosts);
+        let Some(rows) = host.ctl(&["regions"]) else { continue };
+        let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
+        let rows: Vec<&Value> = rows.iter().filter(|row| number(row, "id") != Some(0)).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        if let Some((command, numbers)) = change(&mut chance, &rows) {
+            let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            let words: Vec<&str> = [command].into_iter().chain(words.iter().map(String::as_str)).collect();
+            if host.ctl(&words).is_some() {
+                *tally.entry(command).or_default() += 1;
+            }
+        }
+    }
+    tally
+}
+
+/// A command and its numbers, for one of the regions.
+fn change(chance: &mut Chance, rows: &[&Value]) -> Option<(&'static str, Vec<u64>)> {
+    let row = chance.pick(rows);
+    let id = number(row, "id")?;
+    let held: Vec<u64> = row["peers"].as_array()?.iter().filter_map(|peer| number(peer, "store")).collect();
+    if held.is_empty() {
+        return None;
+    }
+    Some(match chance.below(4) {
+        0 => ("move-leader", vec![id, *chance.pick(&held)]),
+        1 => {
+            let free: Vec<u64> = (0..u64::from(STORES)).filter(|store| !held.contains(store)).collect();
+            if free.is_empty() {
+                return None;
+            }
+            ("move-peer", vec![id, *chance.pick(&held), *chance.pick(&free)])
+        }
+        2 if rows.len() < REGIONS_MAX => ("split", vec![id]),
+        _ => {
+            let last = number(row, "last_slot")?;
+            let right = rows.iter().find(|other| number(other, "first_slot") == Some(last + 1))?;
+            ("merge", vec![id, number(right, "id")?])
+        }
+    })
+}
+
+/// Runs `faults` while the layout changes; what was taken up must be of every kind.
+fn while_the_layout_changes(name: &str, stores: &mut Stores, faults: impl FnOnce(&mut Stores)) {
+    let hosts: Vec<Host> = stores.all.iter().map(|store| store.host().clone()).collect();
+    let stop = AtomicBool::new(false);
+    let tally = std::thread::scope(|scope| {
+        let churning = scope.spawn(|| churn(&hosts, &stop));
+        // Also when the faults fail the test: else the scope would wait for ever.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let stopping = Stop(&stop);
+        faults(stores);
+        drop(stopping);
+        churning.join().expect("the changes are asked for to the end")
+    });
+    say(&format!("{name}: {tally:?}"));
+    for command in ["move-leader", "move-peer", "split", "merge"] {
+        assert!(tally.contains_key(command), "VOID: no {command} was taken up: {tally:?}");
+    }
+}
+
+#[test]
+fn histories_stay_linearizable_while_the_layout_changes() {
+    let _alone = alone();
+    let mut stores = Stores::start(&five());
+    let load = load(&stores, "churn");
+    warm_up(&load);
+    while_the_layout_changes("churn", &mut stores, |_| {
+        for _ in 0..rounds(4) {
+            await_operations(&load, 500);
+            pause(1000);
+        }
+    });
+    judge(load.finish());
+}
+
+#[test]
+fn histories_stay_linearizable_while_the_layout_changes_and_stores_are_killed_and_stopped() {
+    let _alone = alone();
+    let mut stores = Stores::start(&five());
+    let load = load(&stores, "churn-kills");
+    warm_up(&load);
+    while_the_layout_changes("churn-kills", &mut stores, |stores| {
+        for round in 0..rounds(3) as usize {
+            let victim = round % usize::from(STORES);
+            pause(700);
+            match round % 2 {
+                0 => {
+                    stores.all[victim].kill();
+                    await_operations(&load, 300);
+                    stores.all[victim].spawn();
+                }
+                _ => {
+                    stores.all[victim].signal("-STOP");
+                    pause(1800);
+                    stores.all[victim].signal("-CONT");
+                }
+            }
+            await_operations(&load, 300);
+        }
+    });
+    judge(load.finish());
+}
+
+#[test]
+fn histories_stay_linearizable_while_the_layout_changes_across_partitions() {
+    let _alone = alone();
+    let mut network = match Network::new(STORES.into()) {
+        Ok(network) => network,
+        Err(why) => return say(&format!("SKIPPED partitions under changes of the layout: {why}")),
+    };
+    let mut stores = Stores::start(&Plan { network: Some(&network), ..five() });
+    let load = load(&stores, "churn-partitions");
+    warm_up(&load);
+    while_the_layout_changes("churn-partitions", &mut stores, |_| {
+        let mut chance = Chance::new(7);
+        for round in 0..rounds(3) {
+            pause(700);
+            let alone = chance.below(5) as usize;
+            let others: Vec<usize> = (0..5).filter(|&store| store != alone).collect();
+            match round % 3 {
+                0 => network.part(&[&others, &[alone]]),
+                1 => others.iter().for_each(|&other| network.cut(alone, other)),
+                _ => network.part(&[&others[..2], &[alone, others[2], others[3]]]),
+            }
+            pause(2000);
+            network.heal();
+            await_operations(&load, 300);
+        }
+    });
+    judge(load.finish());
+}
