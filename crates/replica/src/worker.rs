@@ -261,9 +261,10 @@ impl<L: LogStore> Worker<L> {
         Ok(actions)
     }
 
-    /// Whether another turn would find work without another input.
+    /// Whether another turn would find work without another input. What an input caused where no peer is, or is
+    /// any more, waits in the outbox alone.
     pub fn has_work(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || !self.outbox.is_empty()
     }
 
     /// While true, waiting commands had better gather into one payload: their entry would wait too.

@@ -598,3 +598,15 @@ fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
     let regions: Vec<_> = second.writes.iter().filter(active).map(|write| write.region).collect();
     assert_eq!(regions, vec![7, 900]);
 }
+
+#[test]
+fn what_an_input_causes_where_no_peer_is_needs_no_other_input_to_come_out() {
+    let disk = Disk::default();
+    let mut worker = Worker::new(config(0, 5), disk, Vec::new(), BTreeMap::new(), TICK).unwrap();
+    assert!(!worker.has_work());
+    worker.step(Input::ReadIndex { region: 99, token: 1 }, TICK);
+    assert!(worker.has_work());
+    let reason = Refusal::NotLeader { leader: None };
+    assert_eq!(worker.turn(TICK).unwrap(), [Action::Refused { region: 99, token: 1, reason }]);
+    assert!(!worker.has_work());
+}

@@ -45,6 +45,12 @@ pub(crate) struct Outbox {
     pub turnover: Vec<Turnover>,
 }
 
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.sends.is_empty() && self.later.is_empty()
+    }
+}
+
 pub(crate) enum Turnover {
     /// A split made it; `led`: the parent is led here, so this peer stands at once.
     Born { descriptor: RegionDescriptor, parent: RegionId, at: LogIndex, led: bool },
