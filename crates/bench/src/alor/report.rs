@@ -1,6 +1,7 @@
 //! The report: what was set up, each figure beside the paper, what was void and why, and what the good runs
 //! leaned on.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::evidence::Evidence;
@@ -9,6 +10,7 @@ use super::plot::file_name;
 use super::runs::{Account, Phase, Run, Setup};
 use super::scale::{RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
 use super::statistics::{chart, Chart};
+use crate::measure::median;
 use crate::table::{bytes, count, micros, Align, Table};
 
 /// Charts in the order of the figures.
@@ -26,6 +28,7 @@ pub fn report(setup: &Setup, charts: &[Chart], runs: &[Run], account: &Account) 
     for chart in charts {
         text += &section(chart);
     }
+    text += &moves(runs);
     text += &void(runs);
     text += &absent(account);
     text += &evidence(runs);
@@ -167,6 +170,42 @@ fn section(chart: &Chart) -> String {
     }
     let _ = writeln!(text, "{}", table.markdown());
     text
+}
+
+/// What the policies moved, from a cluster's start to its end; on equal stores it should be nothing more than
+/// the baseline moves.
+fn moves(runs: &[Run]) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("stores", Left),
+        ("policy", Left),
+        ("operators begun, median", Right),
+        ("least to most", Right),
+        ("at rest after Load, median", Right),
+        ("never at rest", Right),
+    ]);
+    let cases: BTreeSet<(&str, &str)> =
+        runs.iter().map(|run| (run.case.mix.as_str(), run.case.policy.as_str())).collect();
+    for (mix, policy) in cases {
+        let of_case = || runs.iter().filter(|run| run.case.mix == mix && run.case.policy == policy);
+        let moves: Vec<f64> = of_case().map(|run| run.moves as f64).collect();
+        let rested: Vec<f64> = of_case().filter_map(|run| run.settled_s).collect();
+        let least = moves.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = moves.iter().copied().fold(0.0, f64::max);
+        table.row([
+            mix.to_owned(),
+            policy.to_owned(),
+            count(median(&moves)),
+            format!("{} to {}", count(least), count(most)),
+            if rested.is_empty() { "-".to_owned() } else { format!("{:.1} s", median(&rested)) },
+            (moves.len() - rested.len()).to_string(),
+        ]);
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        format!("## Moves\n\n{}\n", table.markdown())
+    }
 }
 
 fn phases(runs: &[Run]) -> impl Iterator<Item = (&Run, &Phase)> {

@@ -71,11 +71,22 @@ pub struct Run {
     /// Seconds from the end of the load until the placement was at rest; none: it still moved when the next
     /// workload began.
     pub settled_s: Option<f64>,
+    /// Operators begun from the cluster's start to its end.
+    pub moves: u64,
+}
+
+/// What a laboratory brings back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub phases: Vec<Phase>,
+    pub settled_s: Option<f64>,
+    pub moves: u64,
 }
 
 impl Run {
-    pub fn new(case: Case, setup: Setup, phases: Vec<Phase>, settled_s: Option<f64>) -> Run {
-        Run { version: VERSION, case, setup, phases, settled_s }
+    pub fn new(case: Case, setup: Setup, measured: Measured) -> Run {
+        let Measured { phases, settled_s, moves } = measured;
+        Run { version: VERSION, case, setup, phases, settled_s, moves }
     }
 
     pub fn phase(&self, workload: Workload) -> Option<&Phase> {
@@ -218,7 +229,7 @@ pub trait Laboratory {
         &mut self,
         case: &Case,
         setup: &Setup,
-    ) -> impl std::future::Future<Output = anyhow::Result<(Vec<Phase>, Option<f64>)>>;
+    ) -> impl std::future::Future<Output = anyhow::Result<Measured>>;
 }
 
 /// What is known after a reproduction beside its runs.
@@ -258,8 +269,8 @@ pub async fn make<L: Laboratory>(
         before(case, wanted.len() - index);
         let setup = runs.setup().clone();
         match laboratory.measure(case, &setup).await {
-            Ok((phases, settled_s)) => {
-                runs.keep(Run::new((*case).clone(), setup, phases, settled_s))?;
+            Ok(measured) => {
+                runs.keep(Run::new((*case).clone(), setup, measured))?;
                 account.made += 1;
                 in_a_row = 0;
             }
@@ -318,7 +329,7 @@ pub mod tests {
     pub fn run(mix: &str, policy: &str, run: usize, load: f64, a: f64) -> Run {
         let case = Case { mix: mix.into(), policy: policy.into(), run };
         let phases = vec![phase(Workload::Load, load), phase(Workload::A, a)];
-        Run::new(case, setup(), phases, Some(2.5))
+        Run::new(case, setup(), Measured { phases, settled_s: Some(2.5), moves: run as u64 })
     }
 
     fn strings(texts: &[&str]) -> Vec<String> {
@@ -349,14 +360,10 @@ pub mod tests {
             }
         }
 
-        async fn measure(
-            &mut self,
-            case: &Case,
-            _setup: &Setup,
-        ) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
+        async fn measure(&mut self, case: &Case, _setup: &Setup) -> anyhow::Result<Measured> {
             ensure!(self.fail_on != Some(case.policy.as_str()), "the cluster did not start");
             self.measured.push(case.name());
-            Ok((vec![phase(Workload::Load, 100.0)], None))
+            Ok(Measured { phases: vec![phase(Workload::Load, 100.0)], settled_s: None, moves: 0 })
         }
     }
 

@@ -34,7 +34,9 @@ pub struct Settings {
     pub field_bytes: usize,
     /// Not for `Load`, which inserts every record once.
     pub operations: u64,
-    /// The run ends after this, whatever is left to do. Not for `Load`.
+    /// No operation begins after this, whatever is left to do. Those under way are waited for: their latencies
+    /// count, or a run under which operations stall would look the better for it; they are no throughput. Not
+    /// for `Load`.
     pub at_most: Option<Duration>,
     pub threads: usize,
     /// Commands that a thread sends at once. One unless reads and writes of a record belong together.
@@ -92,6 +94,8 @@ struct Recorder {
     kinds: BTreeMap<Kind, Histogram<u64>>,
     service: Histogram<u64>,
     second: Histogram<u64>,
+    /// Ended before the run's time did.
+    in_time: u64,
     missing: u64,
     not_done: u64,
     unknown: u64,
@@ -104,6 +108,7 @@ impl Recorder {
             kinds: BTreeMap::new(),
             service: histogram(),
             second: histogram(),
+            in_time: 0,
             missing: 0,
             not_done: 0,
             unknown: 0,
@@ -170,7 +175,10 @@ pub async fn run(
             _ = tick.tick() => {
                 let second = shared.turn();
                 completed += second.operations;
-                series.push(second);
+                // Nothing but stragglers is left after the time is over.
+                if second.operations > 0 || shared.until.is_none_or(|until| Instant::now() <= until) {
+                    series.push(second);
+                }
                 progress(completed);
             }
         }
@@ -207,7 +215,7 @@ impl Shared {
         let settings = &self.settings;
         let mut kinds: BTreeMap<Kind, Histogram<u64>> = BTreeMap::new();
         let (mut all, mut service) = (histogram(), histogram());
-        let (mut missing, mut not_done, mut unknown) = (0, 0, 0);
+        let (mut operations, mut missing, mut not_done, mut unknown) = (0, 0, 0, 0);
         let mut last = None;
         for recorder in &self.recorders {
             let recorder = lock(recorder);
@@ -216,13 +224,14 @@ impl Shared {
                 let _ = kinds.entry(*kind).or_insert_with(histogram).add(latency);
             }
             let _ = service.add(&recorder.service);
+            operations += recorder.in_time;
             missing += recorder.missing;
             not_done += recorder.not_done;
             unknown += recorder.unknown;
             last = last.max(recorder.last);
         }
         let wanted = if settings.workload == Workload::Load { settings.records } else { settings.operations };
-        let cut_short = all.len() + not_done + unknown < wanted;
+        let cut_short = operations + not_done + unknown < wanted;
         let end = match (cut_short, self.until) {
             (true, Some(until)) => until,
             _ => last.unwrap_or(self.started),
@@ -236,7 +245,7 @@ impl Shared {
             seed: settings.seed,
             target_per_s: settings.target_per_s,
             seconds: end.duration_since(self.started).as_secs_f64(),
-            operations: all.len(),
+            operations,
             latency: Latency::of(&all),
             service: settings.target_per_s.map(|_| Latency::of(&service)),
             kinds: kinds.into_iter().map(|(kind, latency)| (kind, Latency::of(&latency))).collect(),
@@ -384,9 +393,7 @@ fn record(
         // Figures over errors would mean nothing.
         bail!("a store answered: {text}");
     }
-    if shared.until.is_some_and(|until| now > until) {
-        return Ok(());
-    }
+    let in_time = shared.until.is_none_or(|until| now <= until);
     let mut recorder = lock(&shared.recorders[number % RECORDERS]);
     match &outcome {
         Outcome::NotDone(_) => recorder.not_done += 1,
@@ -398,8 +405,11 @@ fn record(
             let micros = |since: Instant| now.saturating_duration_since(since).as_micros() as u64;
             recorder.kinds.entry(step.kind).or_insert_with(histogram).saturating_record(micros(from));
             recorder.service.saturating_record(micros(sent));
-            recorder.second.saturating_record(micros(from));
-            recorder.last = recorder.last.max(Some(now));
+            if in_time {
+                recorder.second.saturating_record(micros(from));
+                recorder.in_time += 1;
+                recorder.last = recorder.last.max(Some(now));
+            }
         }
     }
     Ok(())

@@ -60,10 +60,10 @@ pub struct Summary {
     /// Operations per second that were asked for; none: as fast as answers came.
     pub target_per_s: Option<f64>,
     pub seconds: f64,
-    /// Completed; the failed are not among them.
+    /// Completed within `seconds`; the failed are not among them.
     pub operations: u64,
     /// With a target, from the moment an operation was due and not from when it was sent: a store that
-    /// stalls is charged for the operations that it kept from being sent.
+    /// stalls is charged for the operations that it kept from being sent. Of all that were begun in time.
     pub latency: Latency,
     /// With a target, from the sending.
     pub service: Option<Latency>,

@@ -120,3 +120,23 @@ async fn refused_operations_are_counted_and_not_timed() {
     let ran = run(client, few, |_| {}).await.unwrap();
     assert_eq!((ran.operations, ran.not_done, ran.cut_short), (0, 3, false));
 }
+
+/// Two threads whose reads never come back before the run's time is over: no throughput, and every one of them in
+/// the latencies.
+#[tokio::test]
+async fn operations_that_outlast_the_run_are_latencies_and_no_throughput() {
+    let client = client(
+        store(|words| {
+            if words.starts_with("GET") {
+                std::thread::sleep(Duration::from_millis(600));
+            }
+            None
+        })
+        .await,
+    );
+    run(client.clone(), settings(Workload::Load), |_| {}).await.unwrap();
+    let at_most = Some(Duration::from_millis(500));
+    let ran = run(client, Settings { at_most, threads: 2, ..settings(Workload::C) }, |_| {}).await.unwrap();
+    assert!(ran.cut_short && ran.operations == 0, "{ran:?}");
+    assert!(ran.latency.count > 0 && ran.latency.max_us >= 500_000, "{:?}", ran.latency);
+}

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
-use bench::alor::{devices, Case, Evidence, Laboratory, Phase, Setup, RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
+use bench::alor::{
+    devices, Case, Evidence, Laboratory, Measured, Phase, Setup, RAFT_TICK_MS, REQUEST_TIMEOUT_MS,
+};
 use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
 use indicatif::ProgressBar;
@@ -99,7 +101,7 @@ impl Laboratory for Stores {
         Ok(())
     }
 
-    async fn measure(&mut self, case: &Case, setup: &Setup) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
+    async fn measure(&mut self, case: &Case, setup: &Setup) -> anyhow::Result<Measured> {
         let mut cluster = self.start(&case.mix, &case.policy, setup)?;
         let measured = self.phases(&mut cluster, case, setup).await;
         if measured.is_err() {
@@ -115,12 +117,7 @@ impl Laboratory for Stores {
 }
 
 impl Stores {
-    async fn phases(
-        &self,
-        cluster: &mut Cluster,
-        case: &Case,
-        setup: &Setup,
-    ) -> anyhow::Result<(Vec<Phase>, Option<f64>)> {
+    async fn phases(&self, cluster: &mut Cluster, case: &Case, setup: &Setup) -> anyhow::Result<Measured> {
         cluster.wait_until_ready(START_PATIENCE).await?;
         let observer = Observer::new(cluster)?;
         self.progress.set_message(format!("{}: placing leaders", case.name()));
@@ -129,7 +126,7 @@ impl Stores {
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         let records = setup.scale.records(cluster.stores.len());
         let mut phases = Vec::new();
-        let mut settled_s = None;
+        let (mut settled_s, mut moves) = (None, 0);
         for workload in WORKLOADS {
             let settings = Settings {
                 threads: setup.scale.threads,
@@ -145,6 +142,7 @@ impl Stores {
             let bar = &self.progress;
             let summary = ycsb::run(client.clone(), settings, |done| bar.set_position(done)).await?;
             let after = observer.sample().await?;
+            moves = after.moves;
             let evidence = Evidence::between(&before, &after, setup.cpus, CLIENT_THREADS);
             let phase = Phase::new(summary, evidence);
             self.tell(case, &phase);
@@ -154,7 +152,7 @@ impl Stores {
                 settled_s = settle(&observer).await?;
             }
         }
-        Ok((phases, settled_s))
+        Ok(Measured { phases, settled_s, moves })
     }
 
     fn tell(&self, case: &Case, phase: &Phase) {
