@@ -9,6 +9,7 @@
 //! stick STORE | unstick STORE     learners there are not filled, or are again
 //! elect REGION STORE              the region has another leader
 //! freeze SOURCE TARGET            a merge is prepared that nobody asked for
+//! learner REGION STORE            a learner is added that nobody asked for
 //! next-driver                     the meta region has another leader
 //! join | drain STORE | plan on|off | policy NAME
 //! lose SECONDS                    runs, and no order or proposal arrives
@@ -82,6 +83,10 @@ impl Runner for Script {
             "freeze" => {
                 let [source, into] = numbers(command)?[..] else { return Err("source and target".into()) };
                 world.freeze(source, into);
+            }
+            "learner" => {
+                let [region, store] = numbers(command)?[..] else { return Err("region and store".into()) };
+                world.add_late(region, store);
             }
             "next-driver" => world.new_driver(),
             "join" => {

@@ -188,6 +188,13 @@ impl World {
         });
     }
 
+    /// As when an order to add a learner comes late.
+    pub fn add_late(&mut self, region: RegionId, store: StoreId) {
+        let expect = self.regions[&region].descriptor.epoch;
+        let change = RegionChange::Peers(vec![PeerChange::AddLearner(store)]);
+        self.carry_out(&Order::Change { region, expect, change });
+    }
+
     /// One moment.
     pub fn tick(&mut self, mut fate: impl FnMut(Cargo) -> Fate) {
         self.now += TICK;
