@@ -126,6 +126,11 @@ impl Disk {
         self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
     }
 
+    /// Those that have a log.
+    pub fn regions(&self) -> Vec<RegionId> {
+        self.0.borrow().current.regions.keys().copied().collect()
+    }
+
     pub fn forget(&self, region: RegionId) {
         self.write(Record::Forget { region });
     }
@@ -236,7 +241,8 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
     }
     if let Some(state) = write.hard_state {
         if let Some(old) = log.hard_state {
-            assert!(old.term <= state.term && old.commit <= state.commit, "a hard state went back");
+            let goes_on = old.term <= state.term && old.commit <= state.commit;
+            assert!(goes_on, "region {}: {old:?} is followed by {state:?}", write.region);
         }
         assert!(state.commit <= log.last(), "committed beyond the log");
         log.hard_state = Some(state);

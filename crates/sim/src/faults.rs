@@ -25,6 +25,8 @@ pub enum Fault {
     /// A transfer whose target stands still with the word unread.
     TransferPause,
     WeatherChange,
+    /// A leader and one follower do not reach each other, and the others restart in a moment.
+    Duel,
     /// Somebody asks for an operator.
     Operator,
     /// A change of peers that nobody planned.
@@ -35,7 +37,7 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 17] = [
+pub const FAULTS: [(Fault, &str); 18] = [
     (Fault::Kill, "process killed"),
     (Fault::KillAll, "all processes killed"),
     (Fault::KillStaggered, "majorities killed in turn"),
@@ -49,6 +51,7 @@ pub const FAULTS: [(Fault, &str); 17] = [
     (Fault::Transfer, "leader transfer"),
     (Fault::TransferPause, "transfer to a still process"),
     (Fault::WeatherChange, "network weather changed"),
+    (Fault::Duel, "pair parted, the others restarted"),
     (Fault::Operator, "operator asked for"),
     (Fault::Change, "unplanned change of peers"),
     (Fault::StoreLost, "store lost with its disk"),
@@ -150,10 +153,34 @@ impl World {
                 }
             }
             Fault::WeatherChange => self.change_weather(),
+            Fault::Duel => self.duel(victim, &stores),
             Fault::Operator => self.ask_for_operator(&stores),
             Fault::Change => self.ask_for_change(victim, &stores),
             Fault::StoreLost => self.lose(victim, false),
             Fault::TailDamaged => self.lose(victim, true),
+        }
+    }
+
+    /// The follower stands for election while the leader has a lease from voters that have forgotten it.
+    fn duel(&mut self, leader: StoreId, stores: &[StoreId]) {
+        let others: Vec<StoreId> = stores.iter().copied().filter(|&store| store != leader).collect();
+        let Some(rival) = self.rng.pick(&others) else { return };
+        let partition = self.network.cut(leader, rival);
+        let patience = self.rng.between(900, 1900) * MILLISECOND;
+        self.schedule(
+            patience + self.rng.clone().between(500, 2000) * MILLISECOND,
+            Event::Heal { partition },
+        );
+        for store in others.into_iter().filter(|&store| store != rival) {
+            self.schedule(patience, Event::Restart { store });
+        }
+    }
+
+    /// A process is killed and starts again in a moment.
+    pub(crate) fn restart(&mut self, store: StoreId) {
+        if !self.plan.is_over {
+            let down = self.rng.below(20) * MILLISECOND;
+            self.crash_for(store, down, false);
         }
     }
 
@@ -220,8 +247,9 @@ impl World {
 
     pub(crate) fn change_weather(&mut self) {
         let rng = &mut self.rng;
+        let slow_ms = rng.pick(&[100, 500, 3000]).expect("a delay");
         self.network.weather =
-            Weather { lost: rng.below(8), doubled: rng.below(8), slow: rng.below(6) * rng.below(3) };
+            Weather { lost: rng.below(8), doubled: rng.below(8), slow: rng.below(6) * rng.below(3), slow_ms };
     }
 
     /// Leaders are hit more often than others.

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let mut sum = Tally::default();
     let mut minutes = 0;
     for seed in seeds {
-        let options = Options { seed, steps: arguments.steps, is_tracing: arguments.trace };
+        let options = Options { steps: arguments.steps, is_tracing: arguments.trace, ..Options::of(seed) };
         let Report { tally, violation, digest } = run(options);
         sum.add(&tally);
         if let Some(violation) = violation {

@@ -12,8 +12,10 @@ use crate::rng::Rng;
 pub struct Weather {
     pub lost: u64,
     pub doubled: u64,
-    /// Delayed by up to half a second, and so overtaken.
+    /// Delayed, and so overtaken,
     pub slow: u64,
+    /// by up to so many ms.
+    pub slow_ms: u64,
 }
 
 /// Who cannot reach whom.
@@ -56,7 +58,7 @@ impl Network {
         let copies = 1 + u64::from(rng.chance(self.weather.doubled));
         for _ in 0..copies {
             let is_lost = rng.chance(self.weather.lost);
-            let span = if rng.chance(self.weather.slow) { 500 } else { 5 };
+            let span = if rng.chance(self.weather.slow) { self.weather.slow_ms } else { 5 };
             let delay = MILLISECOND / 4 + rng.below(span * 100) * (MILLISECOND / 100);
             if !is_lost && self.reaches(from, to) {
                 delays.push(delay);
@@ -95,6 +97,13 @@ impl Network {
         let cut = pairs.filter(|&(from, to)| from != to && parted(from, to)).collect();
         self.partitions += 1;
         self.cuts.push((self.partitions, cut));
+        self.partitions
+    }
+
+    /// Two stores do not reach each other until [`Network::heal`].
+    pub fn cut(&mut self, one: StoreId, other: StoreId) -> u64 {
+        self.partitions += 1;
+        self.cuts.push((self.partitions, BTreeSet::from([(one, other), (other, one)])));
         self.partitions
     }
 

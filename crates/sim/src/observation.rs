@@ -5,7 +5,7 @@ use placement::Operator;
 use replica::eraftpb::Entry;
 use replica::Committed;
 use resp::Reply;
-use types::{LogIndex, RegionDescriptor, RegionId, Slot, StoreId, Term, UnixMillis};
+use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis};
 
 use crate::model::{Command, Group};
 
@@ -96,7 +96,8 @@ pub enum Observation<'a> {
         region: RegionId,
         index: LogIndex,
         term: Term,
-        voters: &'a [StoreId],
+        /// Those whose majority counts; several where the configuration has just changed.
+        voters: &'a [Vec<StoreId>],
     },
     /// A client has its answer; of a read, with the time at which the rows were read.
     Answered {
@@ -109,6 +110,12 @@ pub enum Observation<'a> {
         store: StoreId,
         region: RegionId,
         applied: LogIndex,
+    },
+    /// A change is applied that this store proposed for the epoch `expect`.
+    Changed {
+        region: RegionId,
+        before: RegionEpoch,
+        expect: RegionEpoch,
     },
     /// The meta region's leader begins an operator, over this state.
     Planned {

@@ -26,11 +26,20 @@ pub struct Options {
     /// Operations that clients ask for while there is trouble.
     pub steps: u64,
     pub is_tracing: bool,
+    /// What is broken on purpose.
+    #[cfg(feature = "planted")]
+    pub bug: Option<replica::planted::Bug>,
 }
 
 impl Options {
     pub fn of(seed: u64) -> Options {
-        Options { seed, steps: 250, is_tracing: false }
+        Options {
+            seed,
+            steps: 250,
+            is_tracing: false,
+            #[cfg(feature = "planted")]
+            bug: None,
+        }
     }
 }
 
@@ -44,6 +53,8 @@ pub struct Report {
 
 /// Runs a seed. A panic anywhere in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
+    #[cfg(feature = "planted")]
+    replica::planted::set(options.bug);
     let mut world = begin(options);
     let outcome = catch_unwind(AssertUnwindSafe(|| drive(&mut world, options)));
     if let Err(panic) = outcome {

@@ -84,6 +84,9 @@ pub enum Event {
     Start {
         store: StoreId,
     },
+    Restart {
+        store: StoreId,
+    },
 }
 
 /// What the threads of a store do.
@@ -237,6 +240,7 @@ impl World {
             Event::Fault => self.fault(),
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),
+            Event::Restart { store } => self.restart(store),
         }
     }
 

@@ -3,6 +3,7 @@
 mod acknowledged;
 mod committed;
 mod current_lease;
+mod epochs;
 mod linearizable;
 mod log_matching;
 mod one_leader;
@@ -32,6 +33,7 @@ pub const TABLE: &[Row] = &[
         Box::<current_lease::CurrentLease>::default()
     }),
     ("ranges", "every slot has one region, by the newest epochs", || Box::<ranges::Ranges>::default()),
+    ("epochs", "a stale change is none", || Box::<epochs::Epochs>::default()),
     ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
     ("linearizable", "Herlihy, Wing 1990, per group of keys", || {
         Box::<linearizable::Linearizable>::default()

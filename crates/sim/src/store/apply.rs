@@ -20,6 +20,10 @@ use crate::observation::Observation;
 use crate::rng::fold;
 use crate::world::{Work, World};
 
+/// Entries that may still be proposed under the old voters after a change was executed and before the worker
+/// is told.
+const PROPOSED_MEANWHILE: u64 = 8;
+
 /// An entry's execution, to be shown to the invariants.
 struct Executed {
     region: RegionId,
@@ -128,6 +132,11 @@ impl World {
             state.applied_index = entry.index;
             state.applied_term = entry.term;
             if let Some(changed) = entry.change {
+                let old = process.regions[&region].descriptor.clone();
+                let expect = entry.token.and_then(|token| process.expected.remove(&token));
+                let last = process.worker.status(region, 0).map_or(0, |status| status.last);
+                let before = process.voters_before.entry(region).or_default();
+                before.push((last + PROPOSED_MEANWHILE, old.voters().collect()));
                 slots = changed.region.slots.unwrap_or(SlotRange::ALL);
                 if let Some(child) = &changed.split_off {
                     let is_here = txn.get(&region_state_row(child.id)).ok().flatten().is_some();
@@ -147,14 +156,17 @@ impl World {
                 process.ledger.learn_descriptor(&changed.region);
                 self.tally.changes += 1;
                 self.tally.joints += u64::from(changed.region.is_joint());
-                seen.push(changed);
+                seen.push((changed, old.epoch, expect));
             }
         }
         let (more, state) = txn.finish();
         writes.ranges_deleted.extend(more.ranges_deleted);
         writes.rows.extend(more.rows);
         process.states.insert(region, state);
-        for changed in &seen {
+        for (changed, before, expect) in &seen {
+            if let (&before, &Some(expect)) = (before, expect) {
+                self.observe(&Observation::Changed { region, before, expect });
+            }
             let text = format!("store {id}: region {region} is {:?}", changed.region);
             self.say(&text);
             let split_off = changed.split_off.as_ref();
@@ -179,7 +191,9 @@ impl World {
         for Executed { region, index, term, replies, waiting, .. } in executed {
             let Some(waiting) = waiting else { continue };
             let Some(process) = self.process(id) else { return };
-            let voters: Vec<StoreId> = process.regions[&region].descriptor.voters().collect();
+            let mut voters: Vec<Vec<StoreId>> = vec![process.regions[&region].descriptor.voters().collect()];
+            let before = process.voters_before.get(&region).into_iter().flatten();
+            voters.extend(before.filter(|(through, _)| index <= *through).map(|(_, voters)| voters.clone()));
             let seen = Observation::Acknowledged { store: id, region, index, term, voters: &voters };
             self.observe(&seen);
             for (client, reply) in waiting.clients.into_iter().zip(replies) {

@@ -157,6 +157,7 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.next_token += 1;
         let token = process.next_token;
+        process.expected.insert(token, expect);
         self.input(id, Input::ChangeRegion { region, token, expect, change });
     }
 

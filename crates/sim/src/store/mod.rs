@@ -21,12 +21,14 @@ use cluster::{Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
 use replica::{Committed, Config, Input, Truncation, Worker};
 use storage::rows::{slots_range, SPACE_META_REGION};
 use storage::{MemoryKeyspace, RegionState};
-use types::{BootNanos, LogIndex, PeerId, RegionDescriptor, RegionId, Slot, StoreId, Term, UnixMillis};
+use types::{
+    BootNanos, LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis,
+};
 
 use crate::client::ClientId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
-use crate::observation::{EntryId, OpId};
+use crate::observation::{EntryId, Observation, OpId};
 use crate::world::{Event, Work, World};
 use log::ToLog;
 use recovery::Recovered;
@@ -110,7 +112,7 @@ type ToApply = (Committed, Option<Waiting>);
 /// What the apply thread does, in the order given.
 enum Job {
     Entries { region: RegionId, entries: Vec<ToApply> },
-    Ingest { region: RegionId, index: LogIndex },
+    Ingest { region: RegionId, index: LogIndex, descriptor: RegionDescriptor },
     Destroy { region: RegionId, peer: PeerId },
 }
 
@@ -135,6 +137,10 @@ pub struct Process {
     incarnation: u64,
     seq: u64,
     made: BTreeMap<RegionId, Snapshot>,
+    /// Changes that were asked for here, by token.
+    expected: BTreeMap<u64, RegionEpoch>,
+    /// Voters before the last changes, and through which entry they may still count.
+    voters_before: BTreeMap<RegionId, Vec<(LogIndex, Vec<StoreId>)>>,
 }
 
 impl Shared {
@@ -294,6 +300,8 @@ impl World {
             incarnation,
             seq: 0,
             made: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            voters_before: BTreeMap::new(),
         };
         for descriptor in &layout {
             process.learn(descriptor);
@@ -306,10 +314,20 @@ impl World {
         }
         store.process = Some(process);
         self.load_meta(id);
+        self.show_recovered(id);
         self.say(&format!("store {id} starts"));
         for work in [Work::Turn, Work::Tick, Work::Heartbeat, Work::Flush] {
             let delay = self.rng.below(50 * MILLISECOND);
             self.schedule_work(id, delay, work);
+        }
+    }
+
+    /// What of the log was not synced and survived is as durable as the rest from now on.
+    fn show_recovered(&mut self, id: StoreId) {
+        let disk = self.stores[&id].disk.clone();
+        for region in disk.regions() {
+            let entries: Vec<_> = disk.with(region, |log| log.entries.values().cloned().collect());
+            self.observe(&Observation::Synced { store: id, region, entries: &entries });
         }
     }
 
@@ -402,7 +420,7 @@ impl World {
             }
         }
         for (store, region, applied) in leased {
-            self.observe(&crate::observation::Observation::Leased { store, region, applied });
+            self.observe(&Observation::Leased { store, region, applied });
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What a start makes of what the log and the rows hold durably.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use replica::PeerSeed;
-use storage::rows::{prefix_end, region_state_row};
+use storage::rows::{prefix_end, region_state_row, SPACE_REGION_STATE};
 use storage::{Reader, RegionState, WriteSet};
 use types::{PeerId, RegionDescriptor, RegionId, StoreId, FIRST_INDEX, FIRST_TERM};
 
@@ -76,6 +77,7 @@ impl Store {
     pub(super) fn recover(&mut self, id: StoreId) -> Result<Recovered, String> {
         let mut recovered =
             Recovered { seeds: Vec::new(), tombstones: BTreeMap::new(), states: BTreeMap::new() };
+        self.adopt_orphans(id);
         for (region, life) in self.disk.lives() {
             let (made_as, parent) = match life {
                 Life::Tombstone(peer) => {
@@ -109,6 +111,11 @@ impl Store {
             recovered.states.extend(found.map(|(state, _)| (region, state)));
             recovered.seeds.push(PeerSeed { descriptor, applied, parent });
         }
+        // What a peer wrote that held nothing yet promises nothing.
+        let opened = |region: &RegionId| recovered.seeds.iter().any(|seed| seed.descriptor.id == *region);
+        self.disk.regions().into_iter().filter(|region| !opened(region)).for_each(|region| {
+            self.disk.forget(region);
+        });
         let is_needed = |region: &RegionId| {
             self.disk
                 .lives()
@@ -120,6 +127,24 @@ impl Store {
             self.received.remove(&key);
         }
         Ok(recovered)
+    }
+
+    /// Rows of a region that a split made may be flushed before the log knows of the peer, and the parent does
+    /// not apply the split again then. Such a peer promised nothing yet: its log begins now.
+    fn adopt_orphans(&self, id: StoreId) {
+        let known: BTreeSet<RegionId> = self.disk.lives().into_iter().map(|(region, _)| region).collect();
+        let mut found = Vec::new();
+        let scanned = self.engine.scan(&[SPACE_REGION_STATE], &[SPACE_REGION_STATE + 1], &mut |row, _| {
+            found.extend(row.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes));
+            ControlFlow::Continue(())
+        });
+        assert_eq!(scanned, Ok(()), "memory is read");
+        for region in found.into_iter().filter(|region| !known.contains(region)) {
+            let Some((state, descriptor)) = self.described(region) else { continue };
+            if descriptor.has_peer_on(id) && state.applied_index == FIRST_INDEX {
+                self.disk.found(descriptor);
+            }
+        }
     }
 
     /// Rows and log of a peer that is no more; both may be gone already.

@@ -27,6 +27,7 @@ pub struct Snapshot {
 
 impl World {
     pub(super) fn make_snapshot(&mut self, id: StoreId, region: RegionId) {
+        self.say(&format!("store {id} makes a snapshot of region {region}"));
         let input = match self.take_view(id, region).filter(|_| !self.rng.chance(5)) {
             Some(snapshot) => {
                 let (index, term) = (snapshot.state.applied_index, snapshot.state.applied_term);
@@ -82,6 +83,7 @@ impl World {
         let reaches = is_up && self.network.reaches(id, to) && self.network.reaches(to, id);
         let arrived = made.filter(|_| reaches && !self.rng.chance(10));
         let delivered = arrived.is_some();
+        self.say(&format!("store {id} sent a snapshot of region {region} to {to}: {delivered}"));
         if let Some(snapshot) = arrived {
             // Everything is there, checked and durable, before the message is given to the worker.
             let index = snapshot.state.applied_index;
@@ -94,7 +96,13 @@ impl World {
         self.input(id, Input::SnapshotSent { region, to, delivered });
     }
 
-    pub(super) fn apply_snapshot(&mut self, id: StoreId, region: RegionId, index: LogIndex) {
+    pub(super) fn apply_snapshot(
+        &mut self,
+        id: StoreId,
+        region: RegionId,
+        index: LogIndex,
+        promised: &RegionDescriptor,
+    ) {
         if self.may_crash(id, "crash before a snapshot is ingested") {
             return;
         }
@@ -108,6 +116,13 @@ impl World {
         let Some((state, descriptor)) = self.stores[&id].described(region) else {
             return self.violate("recovery", format!("store {id}: a snapshot without its own rows"));
         };
+        if descriptor != *promised || state.applied_index != index {
+            let what = format!(
+                "store {id}: a snapshot of {descriptor:?} at {}, not {promised:?} at {index}",
+                state.applied_index
+            );
+            return self.violate("recovery", what);
+        }
         let store = self.store_mut(id);
         store.disk.set_life(region, Life::Exists(descriptor.clone()));
         store.received.retain(|&(of, _), _| of != region);
@@ -159,7 +174,7 @@ impl World {
     /// One of the apply thread's jobs that are not entries.
     pub(super) fn do_job(&mut self, id: StoreId, job: Job) {
         match job {
-            Job::Ingest { region, index } => self.apply_snapshot(id, region, index),
+            Job::Ingest { region, index, descriptor } => self.apply_snapshot(id, region, index, &descriptor),
             Job::Destroy { region, peer } => self.destroy(id, region, peer),
             Job::Entries { .. } => unreachable!("entries are executed together"),
         }

@@ -35,7 +35,12 @@ impl World {
         match packet {
             Packet::Raft { region, message } => self.input(id, Input::Message { from, region, message }),
             Packet::Heartbeat(bytes) => self.hear(id, &bytes),
-            Packet::Announced(descriptor) => self.input(id, Input::Announced { from, descriptor }),
+            Packet::Announced(descriptor) => {
+                if self.is_tracing {
+                    self.say(&format!("store {from} announces to {id}: {descriptor:?}"));
+                }
+                self.input(id, Input::Announced { from, descriptor });
+            }
             Packet::Order(bytes) => self.ordered(id, &bytes),
             Packet::Asked(asked) => self.asked(id, asked),
         }
@@ -173,9 +178,9 @@ impl World {
                     process.to_apply.push_back(Job::Entries { region, entries });
                     self.wake_apply(id);
                 }
-                Action::ApplySnapshot { region, index, .. } => {
+                Action::ApplySnapshot { region, index, descriptor, .. } => {
                     let Some(process) = self.process(id) else { return };
-                    process.to_apply.push_back(Job::Ingest { region, index });
+                    process.to_apply.push_back(Job::Ingest { region, index, descriptor });
                     self.wake_apply(id);
                 }
                 Action::Destroy { region, peer, .. } => {
