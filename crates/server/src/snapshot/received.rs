@@ -32,8 +32,8 @@ pub fn directory(key: Key) -> String {
 enum State {
     /// Some files, and nobody who brings the rest.
     Partial,
-    /// Being received over this connection.
-    Receiving(TcpStream),
+    /// Being received from this store, over this connection.
+    Receiving(StoreId, TcpStream),
     Whole,
     Ingesting,
 }
@@ -81,6 +81,10 @@ pub struct Claim {
 impl Received {
     pub fn open(dir: PathBuf) -> io::Result<Received> {
         std::fs::create_dir_all(&dir)?;
+        // The directory, the one of all snapshots, and that one's own entry in the store's.
+        for dir in dir.ancestors().take(3).filter(|dir| !dir.as_os_str().is_empty()) {
+            sync_directory(dir)?;
+        }
         let mut found = BTreeMap::new();
         for (name, path) in entries(&dir)? {
             let state = if path.join(MANIFEST).exists() {
@@ -100,13 +104,18 @@ impl Received {
         Ok(Received { dir, table: Arc::new(table), next_gone: AtomicU64::new(0) })
     }
 
+    /// Makes the directories of snapshots durable, as entries.
+    pub fn sync(&self) -> io::Result<()> {
+        sync_directory(&self.dir)
+    }
+
     pub fn dir(&self, key: Key) -> PathBuf {
         self.dir.join(directory(key))
     }
 
     /// Claims a snapshot for a connection. Parts of earlier ones of the region are given up: the directories
     /// that are returned are to be deleted.
-    pub fn begin(&self, key: Key, stream: &TcpStream) -> io::Result<(Begin, Vec<PathBuf>)> {
+    pub fn begin(&self, key: Key, from: StoreId, stream: &TcpStream) -> io::Result<(Begin, Vec<PathBuf>)> {
         let mut entries = self.table.entries.lock();
         let earlier = Key { index: 0, term: 0, ..key }..key;
         let mut superseded = Vec::new();
@@ -114,19 +123,22 @@ impl Received {
             match &entry.state {
                 State::Partial => superseded.push(*of),
                 // Its thread notices, and leaves a part to whoever comes next.
-                State::Receiving(stream) => drop(stream.shutdown(Shutdown::Both)),
+                State::Receiving(_, stream) => drop(stream.shutdown(Shutdown::Both)),
                 State::Whole | State::Ingesting => {}
             }
         }
         let gone = self.take_away(&mut entries, &superseded);
         let begun = match entries.get(&key).map(|entry| &entry.state) {
             None | Some(State::Partial) => {
-                let state = State::Receiving(stream.try_clone()?);
+                let state = State::Receiving(from, stream.try_clone()?);
                 let entry = Entry { state, touched: Instant::now(), verified: false, delivered: None };
                 entries.insert(key, entry);
                 Begin::Claimed(Claim { table: self.table.clone(), key, promised: 0 })
             }
-            Some(State::Receiving(former)) => {
+            Some(State::Receiving(sender, _)) if *sender != from => {
+                Begin::Busy("another store is sending it")
+            }
+            Some(State::Receiving(_, former)) => {
                 // The sender has only one connection for it: the former one is dead and does not know it.
                 let _ = former.shutdown(Shutdown::Both);
                 Begin::Busy("an earlier connection for it is being ended")
@@ -171,7 +183,7 @@ impl Received {
         let mut gone = Vec::new();
         for (key, entry) in entries.range(all) {
             match &entry.state {
-                State::Receiving(stream) => drop(stream.shutdown(Shutdown::Both)),
+                State::Receiving(_, stream) => drop(stream.shutdown(Shutdown::Both)),
                 State::Ingesting => {}
                 State::Partial | State::Whole => gone.push(*key),
             }
@@ -216,6 +228,10 @@ impl Received {
     }
 }
 
+fn sync_directory(dir: &Path) -> io::Result<()> {
+    std::fs::File::open(dir)?.sync_all()
+}
+
 impl Claim {
     /// Says how much is still to come.
     pub fn promise(&mut self, bytes: u64) {
@@ -244,7 +260,7 @@ impl Drop for Claim {
         self.table.promised.fetch_sub(self.promised, Ordering::Relaxed);
         if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
             entry.touched = Instant::now();
-            if matches!(entry.state, State::Receiving(_)) {
+            if matches!(entry.state, State::Receiving(..)) {
                 entry.state = State::Partial;
             }
         }

@@ -1,12 +1,13 @@
 //! Receives a snapshot over one connection: into files, checked frame by frame and file by file.
 
 use std::fs::{self, File};
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
@@ -28,6 +29,9 @@ pub struct Incoming {
     pub stream: TcpStream,
     pub read: BytesMut,
 }
+
+/// How long a sender that was refused has to take notice.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// A file that came damaged this often over one connection was damaged before it was sent.
 const DAMAGED_MAX: u32 = 3;
@@ -58,7 +62,7 @@ fn receive(shared: &Arc<Shared>, incoming: Incoming) -> io::Result<()> {
         Ok(offer) => offer,
         Err(why) => return refuse(shared, &mut wire, why.to_owned()),
     };
-    let (begun, gone) = shared.received.begin(offer.key, wire.stream())?;
+    let (begun, gone) = shared.received.begin(offer.key, from, wire.stream())?;
     gone.iter().for_each(|dir| remove(dir));
     match begun {
         Begin::Busy(why) => return wire.send(&Frame::Refused { may_come_again: true, why: why.to_owned() }),
@@ -82,7 +86,19 @@ fn receive(shared: &Arc<Shared>, incoming: Incoming) -> io::Result<()> {
 fn refuse(shared: &Shared, wire: &mut Wire, why: String) -> io::Result<()> {
     tracing::warn!(why, "refused a snapshot");
     Counters::add(&shared.counters.refused, 1);
-    wire.send(&Frame::Refused { may_come_again: false, why })
+    wire.send(&Frame::Refused { may_come_again: false, why })?;
+    linger(wire.stream())
+}
+
+/// Waits a moment for the other side to close: what it has sent and nobody read would take the last words
+/// with it.
+fn linger(mut stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(LINGER))?;
+    let mut unread = vec![0; 64 << 10];
+    let begun_at = Instant::now();
+    while begun_at.elapsed() < LINGER && stream.read(&mut unread)? > 0 {}
+    Ok(())
 }
 
 struct Offer {
@@ -201,6 +217,8 @@ fn take(shared: &Shared, wire: &mut Wire, offer: &Offer, mut claim: Claim) -> Re
         wire.send(&Frame::Taken(files.at))?;
     }
     manifest.write(&dir).map_err(|error| Broken::Refused(error.to_string()))?;
+    // The worker will rely on the directory, and not only on what is in it.
+    shared.received.sync().map_err(here(&dir))?;
     // From here on it is whole, whether the offer is deleted or not.
     let _ = fs::remove_file(&offered);
     // Of files that were here before this connection only the lengths are known.

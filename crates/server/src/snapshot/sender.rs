@@ -159,9 +159,10 @@ fn connect_and_send(
         message: sending.message.write_to_bytes().map_err(io::Error::other)?.into(),
         manifest: snapshot.manifest.encode(),
     })?;
+    let asked_at = Instant::now();
     let first = hear(shared, sending, &mut wire, shared.limits.turn)?;
-    // Having a turn is progress: the wait for it does not count against the stream.
-    progress.at = Instant::now();
+    // The wait for its turn does not count against the stream.
+    progress.at += asked_at.elapsed();
     let mut stream =
         Stream { shared, snapshot, next: Place::default(), open: None, under_way: VecDeque::new() };
     let mut answer = Some(first);

@@ -129,7 +129,9 @@ struct Lanes(Arc<SnapshotService>);
 
 impl Inbound for Lanes {
     fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
-    fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
+    fn heartbeat(&self, _from: StoreId, _report: Bytes) -> bool {
+        true
+    }
     fn order(&self, _from: StoreId, _order: Bytes) {}
     fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
@@ -754,11 +756,44 @@ fn a_transfer_that_waits_makes_way_when_it_is_no_longer_wanted() {
 }
 
 fn hello() -> BytesMut {
+    hello_of(9)
+}
+
+fn hello_of(from: StoreId) -> BytesMut {
     let mut bytes = BytesMut::new();
-    let hello =
-        Hello { from: 9, to: TARGET, lane: Lane::Snapshot, layout_digest: 7, cluster_id: 0, token: 0 };
+    let hello = Hello { from, to: TARGET, lane: Lane::Snapshot, layout_digest: 7, cluster_id: 0, token: 0 };
     frame::encode(&frame::Frame::Hello(hello), &mut bytes).unwrap();
     bytes
+}
+
+#[test]
+fn of_two_stores_that_send_the_same_the_second_waits_and_of_one_the_former_connection_ends() {
+    let pair = Pair::new();
+    fill(&pair.source.host.keyspace, 3, 50, MIB);
+    let message = pair.make(3);
+    let manifest = pair.source.service.running().unwrap().0.maker.made_at(3, 50).unwrap().manifest.encode();
+    let offer = || Frame::Offer {
+        attempt: 1,
+        region: 3,
+        message: protobuf::Message::write_to_bytes(&message).unwrap().into(),
+        manifest: manifest.clone(),
+    };
+    let connect = |from| {
+        let mut stream = TcpStream::connect(pair.target.address).unwrap();
+        stream.write_all(&hello_of(from)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut wire = Wire::new(stream, BytesMut::new());
+        wire.send(&offer()).unwrap();
+        wire
+    };
+    let mut first = connect(8);
+    assert!(matches!(first.receive().unwrap(), Frame::Go(_)));
+    assert!(matches!(connect(9).receive().unwrap(), Frame::Refused { may_come_again: true, .. }));
+    // The first is still at it; and ends for another of its own.
+    assert!(matches!(connect(8).receive().unwrap(), Frame::Refused { may_come_again: true, .. }));
+    assert!(first.receive().is_err());
+    pair.source.service.send(3, TARGET, message.clone());
+    pair.arrives(3, &message);
 }
 
 #[test]
