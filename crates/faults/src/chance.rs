@@ -9,7 +9,7 @@ impl Chance {
         Chance(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +19,7 @@ impl Chance {
 
     /// In `0..below`, which is not 0.
     pub fn below(&mut self, below: u64) -> u64 {
-        self.next() % below
+        self.draw() % below
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
