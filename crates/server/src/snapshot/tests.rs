@@ -341,8 +341,9 @@ enum Fault {
 fn proxy(to: SocketAddr, faults: &[Fault]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut faults = faults.to_vec().into_iter();
+    let faults = faults.to_vec();
     std::thread::spawn(move || {
+        let mut faults = faults.into_iter();
         for near in listener.incoming() {
             let (near, far) = (near.unwrap(), TcpStream::connect(to).unwrap());
             let fault = faults.next().unwrap_or(Fault::None);
