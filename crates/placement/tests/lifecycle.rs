@@ -226,3 +226,50 @@ proptest! {
         prop_assert_eq!(plan(&view, policy, &limits), Vec::<Operator>::new());
     }
 }
+
+/// More zones than are looked through zone by zone; every fifth store is new and empty.
+#[test]
+fn among_many_zones_no_two_peers_of_a_region_come_to_share_one() {
+    let stores = 40u64;
+    let regions = (0..120).map(|at| {
+        let mut peers: Vec<u64> =
+            (0..3).map(|peer| (at * 7 + peer * 3) % stores).filter(|id| id % 5 != 0).collect();
+        peers.extend(
+            [1, 2, 3]
+                .into_iter()
+                .filter(|id| !peers.contains(id) && !peers.contains(&(id + 20)))
+                .take(3 - peers.len())
+                .collect::<Vec<_>>(),
+        );
+        peers.sort_unstable();
+        RegionView { bytes: REGION_BYTES, ..region(at + 1, peers[0], &peers) }
+    });
+    let mut founded = cluster(&vec![4; stores as usize], regions.collect());
+    founded.domain_label = Some("zone".into());
+    for store in &mut founded.stores {
+        store.labels.insert("zone".into(), (store.id % 20).to_string());
+    }
+    fill_up(&mut founded);
+    for policy in Policy::ALL {
+        let mut view = founded.clone();
+        let mut moved = 0;
+        loop {
+            let operators = plan(&view, policy, &PlanLimits::default());
+            for operator in &operators {
+                execute(&mut view, operator);
+                let region = view.region(operator.region()).unwrap();
+                let mut zones: Vec<u64> = region.peers.iter().map(|peer| peer.store % 20).collect();
+                zones.sort_unstable();
+                zones.dedup();
+                assert_eq!(zones.len(), 3, "{policy}: {operator}");
+            }
+            moved += operators.len();
+            if operators.is_empty() {
+                break;
+            }
+        }
+        assert!(moved > 20);
+        let peers = peer_counts(&view);
+        assert!(peers.values().all(|peers| *peers >= 7), "{policy}: {peers:?}");
+    }
+}
