@@ -16,6 +16,8 @@ pub use evidence::{Evidence, Sample, StoreSample, StoreUse};
 pub use figures::{devices, select, Comparison, Figure, Metric, BASELINE, FIGURES};
 pub use plot::write_plots;
 pub use report::{charts, report};
-pub use runs::{cases, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Run, Runs, Setup};
+pub use runs::{
+    cases, feasible, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Run, Runs, Setup,
+};
 pub use scale::{Scale, RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
 pub use statistics::{Bar, Chart};

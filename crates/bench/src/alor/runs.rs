@@ -232,6 +232,23 @@ pub trait Laboratory {
     ) -> impl std::future::Future<Output = anyhow::Result<Measured>>;
 }
 
+/// The figures that this program can make, and why not the others: those whose baseline it cannot run.
+pub fn feasible<L: Laboratory>(laboratory: &L, figures: &[Figure]) -> (Vec<Figure>, BTreeSet<String>) {
+    let mut refused = BTreeSet::new();
+    let mut feasible = Vec::new();
+    for figure in figures {
+        let groups = figure.comparison.groups().iter();
+        let mut baselines = groups.map(|group| figure.comparison.baseline_mix(group.mix));
+        match baselines.find_map(|mix| laboratory.supports(mix, BASELINE).err()) {
+            None => feasible.push(*figure),
+            Some(why) => {
+                refused.insert(format!("figure {}: {why}", figure.name));
+            }
+        }
+    }
+    (feasible, refused)
+}
+
 /// What is known after a reproduction beside its runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
@@ -353,8 +370,9 @@ pub mod tests {
     }
 
     impl Laboratory for Counting {
-        fn supports(&self, _mix: &str, policy: &str) -> Result<(), String> {
+        fn supports(&self, mix: &str, policy: &str) -> Result<(), String> {
             match policy {
+                _ if mix.contains('Y') => Err("this program has no hybrid devices".into()),
                 "adaptive" => Err("this program has no policy 'adaptive'".into()),
                 _ => Ok(()),
             }
@@ -392,6 +410,14 @@ pub mod tests {
             make(&mut laboratory, &mut runs, &cases(&figures, &policies, 2), |_, _| {}).await.unwrap();
         assert_eq!((account.made, account.found), (2, 2));
         assert_eq!(laboratory.measured, ["1N2H3P-alor-2", "1N2H3P-even-2"]);
+    }
+
+    #[test]
+    fn a_figure_without_its_baseline_is_not_begun() {
+        let figures = select(&strings(&["14", "16", "18"])).unwrap();
+        let (feasible, refused) = feasible(&counting(), &figures);
+        assert_eq!(feasible.iter().map(|figure| figure.name).collect::<Vec<_>>(), ["14"]);
+        assert_eq!(refused.first().unwrap(), "figure 16: this program has no hybrid devices");
     }
 
     #[tokio::test]

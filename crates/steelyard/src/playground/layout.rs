@@ -56,7 +56,8 @@ impl Layout {
 
     /// The members in order of their number.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let profiles = self.profiles()?;
+        let slower = |profile: Profile| profile.slower(1.0 / self.device_speed);
+        let profiles = self.profiles()?.into_iter().map(slower).collect::<Result<Vec<_>, _>>()?;
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = |id: u16| {
             let port = self.port + id;
@@ -102,7 +103,7 @@ impl Layout {
     }
 }
 
-/// Before the run's speed factor, which is the same for all and so changes no comparison.
+/// Of the device as it is, the run's speed factor included: what measures rates compares them with this.
 fn capability(profile: &Profile) -> Capability {
     let kv = KvCapability::of(profile);
     Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
@@ -155,6 +156,9 @@ mod tests {
         assert_eq!(shown[2], "127.0.0.1:7002 127.0.0.1:17002 127.0.0.1:27002 127.0.0.1:7102");
         let ops = |i: usize| members[i].capability.unwrap().ops_per_s;
         assert!(ops(0) > ops(1) && ops(1) == ops(2));
+        let full_speed = Layout { device_speed: 1.0, ..layout() }.members().unwrap();
+        let bytes = |m: &Member| m.capability.unwrap().kv_bytes_per_s;
+        assert_eq!(bytes(&full_speed[0]), 2.0 * bytes(&members[0]), "a slowed device can do less");
         let single = Layout { cluster_enabled: false, ..layout() };
         assert!(single.members().unwrap().iter().all(|member| member.forward.is_none()));
     }

@@ -4,6 +4,7 @@ pub mod laboratory;
 pub mod observe;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{anyhow, ensure, Context};
 use bench::alor::{self, Account, Runs, Scale, Setup};
@@ -89,16 +90,27 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     if options.repeat_void {
         eprintln!("{} runs with void measurements are made again", runs.drop_void()?);
     }
-    let cases = alor::cases(&figures, &alor::with_baseline(&options.policies), wanted_runs);
-    let account = if options.report_only {
+    let (possible, refused) = alor::feasible(&stores, &figures);
+    let cases = alor::cases(&possible, &alor::with_baseline(&options.policies), wanted_runs);
+    let mut account = if options.report_only {
         Account::default()
     } else {
-        let bar = stores.progress.clone();
+        let (bar, started) = (stores.progress.clone(), Instant::now());
+        let mut wanted = None;
         alor::make(&mut stores, &mut runs, &cases, |case, left| {
-            laboratory::say(&bar, &format!("{} ({left} runs to go)", case.name()));
+            let made = *wanted.get_or_insert(left) - left;
+            let time = match made {
+                0 => String::new(),
+                made => {
+                    let left = started.elapsed().mul_f64(left as f64 / made as f64);
+                    format!(", about {}", bench::table::duration(left))
+                }
+            };
+            laboratory::say(&bar, &format!("{} ({left} runs to go{time})", case.name()));
         })
         .await?
     };
+    account.refused.extend(refused);
     stores.progress.finish_and_clear();
     let charts = alor::charts(&figures, runs.done());
     alor::write_plots(&charts, &out)?;
