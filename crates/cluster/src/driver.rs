@@ -364,7 +364,7 @@ impl Driver {
     /// merge came after that was given up, gets one: it is merged, or takes commands again.
     fn adopt_merges(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         for region in meta.regions.keys() {
-            let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into) else { continue };
+            let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into()) else { continue };
             let is_other = |id: &&RegionId| **id != *region && **id != META_REGION;
             let into = match meta.regions.contains_key(&into) {
                 true => Some(into),

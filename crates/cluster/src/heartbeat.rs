@@ -11,7 +11,7 @@
 //!   length, descriptor (its own encoding)
 //!   term, commit, applied, bytes, keys
 //!   write_rate f64, read_rate f64, write_bytes_rate f64, heat f64
-//!   truncate_to, merging (0: no; 1 + the region that it merges into)
+//!   truncate_to
 //!   count, then for each peer, ascending: store, matched, flags u8 (1 active, 2 needs a snapshot)
 //! count, then for each region led no more, ascending: region
 //! ```
@@ -37,8 +37,8 @@ pub use book::{LeadBook, Leads};
 
 const VERSION: u8 = 2;
 
-/// The smallest encodings of list items: a descriptor without peers is 42 bytes and its length.
-const LEAD_BYTES_MIN: usize = 43 + 5 + 4 * 8 + 3;
+/// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
+const LEAD_BYTES_MIN: usize = 61 + 5 + 4 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 
 const PEER_ACTIVE: u8 = 1;
@@ -88,8 +88,6 @@ pub struct LeadReport {
     /// The log may be cut here: every peer holds everything through this index, or is too far behind to be
     /// waited for.
     pub truncate_to: LogIndex,
-    /// It takes no commands any more: a merge is prepared.
-    pub merging_into: Option<RegionId>,
     /// How far each peer is known to hold the log, ascending, none twice.
     pub peers: Vec<PeerProgress>,
 }
@@ -201,7 +199,6 @@ impl LeadReport {
             write_bytes_rate: 0.0,
             heat: 0.0,
             truncate_to: 0,
-            merging_into: None,
             peers: Vec::new(),
         }
     }
@@ -212,6 +209,11 @@ impl LeadReport {
 
     pub fn epoch(&self) -> RegionEpoch {
         self.descriptor.epoch
+    }
+
+    /// It takes no commands any more: a merge is prepared.
+    pub fn merging_into(&self) -> Option<RegionId> {
+        self.descriptor.merging.map(|merging| merging.into)
     }
 
     pub fn peer(&self, store: StoreId) -> Option<&PeerProgress> {
@@ -236,7 +238,6 @@ impl LeadReport {
             out.float(rate(value));
         }
         out.uint(self.truncate_to);
-        out.uint(self.merging_into.map_or(0, |into| into.saturating_add(1)));
         out.uint(self.peers.len() as u64);
         for peer in &self.peers {
             out.uint(peer.store);
@@ -258,7 +259,6 @@ impl LeadReport {
             write_bytes_rate: from.float()?,
             heat: from.float()?,
             truncate_to: from.uint()?,
-            merging_into: from.uint()?.checked_sub(1),
             peers: Vec::new(),
         };
         for _ in 0..from.count(PEER_BYTES_MIN)? {

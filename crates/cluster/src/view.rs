@@ -83,7 +83,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
                 lag: lead.and_then(|lead| lead.lag_of(peer.store)),
             })
             .collect(),
-        joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into.is_some()),
+        joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),
         cooldown: driver.is_cooling(agreed.id, now),
     }
 }

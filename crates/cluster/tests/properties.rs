@@ -111,8 +111,9 @@ fn neighbour(world: &World, region: u64) -> Option<u64> {
     let source = &world.regions.get(&region)?.descriptor;
     let target = world.regions.values().find(|other| other.descriptor.joined(source).is_some())?;
     let into = target.descriptor.id;
-    let idle =
-        |region| world.meta.operator_on(region).is_none() && world.regions[&region].merging_into.is_none();
+    let idle = |region| {
+        world.meta.operator_on(region).is_none() && world.regions[&region].descriptor.merging.is_none()
+    };
     (idle(region) && idle(into)).then_some(into)
 }
 

@@ -114,7 +114,7 @@ impl Runner for Script {
                     let truth = world.regions.get(&region.id);
                     let leader = truth.and_then(|region| region.leader);
                     let leader = leader.map_or("nobody".to_owned(), |leader| format!("store {leader}"));
-                    let frozen = truth.is_some_and(|region| region.merging_into.is_some());
+                    let frozen = truth.is_some_and(|region| region.descriptor.merging.is_some());
                     let frozen = if frozen { ", takes no commands" } else { "" };
                     writeln!(text, "{}, led by {leader}{frozen}", show_region(region))?;
                 }

@@ -331,7 +331,6 @@ impl Reporter {
             write_bytes_rate: rates.write_bytes_per_s,
             heat: rates.heat,
             truncate_to: status.truncate_to,
-            merging_into: None,
             peers: status.peers.iter().map(peer).collect(),
             descriptor: status.descriptor,
         })

@@ -64,7 +64,7 @@ impl Driver {
         let leader = ledger.routes().get(id).map(|route| route.leader);
         let descriptor = ledger.lead(id).map_or(&meta.regions[&id], |lead| &lead.descriptor);
         let role_on = |store| descriptor.peer_on(store).map(|peer| peer.role);
-        let merging = ledger.lead(id).is_some_and(|lead| lead.merging_into.is_some());
+        let merging = ledger.lead(id).is_some_and(|lead| lead.merging_into().is_some());
         if descriptor.is_joint() || merging || !is_current(meta, ledger, &operator) {
             return Err(StartError::Changing(id));
         }

@@ -17,7 +17,9 @@
 use std::cmp::Reverse;
 
 use placement::Operator;
-use types::{BootNanos, PeerChange, PeerRole, RegionChange, RegionDescriptor, RegionId, StoreId, Term};
+use types::{
+    BootNanos, LogIndex, PeerChange, PeerRole, RegionChange, RegionDescriptor, RegionId, StoreId, Term,
+};
 
 use super::DriverConfig;
 use crate::state::{InFlight, Outcome, Phase};
@@ -52,7 +54,7 @@ impl Scene<'_> {
 
     /// Whether the region takes no commands because this operator stopped it.
     pub fn is_frozen(&self) -> bool {
-        let known = self.lead().map(|lead| lead.merging_into.is_some());
+        let known = self.lead().map(|lead| lead.merging_into().is_some());
         // Without word of its leader it may be.
         self.flight.operator.into_region().is_some() && known.unwrap_or(true)
     }
@@ -81,7 +83,7 @@ impl Scene<'_> {
     /// Membership changes wait for a leader's word, and for a joint configuration to be left.
     fn with_lead(&self, next: impl FnOnce(&LeadReport) -> Next) -> Next {
         match self.lead() {
-            Some(lead) if !lead.descriptor.is_joint() && lead.merging_into.is_none() => next(lead),
+            Some(lead) if !lead.descriptor.is_joint() && lead.merging_into().is_none() => next(lead),
             _ => Next::Wait,
         }
     }
@@ -190,9 +192,9 @@ impl Scene<'_> {
         let Some(source) = self.lead() else { return Next::Wait };
         let expect = source.epoch();
         let fits = |target: &LeadReport| {
-            target.merging_into.is_none() && target.descriptor.joined(&source.descriptor).is_some()
+            target.merging_into().is_none() && target.descriptor.joined(&source.descriptor).is_some()
         };
-        match (source.merging_into, self.flight.phase, target) {
+        match (source.merging_into(), self.flight.phase, target) {
             // Nobody can have bound it: its source would be held by another operator than this one.
             (Some(other), ..) if undoing.is_some() || other != into => {
                 Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge })
@@ -211,13 +213,12 @@ impl Scene<'_> {
             (Some(_), Phase::Bound, Some(target)) if fits(target) => {
                 let change = RegionChange::CommitMerge {
                     source: Box::new(source.descriptor.clone()),
-                    source_index: source.commit,
+                    source_index: sealed_at(source),
                 };
                 Next::Order(Order::Change { region: into, expect: target.epoch(), change })
             }
             (Some(_), Phase::Bound, Some(target)) => align(target, &source.descriptor),
             (Some(_), _, Some(target)) if !fits(target) => Next::Fail(Outcome::Overtaken),
-            // Nothing is written any more, so what is committed now is all there will be.
             (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
                 Next::Bind
             }
@@ -262,13 +263,18 @@ fn change(lead: &LeadReport, changes: impl IntoIterator<Item = PeerChange>) -> N
 }
 
 fn has_all(lead: &LeadReport, store: StoreId) -> bool {
-    lead.peer(store).is_some_and(|peer| peer.matched >= lead.commit)
+    lead.peer(store).is_some_and(|peer| peer.matched >= sealed_at(lead))
+}
+
+/// The last entry that a merge's source will ever hold anything by.
+fn sealed_at(lead: &LeadReport) -> LogIndex {
+    lead.descriptor.merging.map_or(LogIndex::MAX, |merging| merging.sealed_at)
 }
 
 /// Undoes what an order that came late did to a merge's target after there was no way back.
 fn align(target: &LeadReport, source: &RegionDescriptor) -> Next {
     let (region, expect) = (target.region(), target.epoch());
-    if target.merging_into.is_some() {
+    if target.merging_into().is_some() {
         return Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge });
     }
     if target.descriptor.is_joint() {

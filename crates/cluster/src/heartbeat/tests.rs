@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use types::{Peer, PeerRole, SlotRange};
+use types::{Merging, Peer, PeerRole, SlotRange};
 
 use super::*;
 
@@ -8,6 +8,8 @@ prop_compose! {
         slots in prop::option::of((0u16..16384, 0u16..16384)),
         epoch in any::<[u64; 2]>(),
         peers in prop::collection::btree_map(any::<u64>(), 0..4usize, 0..4),
+        merging in prop::option::of(any::<(u64, u64)>()),
+        absorbed in prop::collection::vec(any::<u64>(), 0..4),
     ) -> RegionDescriptor {
         let roles = [PeerRole::Voter, PeerRole::Learner, PeerRole::Incoming, PeerRole::Outgoing];
         let next_peer = peers.len() as u64 + 1;
@@ -17,6 +19,8 @@ prop_compose! {
             epoch: RegionEpoch { conf_version: epoch[0], version: epoch[1] },
             peers: (1..).zip(peers).map(|(id, (store, role))| Peer { store, id, role: roles[role] }).collect(),
             next_peer,
+            merging: merging.map(|(into, sealed_at)| Merging { into, sealed_at }),
+            absorbed,
         }
     }
 }
@@ -26,7 +30,6 @@ prop_compose! {
         descriptor in any_descriptor(),
         ids in any::<[u64; 6]>(),
         rates in [0.0..1e9, 0.0..1e9, 0.0..1e12, 0.0..1e9],
-        merging_into in prop::option::of(0..u64::MAX),
         peers in prop::collection::btree_map(any::<u64>(), any::<(u64, bool, bool)>(), 0..4),
     ) -> LeadReport {
         let [term, commit, applied, bytes, keys, truncate_to] = ids;
@@ -35,7 +38,7 @@ prop_compose! {
             PeerProgress { store, matched, active, needs_snapshot }
         });
         LeadReport {
-            descriptor, term, commit, applied, bytes, keys, truncate_to, merging_into,
+            descriptor, term, commit, applied, bytes, keys, truncate_to,
             write_rate, read_rate, write_bytes_rate, heat,
             peers: peers.collect(),
         }
@@ -137,11 +140,11 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([0, 0]);
     expected.extend([0; 8]);
     expected.extend([0, 8, 9, 1]);
-    expected.push(42);
+    expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 0]);
     expected.extend([0; 32]);
-    expected.extend([0, 0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4]);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4]);
     assert_eq!(small().encode()[..], expected);
 }
 

@@ -2,7 +2,7 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use types::{DescriptorError, Peer, PeerRole, RegionDescriptor, RegionEpoch, SlotRange};
+use types::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, SlotRange, ABSORBED_MAX};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -13,6 +13,17 @@ pub(crate) struct Json {
     version: u64,
     peers: Vec<PeerJson>,
     next_peer: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    merging: Option<MergingJson>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    absorbed: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MergingJson {
+    into: u64,
+    sealed_at: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -65,14 +76,16 @@ impl From<&RegionDescriptor> for Json {
             version: region.epoch.version,
             peers: region.peers.iter().map(PeerJson::from).collect(),
             next_peer: region.next_peer,
+            merging: region.merging.map(|Merging { into, sealed_at }| MergingJson { into, sealed_at }),
+            absorbed: region.absorbed.clone(),
         }
     }
 }
 
 impl TryFrom<Json> for RegionDescriptor {
-    type Error = DescriptorError;
+    type Error = String;
 
-    fn try_from(json: Json) -> Result<RegionDescriptor, DescriptorError> {
+    fn try_from(json: Json) -> Result<RegionDescriptor, String> {
         let mut peers: Vec<Peer> = json.peers.into_iter().map(Peer::from).collect();
         peers.sort_unstable();
         let region = RegionDescriptor {
@@ -81,9 +94,14 @@ impl TryFrom<Json> for RegionDescriptor {
             epoch: RegionEpoch { conf_version: json.conf_version, version: json.version },
             peers,
             next_peer: json.next_peer,
+            merging: json.merging.map(|MergingJson { into, sealed_at }| Merging { into, sealed_at }),
+            absorbed: json.absorbed,
         };
-        // What a descriptor must hold to, its own decoder knows.
-        RegionDescriptor::decode(&region.encode())
+        if region.absorbed.len() > ABSORBED_MAX {
+            return Err(format!("a descriptor names {} absorbed regions", region.absorbed.len()));
+        }
+        // What else a descriptor must hold to, its own decoder knows.
+        RegionDescriptor::decode(&region.encode()).map_err(|error| error.to_string())
     }
 }
 

@@ -22,7 +22,6 @@ pub struct Region {
     pub term: Term,
     pub commit: LogIndex,
     pub matched: BTreeMap<StoreId, LogIndex>,
-    pub merging_into: Option<RegionId>,
     pub bytes: u64,
 }
 
@@ -102,7 +101,6 @@ impl World {
                 term: 5,
                 commit: 10,
                 matched: stores.into_iter().map(|store| (store, 10)).collect(),
-                merging_into: None,
                 bytes: 1 << 20,
                 descriptor,
             };
@@ -252,7 +250,7 @@ impl World {
                 region.leader = region.descriptor.voters().find(|&store| alive(store));
                 region.term += 1;
             }
-            if region.merging_into.is_none() {
+            if region.descriptor.merging.is_none() {
                 region.commit += 1;
             }
             for (&store, matched) in &mut region.matched {
@@ -290,7 +288,6 @@ impl World {
                     commit: region.commit,
                     applied: region.commit,
                     bytes: region.bytes,
-                    merging_into: region.merging_into,
                     peers: peers.collect(),
                     ..LeadReport::blank(region.descriptor.clone(), region.term)
                 });
@@ -336,26 +333,16 @@ impl World {
                 return self.event(format!("region {} is split", order.region()));
             }
             Order::Change { change, .. } => {
-                let Ok(changed) = region.descriptor.after(change) else { return };
-                match (change, region.merging_into) {
-                    (RegionChange::RollbackMerge, Some(_)) => region.merging_into = None,
-                    (RegionChange::RollbackMerge, None) | (_, Some(_)) => return,
-                    (RegionChange::PrepareMerge { into }, None) => {
-                        region.merging_into = Some(*into);
-                        region.commit += 1;
-                    }
-                    (RegionChange::CommitMerge { source, source_index }, None) => {
-                        // A source that is gone, or takes commands again, must never be taken over.
-                        let truth = self.regions.remove(&source.id).expect("a source is merged once");
-                        assert_eq!(truth.merging_into, Some(region.descriptor.id), "it was rolled back");
-                        assert_eq!(truth.descriptor, **source);
-                        assert!(truth.matched.values().all(|matched| matched >= source_index));
-                        assert_eq!(truth.commit, *source_index, "a write would be lost");
-                    }
-                    (
-                        RegionChange::Peers(_) | RegionChange::LeaveJoint | RegionChange::Split { .. },
-                        None,
-                    ) => {}
+                let Ok(changed) = region.descriptor.after_entry(change, region.commit + 1) else { return };
+                region.commit += 1;
+                if let RegionChange::CommitMerge { source, source_index } = change {
+                    // A source that is gone, or takes commands again, must never be taken over.
+                    let truth = self.regions.remove(&source.id).expect("a source is merged once");
+                    assert_eq!(truth.descriptor, **source);
+                    let merging = truth.descriptor.merging.expect("it was rolled back");
+                    assert_eq!(merging, Merging { into: region.descriptor.id, sealed_at: *source_index });
+                    assert!(truth.matched.values().all(|matched| matched >= source_index));
+                    assert_eq!(truth.commit, *source_index, "a write would be lost");
                 }
                 region.descriptor = changed.region;
                 let old = std::mem::take(&mut region.matched);
@@ -373,7 +360,8 @@ impl World {
     fn split(&mut self, mut region: Region, at: Slot, new_region: RegionId) {
         assert!(self.known.insert(new_region), "region {new_region} was there before");
         let change = RegionChange::Split { at, new_region };
-        let Changed { region: left, split_off } = region.descriptor.after(&change).expect("it has two slots");
+        let Changed { region: left, split_off, .. } =
+            region.descriptor.after(&change).expect("it has two slots");
         let right = Region { descriptor: split_off.expect("a split"), term: 6, ..region.clone() };
         region.descriptor = left;
         self.regions.insert(region.descriptor.id, region);
@@ -421,7 +409,7 @@ impl World {
 
     /// Whether the agreed and the true state are the same, and nothing is under way.
     pub fn is_at_rest(&self) -> bool {
-        let truth = self.regions.values().map(|region| (&region.descriptor, region.merging_into));
+        let truth = self.regions.values().map(|region| (&region.descriptor, region.descriptor.merging));
         self.meta.operators.is_empty()
             && self.late.is_empty()
             && truth.eq(self.meta.regions.values().map(|region| (region, None)))

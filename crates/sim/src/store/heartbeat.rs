@@ -214,7 +214,6 @@ impl super::Process {
                 write_bytes_rate: 10.0,
                 heat: 1.0,
                 truncate_to: status.truncate_to,
-                merging_into: None,
                 peers: peers.collect(),
             });
         }
