@@ -338,6 +338,7 @@ impl AdminBackend for Backend {
     }
 
     fn metrics(&self) -> String {
+        self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.metrics.text()
     }
 }

@@ -76,7 +76,7 @@ pub struct Identity {
     /// Other stores may join, whatever list of stores there is.
     #[serde(default)]
     pub open: bool,
-    /// The log has held this store's peers, who may have voted: from then on a log without them is a loss.
+    /// The log has begun, and the store may have peers in it who voted: from then on an empty one is a loss.
     #[serde(default)]
     pub initialised: bool,
 }
@@ -205,8 +205,15 @@ impl DataDir {
         })
     }
 
-    pub fn set_cluster_id(&mut self, cluster_id: u64) -> Result<(), DataDirError> {
-        self.change(|identity| identity.cluster_id = cluster_id)
+    /// Writes down what has become known of the cluster.
+    pub fn keep(&mut self, cluster_id: u64, members: &AgreedMembers) -> Result<(), DataDirError> {
+        if cluster_id != self.identity.cluster_id {
+            self.change(|identity| identity.cluster_id = cluster_id)?;
+        }
+        if self.members()?.version < members.version {
+            self.keep_members(members)?;
+        }
+        Ok(())
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Identity)) -> Result<(), DataDirError> {
@@ -236,7 +243,7 @@ impl DataDir {
             .map_err(|source| DataDirError::Io { path: self.path.join(MEMBERS), source })
     }
 
-    /// To be called with what the log holds, once that is this store's peers: see `Identity::initialised`.
+    /// To be called once the log has begun: see `Identity::initialised`.
     pub fn initialised(&mut self) -> Result<(), DataDirError> {
         if self.identity.initialised {
             return Ok(());
@@ -244,7 +251,7 @@ impl DataDir {
         self.change(|identity| identity.initialised = true)
     }
 
-    /// Whether the log may be empty: before the store's peers were written there for the first time.
+    /// Whether the log may be empty: before it was ever written.
     pub fn allow_empty_log(&self) -> Result<(), DataDirError> {
         match self.identity.initialised {
             true => Err(self.lost(LOG)),

@@ -33,15 +33,27 @@ pub async fn run(store: Arc<Store>) {
     let mut keeper = Keeper::default();
     // At most one proposal for each region, and none holds up another region's.
     let mut proposals = JoinSet::new();
+    let mut seen = None;
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !store.stopping.load(Ordering::Relaxed) {
         period.tick().await;
         while proposals.try_join_next().is_some() {}
-        let looks = keeper.begin(&store, Instant::now());
+        // While nothing happens in any region there is nothing new to find, however many there are.
+        let (now, activity) = (Instant::now(), store.activity());
+        if seen == Some(activity)
+            && keeper.proposing.is_empty()
+            && keeper.rests_until.is_some_and(|at| now < at)
+        {
+            continue;
+        }
+        seen = Some(activity);
+        let looks = keeper.begin(&store, now);
         if looks.is_empty() {
             continue;
         }
+        // What it finds, and when it goes on, is not known yet.
+        seen = None;
         let looker = store.clone();
         let looked = tokio::task::spawn_blocking(move || look_at_all(&looker, looks)).await;
         let looked = match looked {
@@ -68,6 +80,8 @@ async fn propose(store: Arc<Store>, region: Arc<RegionShared>, found: Maintenanc
 #[derive(Default)]
 struct Keeper {
     searches: BTreeMap<RegionId, Searches>,
+    /// When the first search is due that is not yet, as of the last round.
+    rests_until: Option<Instant>,
     proposing: BTreeMap<RegionId, AbortHandle>,
 }
 
@@ -119,19 +133,27 @@ impl Keeper {
         self.searches.retain(|region, _| led.contains_key(region));
         self.proposing.retain(|_, proposal| !proposal.is_finished());
         let mut looks = Vec::new();
+        let mut rests_until = now + SWEEP_REST_MAX;
         for (id, region) in led {
             if self.proposing.contains_key(&id) {
                 continue;
             }
             let searches = self.searches.entry(id).or_insert_with(|| Searches::new(now));
             let begin = |from| Part { from, probes: 0 };
-            let expiring = searches.expiry.is_due(now) && store.engine.has_expiring_keys(id);
-            let expiry = expiring.then(|| begin(searches.expiry.from));
+            let expiring = store.engine.has_expiring_keys(id);
+            let expiry = (expiring && searches.expiry.is_due(now)).then(|| begin(searches.expiry.from));
             let sweep = searches.sweeps(region.applied(), now).then(|| begin(searches.sweep.from));
+            if expiring {
+                rests_until = rests_until.min(searches.expiry.due);
+            }
+            if searches.swept_through != Some(region.applied()) {
+                rests_until = rests_until.min(searches.sweep.due);
+            }
             if expiry.is_some() || sweep.is_some() {
                 looks.push(Look { region: region.clone(), expiry, sweep });
             }
         }
+        self.rests_until = Some(rests_until);
         share(EXPIRY_PROBES, looks.iter_mut().filter_map(|look| look.expiry.as_mut()).collect());
         share(SWEEP_PROBES, looks.iter_mut().filter_map(|look| look.sweep.as_mut()).collect());
         looks

@@ -25,8 +25,13 @@ impl Inbound for FromStores {
         let _ = self.store.worker.send(ToWorker::Messages { from, messages });
     }
 
-    fn heartbeat(&self, from: StoreId, report: Bytes) {
-        heartbeat::hear(&self.store, from, &report);
+    fn heartbeat(&self, from: StoreId, report: Bytes) -> bool {
+        // Connecting anew it is told why.
+        let removed = membership::is_removed(&self.store, from);
+        if !removed {
+            heartbeat::hear(&self.store, from, &report);
+        }
+        !removed
     }
 
     fn order(&self, from: StoreId, order: Bytes) {

@@ -125,6 +125,10 @@ pub fn admit(store: &Store, hello: &Hello) -> Result<(), Refusal> {
     }
 }
 
+pub fn is_removed(store: &Store, id: StoreId) -> bool {
+    store.members().record(id).is_some_and(|record| record.state == StoreState::Removed)
+}
+
 /// Acts on what other stores say when they refuse this one, until the task is dropped.
 pub async fn heed_refusals(store: Arc<Store>, mut refused: UnboundedReceiver<(StoreId, Refusal)>) {
     let mut last = None;
@@ -206,4 +210,75 @@ pub fn rename(config: &mut Config, store: StoreId) {
     let this: Member = Member { id: store, ..config.this().clone() };
     config.store = store;
     config.members = vec![this];
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::StoreRecord;
+
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::transport::frame::Lane;
+
+    fn hello(from: StoreId, cluster_id: u64, token: u64) -> Hello {
+        Hello { from, to: 0, lane: Lane::Control, layout_digest: 0, cluster_id, token }
+    }
+
+    fn reason(store: &Store, hello: Hello) -> Option<RefusalReason> {
+        admit(store, &hello).err().map(|refusal| refusal.reason)
+    }
+
+    #[tokio::test]
+    async fn a_store_is_believed_with_its_cluster_and_its_token() {
+        let fixture = Fixture::new();
+        let store = &fixture.store;
+        fixture.start_links(&tokio::runtime::Handle::current());
+        assert_eq!(reason(store, hello(1, 0, 5)), Some(RefusalReason::Wrong), "nobody knows it");
+        assert_eq!(reason(store, hello(1, 77, 5)), Some(RefusalReason::Wrong), "nor its cluster");
+        store.take_cluster_id(77);
+        assert_eq!(reason(store, hello(1, 77, 5)), None, "it joined, and this store has not heard of it");
+        assert_eq!(reason(store, hello(1, 78, 5)), Some(RefusalReason::Wrong), "another cluster's");
+
+        let record = |id, token, state| {
+            let member = Member { id, ..store.config.this().clone() };
+            StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, token)) }
+        };
+        let stores = vec![
+            record(0, store.identity.token, StoreState::Up),
+            record(1, 5, StoreState::Draining),
+            record(2, 6, StoreState::Removed),
+            record(3, 0, StoreState::Up),
+        ];
+        store.take_members(AgreedMembers { version: 4, stores });
+        assert_eq!(reason(store, hello(1, 77, 5)), None);
+        assert_eq!(reason(store, hello(1, 0, 5)), None, "it may not have heard the cluster's name");
+        assert_eq!(reason(store, hello(1, 77, 6)), Some(RefusalReason::OtherToken));
+        assert_eq!(reason(store, hello(2, 77, 6)), Some(RefusalReason::Removed));
+        assert_eq!(reason(store, hello(3, 77, 9)), None, "it has not told its token yet");
+        assert!(is_removed(store, 2) && !is_removed(store, 1) && !is_removed(store, 9));
+    }
+
+    #[tokio::test]
+    async fn lists_of_stores_only_go_forward_and_are_kept() {
+        let fixture = Fixture::new();
+        let store = &fixture.store;
+        let list = |version| AgreedMembers { version, stores: Vec::new() };
+        store.take_members(list(3));
+        store.take_members(list(2));
+        assert_eq!(store.members().agreed.version, 3);
+        let (status, body) = answer_members(store);
+        assert_eq!(status, STATUS_DONE);
+        assert_eq!(serde_json::from_slice::<AgreedMembers>(&body).unwrap(), list(3));
+        let path = store.config.dir.join("MEMBERS");
+        let kept = loop {
+            match std::fs::read(&path) {
+                Ok(kept) => break kept,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        };
+        assert_eq!(serde_json::from_slice::<AgreedMembers>(&kept).unwrap(), list(3));
+        assert!(store.begin_fetch() && !store.begin_fetch());
+        store.end_fetch();
+        assert!(store.begin_fetch());
+    }
 }

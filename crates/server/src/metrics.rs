@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::admin::StageRow;
+use crate::snapshot;
 
 /// One step of a command's way through the store, timed in microseconds.
 pub struct Stage {
@@ -98,13 +99,46 @@ pub struct Metrics {
     pub connections_rejected: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
+    /// In the order of `SNAPSHOTS`.
+    snapshots: [Counter; SNAPSHOTS.len()],
     recent: Mutex<Recent>,
     pub started: Instant,
     pub client_bytes_in: AtomicU64,
     pub client_bytes_out: AtomicU64,
 }
 
+/// What the snapshot service counts by itself.
+const SNAPSHOTS: [(&str, &str); 9] = [
+    ("snapshots_made", "Snapshots of regions made"),
+    ("snapshots_failed", "Snapshots that were not made, or not sent to the end"),
+    ("snapshots_sent", "Snapshots sent to other stores"),
+    ("snapshots_received", "Snapshots received whole"),
+    ("snapshots_refused", "Offers of snapshots that were refused"),
+    ("snapshots_damaged", "Frames and files of snapshots whose checksum was wrong"),
+    ("snapshots_applied", "Snapshots that replaced a region's rows"),
+    ("snapshot_bytes_sent", "Bytes of snapshots sent"),
+    ("snapshot_bytes_received", "Bytes of snapshots received"),
+];
+
 impl Metrics {
+    /// Takes over what the snapshot service has counted.
+    pub fn set_snapshots(&self, counts: snapshot::Counts) {
+        let values = [
+            counts.made,
+            counts.make_failed + counts.send_failed,
+            counts.sent,
+            counts.received,
+            counts.refused,
+            counts.damaged,
+            counts.ingested,
+            counts.sent_bytes,
+            counts.received_bytes,
+        ];
+        for (counter, value) in self.snapshots.iter().zip(values) {
+            counter.inner().store(value, Ordering::Relaxed);
+        }
+    }
+
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("steelyard");
         let r = &mut registry;
@@ -131,6 +165,7 @@ impl Metrics {
             counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
+        let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
         let mut gauge = |name: &'static str, help: &'static str| {
             let gauge = Gauge::default();
             r.register(name, help, gauge.clone());
@@ -161,6 +196,7 @@ impl Metrics {
             connections_rejected,
             connections,
             leaders,
+            snapshots,
             recent: Mutex::new(recent),
             started: now,
             client_bytes_in: AtomicU64::new(0),

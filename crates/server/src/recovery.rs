@@ -18,6 +18,9 @@ use crate::engine::Engine;
 use crate::snapshot;
 use crate::startup::StartError;
 
+/// Under this name the log keeps the token of the directory that it was made in.
+const BEGUN: &[u8] = b"begun";
+
 pub struct Recovered {
     pub seeds: Vec<PeerSeed>,
     /// The largest number of a peer that each region once had here.
@@ -33,19 +36,23 @@ pub fn recover(
     founded: &[RegionDescriptor],
 ) -> Result<Recovered, StartError> {
     let failed = |error: &dyn std::fmt::Display| StartError::Recovery(error.to_string());
-    let mut lives = log.peers().map_err(|e| failed(&e))?;
-    if lives.is_empty() {
-        let own: Vec<RegionDescriptor> = founded.iter().filter(|d| d.has_peer_on(store)).cloned().collect();
-        dir.allow_empty_log()?;
-        if !own.is_empty() {
-            log.found(&own).map_err(|e| failed(&e))?;
+    let token = dir.identity().token.to_be_bytes();
+    match log.store_value(BEGUN) {
+        Some(of) if of[..] == token => {}
+        Some(_) => return Err(StartError::Recovery("the Raft log is that of another data directory".into())),
+        None => {
+            // From here on an empty log is a loss, whether the store has peers by now or not.
+            dir.allow_empty_log()?;
+            let own: Vec<RegionDescriptor> =
+                founded.iter().filter(|region| region.has_peer_on(store)).cloned().collect();
+            if !own.is_empty() && log.peers().map_err(|e| failed(&e))?.is_empty() {
+                log.found(&own).map_err(|e| failed(&e))?;
+            }
+            log.set_store_value(BEGUN, &token).map_err(|e| failed(&e))?;
         }
-        lives = log.peers().map_err(|e| failed(&e))?;
     }
-    // A store that never had a peer has promised nothing.
-    if !lives.is_empty() {
-        dir.initialised()?;
-    }
+    dir.initialised()?;
+    let lives = log.peers().map_err(|e| failed(&e))?;
     let mut recovered = Recovered { seeds: Vec::new(), tombstones: BTreeMap::new() };
     for (region, life) in lives {
         match life {

@@ -1,6 +1,6 @@
 //! The store: what its connections, threads and tasks share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub struct Store {
     /// Every region of the cluster, those without a peer here too.
     pub regions: Regions,
     members: ArcSwap<Members>,
+    /// Held by whoever makes the next list.
+    changing_members: Mutex<()>,
     /// Whether another store is being asked for its list of stores.
     fetching: AtomicBool,
     pub engine: Arc<Engine>,
@@ -52,6 +54,7 @@ pub struct Store {
     pub disk: Disk,
     /// Regions of which the next heartbeat tells; see `touch`.
     touched: Mutex<Vec<RegionId>>,
+    activity: AtomicU64,
     /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
     /// A flush is worth its cost before its time.
@@ -85,6 +88,7 @@ impl Store {
             identity,
             dir: Mutex::new(dir),
             members: ArcSwap::from_pointee(members),
+            changing_members: Mutex::new(()),
             fetching: AtomicBool::new(false),
             engine,
             worker,
@@ -96,6 +100,7 @@ impl Store {
             metrics: Metrics::new(),
             disk: Disk::new(config.dir.clone(), config.reserve_bytes),
             touched: Mutex::new(Vec::new()),
+            activity: AtomicU64::new(0),
             leader_news: Notify::new(),
             flush_soon: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -138,14 +143,10 @@ impl Store {
     }
 
     /// Takes in a list of stores, if it is later than the one that is known: links begin and end by it.
-    pub fn take_members(&self, agreed: AgreedMembers) {
-        let dir = self.dir.lock();
+    pub fn take_members(self: &Arc<Self>, agreed: AgreedMembers) {
+        let changing = self.changing_members.lock();
         if agreed.version <= self.members.load().agreed.version {
             return;
-        }
-        // Not kept, it is heard again; the next start asks whom it knew before.
-        if let Err(error) = dir.keep_members(&agreed) {
-            tracing::warn!(%error, "the list of stores cannot be kept");
         }
         tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
         for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
@@ -157,18 +158,29 @@ impl Store {
         if let Some(transport) = self.transport.get() {
             transport.set_members(links);
         }
+        drop(changing);
         self.leader_news.notify_waiters();
+        self.keep_soon();
     }
 
     /// What the cluster is called, once somebody says so. The first word counts.
-    pub fn take_cluster_id(&self, cluster_id: u64) {
-        if cluster_id == 0 || self.identity.cluster_id() != 0 {
-            return;
+    pub fn take_cluster_id(self: &Arc<Self>, cluster_id: u64) {
+        if cluster_id != 0 && self.identity.take_cluster_id(cluster_id) {
+            self.keep_soon();
         }
-        match self.dir.lock().set_cluster_id(cluster_id) {
-            Ok(()) => self.identity.set_cluster_id(cluster_id),
-            Err(error) => tracing::warn!(%error, "the cluster's id cannot be kept"),
-        }
+    }
+
+    /// Writes down what is known of the cluster, beside the runtime: the device may be slow. What is not
+    /// written is heard again; the next start only has to ask whom it knew before.
+    fn keep_soon(self: &Arc<Self>) {
+        let store = self.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut dir = store.dir.lock();
+            let members = store.members();
+            if let Err(error) = dir.keep(store.identity.cluster_id(), &members.agreed) {
+                tracing::warn!(%error, "what is known of the cluster cannot be kept");
+            }
+        });
     }
 
     /// False: another store is being asked already.
@@ -231,7 +243,13 @@ impl Store {
     pub fn touch(&self, region: &RegionShared) {
         if region.touch() {
             self.touched.lock().push(region.id());
+            self.activity.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Stays the same while nothing happens in any region; while something does it rises now and then.
+    pub fn activity(&self) -> u64 {
+        self.activity.load(Ordering::Relaxed)
     }
 
     /// The regions in which something has changed since this was last asked.
@@ -240,6 +258,10 @@ impl Store {
         // From here on a change is news again: what is reported is read after this.
         let table = self.regions.table();
         touched.iter().filter_map(|id| table.get(*id)).for_each(|region| region.untouch());
+        if !touched.is_empty() {
+            // What happened since they were touched was not counted.
+            self.activity.fetch_add(1, Ordering::Relaxed);
+        }
         touched
     }
 

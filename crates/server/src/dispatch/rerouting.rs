@@ -146,3 +146,127 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use types::RegionChange;
+
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::region::inbox::{Submit, SubmitOutcome, ToWorker, Work};
+    use crate::region::shared::Leadership;
+
+    /// A store that leads the one region of a cluster.
+    fn leader() -> Fixture {
+        let fixture = Fixture::with(|config| config.cluster_enabled = true);
+        lead(&fixture, 1);
+        fixture
+    }
+
+    fn lead(fixture: &Fixture, region: u64) {
+        let led = Leadership { term: 6, leader: Some(fixture.store.id) };
+        assert!(fixture.store.regions.get(region).unwrap().set_leadership(led));
+    }
+
+    fn item(line: &str) -> Item {
+        Item::new(line.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect(), 0, false)
+            .unwrap()
+    }
+
+    /// Splits region 1 so that `foo` (slot 12182) is in region 2, and `bar` (5061) stays.
+    fn split(fixture: &Fixture) {
+        let whole = fixture.store.regions.get(1).unwrap().descriptor();
+        let changed = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
+        fixture.store.set_local_regions(&[changed.region, changed.split_off.unwrap()]);
+        lead(fixture, 2);
+    }
+
+    async fn next(fixture: &Fixture) -> Submit {
+        loop {
+            match fixture.told().next() {
+                Some(ToWorker::Submit(submit)) => return submit,
+                Some(_) => {}
+                None => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
+
+    fn names(submit: &Submit) -> Vec<String> {
+        let Work::Commands(items) = &submit.work else { panic!("only commands are sent") };
+        items.iter().map(|item| String::from_utf8_lossy(&item.args[1]).into_owned()).collect()
+    }
+
+    fn execute(fixture: &Fixture, lines: &[&str]) -> tokio::task::JoinHandle<Vec<Answer>> {
+        let (store, items) = (fixture.store.clone(), lines.iter().map(|line| item(line)).collect());
+        let region = store.regions.get(1).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        tokio::spawn(async move { store.execute(&region, items, deadline).await })
+    }
+
+    fn replies(answers: Vec<Answer>) -> Vec<Reply> {
+        answers.into_iter().map(Answer::into_reply).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_not_executed_goes_to_the_region_that_has_the_slot_now() {
+        let fixture = leader();
+        let running = execute(&fixture, &["SET foo 1", "SET bar 2", "INCR foo"]);
+        let first = next(&fixture).await;
+        assert_eq!((first.region, names(&first)), (1, vec!["foo".into(), "bar".into(), "foo".into()]));
+        // It is proposed, and the split is applied before it.
+        split(&fixture);
+        let _ = first.reply.send(SubmitOutcome::Applied(vec![None, Some(Reply::OK), None]));
+        let second = next(&fixture).await;
+        assert_eq!((second.region, names(&second)), (2, vec!["foo".into(), "foo".into()]), "in their order");
+        let _ = second.reply.send(SubmitOutcome::Applied(vec![Some(Reply::OK), Some(Reply::Int(2))]));
+        assert_eq!(replies(running.await.unwrap()), [Reply::OK, Reply::OK, Reply::Int(2)]);
+    }
+
+    #[tokio::test]
+    async fn what_may_have_been_executed_goes_nowhere_else() {
+        let fixture = leader();
+        let running = execute(&fixture, &["SET foo 1"]);
+        let first = next(&fixture).await;
+        split(&fixture);
+        let _ = first.reply.send(SubmitOutcome::Unknown);
+        assert_eq!(replies(running.await.unwrap()), [unknown_outcome()]);
+        assert!(fixture.told().next().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_group_for_a_region_that_was_split_before_is_never_proposed_there() {
+        let fixture = leader();
+        let one = fixture.store.regions.get(1).unwrap();
+        split(&fixture);
+        assert_eq!(one.id(), 1);
+        let running = execute(&fixture, &["SET foo 1", "SET bar 2"]);
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let submit = next(&fixture).await;
+            seen.push((submit.region, names(&submit)));
+            let _ = submit.reply.send(SubmitOutcome::Applied(vec![Some(Reply::OK)]));
+        }
+        seen.sort();
+        assert_eq!(seen, [(1, vec!["bar".to_owned()]), (2, vec!["foo".to_owned()])]);
+        assert_eq!(replies(running.await.unwrap()), [Reply::OK, Reply::OK]);
+    }
+
+    #[tokio::test]
+    async fn a_command_about_a_whole_region_is_not_executed_in_a_part_of_it() {
+        let fixture = leader();
+        let one = fixture.store.regions.get(1).unwrap();
+        let version = one.newest().epoch.version;
+        split(&fixture);
+        let flush = Arc::new(vec![item("FLUSHALL SYNC")]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let refused = fixture.store.execute_here(&one, version, flush.clone(), deadline).await;
+        assert!(matches!(refused, Err(NotDone::NotLeader)));
+        assert!(fixture.told().next().is_none());
+        let store = fixture.store.clone();
+        let running =
+            tokio::spawn(async move { store.execute_here(&one, version + 1, flush, deadline).await.is_ok() });
+        let _ = next(&fixture).await.reply.send(SubmitOutcome::Applied(vec![Some(Reply::OK)]));
+        assert!(running.await.unwrap());
+    }
+}

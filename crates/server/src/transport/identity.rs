@@ -37,8 +37,9 @@ impl Identity {
         self.cluster_id.load(Ordering::Acquire)
     }
 
-    pub fn set_cluster_id(&self, id: u64) {
-        self.cluster_id.store(id, Ordering::Release);
+    /// Takes the cluster's id in. False: one is known already.
+    pub fn take_cluster_id(&self, id: u64) -> bool {
+        self.cluster_id.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     pub fn hello(&self, to: StoreId, lane: Lane) -> Hello {

@@ -23,7 +23,8 @@ pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 /// Where frames from other stores go.
 pub trait Inbound: Send + Sync + 'static {
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>);
-    fn heartbeat(&self, from: StoreId, report: Bytes);
+    /// False: nothing more is heard from that store, until it has been admitted anew.
+    fn heartbeat(&self, from: StoreId, report: Bytes) -> bool;
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
     /// Whether a store of the right layout that reached the right store is listened to.
@@ -214,7 +215,11 @@ async fn read_frames(
                     return Err("a frame of a store that is none".into())
                 }
                 Frame::Raft(messages) => inbound.raft(from, decode_messages(messages)?),
-                Frame::Heartbeat(report) => inbound.heartbeat(from, report),
+                Frame::Heartbeat(report) => {
+                    if !inbound.heartbeat(from, report) {
+                        return Err(format!("store {from} is not listened to any more"));
+                    }
+                }
                 Frame::Order(order) => inbound.order(from, order),
                 Frame::Announce(descriptor) => inbound.announce(from, descriptor),
                 Frame::Request { id, kind, body } => {
@@ -269,7 +274,9 @@ mod tests {
 
     impl Inbound for Working {
         fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
-        fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
+        fn heartbeat(&self, _from: StoreId, _report: Bytes) -> bool {
+            true
+        }
         fn order(&self, _from: StoreId, _order: Bytes) {}
         fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 

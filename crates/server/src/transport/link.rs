@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello, Lane, RaftFrameWriter};
+use super::frame::{self, Frame, Hello, Lane, RaftFrameWriter, Refusal};
 use super::identity::Identity;
 use super::socket::{self, Standing};
 use super::{append, LANE_BYTES_MAX};
@@ -26,6 +26,8 @@ use super::{append, LANE_BYTES_MAX};
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// More than the longest refusal.
+const HEARD_BYTES_MAX: usize = 4096;
 /// How much is encoded before it is handed to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -108,7 +110,8 @@ async fn run(
             backoff = Backoff::new();
             let standing = Standing::new(&state.connected);
             // A message that cannot be written must not end the lane for good.
-            let writing = AssertUnwindSafe(write_queue(stream, &mut queue, &state)).catch_unwind();
+            let refused = |refusal| identity.refused(to, refusal);
+            let writing = AssertUnwindSafe(write_queue(stream, &mut queue, &state, refused)).catch_unwind();
             let ended = writing.await.unwrap_or_else(|_| {
                 tracing::error!(%address, ?lane, "writing to a store panicked; reconnecting");
                 false
@@ -140,19 +143,26 @@ async fn write_queue(
     stream: TcpStream,
     queue: &mut mpsc::UnboundedReceiver<Outgoing>,
     state: &State,
+    refused: impl Fn(Refusal),
 ) -> bool {
     let (mut reader, mut writer) = stream.into_split();
     let mut bytes = BytesMut::with_capacity(64 << 10);
-    let mut nothing = [0u8; 16];
+    let mut heard = BytesMut::new();
     loop {
         let first = tokio::select! {
             next = queue.recv() => match next {
                 Some(next) => next,
                 None => return true,
             },
-            // The remote store never writes on this lane: a read that returns means that it has gone, or
-            // refuses, which it also says on the lane of requests.
-            _ = reader.read(&mut nothing) => return false,
+            // The remote store writes nothing on this lane but why it does not listen.
+            read = reader.read_buf(&mut heard) => match (read, frame::take(&mut heard)) {
+                (Ok(1..=HEARD_BYTES_MAX), Ok(None)) if heard.len() <= HEARD_BYTES_MAX => continue,
+                (_, Ok(Some(Frame::Refused(refusal)))) => {
+                    refused(refusal);
+                    return false;
+                }
+                _ => return false,
+            },
         };
         let mut raft = RaftFrameWriter::default();
         let mut next = Some(first);

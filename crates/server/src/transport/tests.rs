@@ -16,6 +16,7 @@ use super::{append, ask_once, listen, CallError, Identity, Inbound, InboundAnswe
 
 const LAYOUT: u64 = 7;
 const TOKEN: u64 = 11;
+const GO_AWAY: &[u8] = b"the last heartbeat";
 const ECHO: u8 = 1;
 /// Answered with one byte more than a frame holds.
 const TOO_MUCH: u8 = 2;
@@ -33,7 +34,9 @@ impl Inbound for Heard {
         messages.into_iter().for_each(|(_, message)| self.raft.send(message).unwrap());
     }
 
-    fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
+    fn heartbeat(&self, _from: StoreId, report: Bytes) -> bool {
+        report != GO_AWAY
+    }
 
     fn order(&self, _from: StoreId, _order: Bytes) {}
     fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
@@ -299,6 +302,40 @@ async fn a_store_that_is_not_believed_is_told_why() {
     let (identity, mut refused) = Identity::new(0, LAYOUT + 1, TOKEN, 0);
     let _transport = Transport::start(Arc::new(identity), [(1, remote.address)].into_iter());
     assert_eq!(refused.recv().await.unwrap().1.reason, RefusalReason::Wrong);
+}
+
+#[tokio::test]
+async fn every_lane_hears_why_it_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (identity, mut refused) = Identity::new(0, LAYOUT, TOKEN, 0);
+    let address = listener.local_addr().unwrap();
+    let _transport = Transport::start(Arc::new(identity), [(1, address)].into_iter());
+    let mut wire = BytesMut::new();
+    let refusal = Refusal { reason: RefusalReason::Removed, text: "gone".into() };
+    frame::encode(&Frame::Refused(refusal.clone()), &mut wire).unwrap();
+    let mut lanes = Vec::new();
+    for _ in 0..3 {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // In two pieces, as a network may deliver it.
+        stream.write_all(&wire[..3]).await.unwrap();
+        tokio::task::yield_now().await;
+        stream.write_all(&wire[3..]).await.unwrap();
+        lanes.push(stream);
+    }
+    for _ in 0..3 {
+        assert_eq!(refused.recv().await.unwrap(), (1, refusal.clone()));
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_heard_any_more_has_to_say_hello_again() {
+    let remote = remote_store(true).await;
+    let mut lane =
+        RawLane { stream: TcpStream::connect(remote.address).await.unwrap(), bytes: BytesMut::new() };
+    lane.send(Frame::Hello(hello(Lane::Control))).await;
+    lane.send(Frame::Heartbeat(Bytes::from_static(b"a heartbeat"))).await;
+    lane.send(Frame::Heartbeat(Bytes::from_static(GO_AWAY))).await;
+    assert_eq!(lane.hear().await, None);
 }
 
 #[tokio::test]
