@@ -58,7 +58,7 @@ pub fn explain_store(
     let regions = || (0..round.cells.len() as u32).filter(|&region| round.region(region).id != META_REGION);
     let held = regions().filter(|&region| round.holds(region, at));
     let up = || round.stores().filter(|&at| round.is_up(at));
-    let data: u64 = up().map(|at| round.totals.data[at as usize]).sum();
+    let data: f64 = up().map(|at| round.totals.data[at as usize] as f64).sum();
     let weights: f64 = up().map(|at| fill.weight(at)).sum();
     let permille = |at| (loads.busy(at) * 1000.0).round() as u64;
     let busiest = up()
@@ -83,7 +83,7 @@ pub fn explain_store(
         leaders: round.totals.leaders[at as usize],
         data_bytes: round.totals.data[at as usize],
         weight_ppm: (fill.weight(at) / WEIGHT_MIN).round() as u32,
-        share_bytes: if round.is_up(at) { (data as f64 * fill.weight(at) / weights) as u64 } else { 0 },
+        share_bytes: if round.is_up(at) { (data * fill.weight(at) / weights) as u64 } else { 0 },
         busy_permille: permille(at),
         busiest: busiest.map(|at| Busiest { store: round.id(at), permille: permille(at) }),
         in_flight: view.in_flight.iter().filter(of_it).cloned().collect(),

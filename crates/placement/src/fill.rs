@@ -68,7 +68,7 @@ impl Fill {
 
     /// The level after the store got or lost a region of this size.
     pub fn level_with(&self, round: &Round<'_>, at: At, size: u64) -> f64 {
-        (round.totals.data[at as usize] + size) as f64 / self.weight(at)
+        round.totals.data[at as usize].saturating_add(size) as f64 / self.weight(at)
     }
 
     pub fn level_without(&self, round: &Round<'_>, at: At, size: u64) -> f64 {

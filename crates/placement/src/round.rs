@@ -181,7 +181,8 @@ impl<'a> Round<'a> {
             if region.id != META_REGION {
                 self.totals.user_regions += 1;
                 for seat in seats.iter().filter(|seat| seat.store != NOWHERE) {
-                    self.totals.data[seat.store as usize] += cell.size;
+                    let data = &mut self.totals.data[seat.store as usize];
+                    *data = data.saturating_add(cell.size);
                 }
                 if self.is_up(cell.leader) {
                     self.totals.leaders[cell.leader as usize] += 1;
@@ -343,7 +344,7 @@ impl<'a> Round<'a> {
         let unseats = matches!(operator, Operator::TransferLeader { .. })
             || !matches!(operator, Operator::AddPeer { .. }) && leader == from;
         if unseats && user && self.is_up(leader) {
-            self.totals.leaders[leader as usize] -= 1;
+            self.totals.leaders[leader as usize] = self.totals.leaders[leader as usize].saturating_sub(1);
             self.cells[region].leader = NOWHERE;
         }
         if let Operator::TransferLeader { .. } = operator {
@@ -358,13 +359,13 @@ impl<'a> Round<'a> {
         if !stays {
             self.totals.used[from as usize] = self.totals.used[from as usize].saturating_sub(bytes);
             if user {
-                self.totals.data[from as usize] -= size;
+                self.totals.data[from as usize] = self.totals.data[from as usize].saturating_sub(size);
             }
         }
         if to != NOWHERE && !self.holds(region as u32, to) {
             self.totals.used[to as usize] = self.totals.used[to as usize].saturating_add(bytes);
             if user {
-                self.totals.data[to as usize] += size;
+                self.totals.data[to as usize] = self.totals.data[to as usize].saturating_add(size);
             }
         }
     }

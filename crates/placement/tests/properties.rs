@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use steelyard_placement::{
-    plan, ClusterView, Operator, PeerView, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView,
+    explain, explain_store, plan, ClusterView, Operator, PeerView, PlanLimits, Policy, Reason, RegionView,
+    StoreState, StoreView,
 };
 use support::*;
 use types::META_REGION;
@@ -266,6 +267,39 @@ proptest! {
                 operator.moves_data() && [operator.from(), operator.to()].contains(&Some(store.id))
             };
             prop_assert!(operators.iter().filter(moves).count() <= limits.data_moves_per_store_max);
+        }
+    }
+
+    #[test]
+    fn senseless_numbers_and_repeated_operators_do_no_harm(
+        mut view in any_view(), policy in any_policy(), limits in any_limits(), seed in any::<u64>()
+    ) {
+        let floats = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, f64::MAX, f64::MIN_POSITIVE, 7.0];
+        let wholes = [0, 1, u64::MAX, u64::MAX / 2, 1 << 53, 100];
+        let mut at = seed;
+        let mut next = || { at = at.wrapping_mul(6364136223846793005).wrapping_add(1); (at >> 40) as usize };
+        for store in &mut view.stores {
+            store.capability.kv_bytes_per_s = floats[next() % 8];
+            store.capability.ops_per_s = floats[next() % 8];
+            (store.data_weight, store.leader_weight) = (Some(floats[next() % 8]), Some(floats[next() % 8]));
+            (store.used_bytes, store.capacity_bytes) = (wholes[next() % 6], wholes[next() % 6]);
+        }
+        for region in &mut view.regions {
+            region.bytes = wholes[next() % 6];
+            (region.write_rate, region.read_rate) = (floats[next() % 8], floats[next() % 8]);
+            (region.write_bytes_rate, region.heat) = (floats[next() % 8], floats[next() % 8]);
+        }
+        let planned = plan(&view, policy, &limits);
+        // What is in flight may be told twice, be of regions that are gone, and be done already.
+        view.in_flight.extend(planned.iter().cloned().chain(planned.iter().cloned()));
+        view.in_flight.push(Operator::AddPeer { region: 1 << 40, to: 1 << 41, reason: Reason::Requested });
+        view.in_flight.push(Operator::Merge { region: 1, into: 1 << 40, reason: Reason::Requested });
+        plan(&view, policy, &PlanLimits { in_flight_max: 1000, ..limits });
+        for store in &view.stores {
+            explain_store(&view, policy, &limits, store.id).unwrap().to_string();
+        }
+        for region in &view.regions {
+            explain(&view, policy, &limits, region.id).unwrap().to_string();
         }
     }
 
