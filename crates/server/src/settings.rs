@@ -17,6 +17,8 @@ pub struct Settings {
     pub maxclients: usize,
     pub limits: Limits,
     pub loglevel: String,
+    /// Bytes per second; 0: no limit.
+    pub snapshot_rate: u64,
     fixed: Vec<(&'static str, String)>,
 }
 
@@ -59,6 +61,7 @@ impl Settings {
             maxclients: config.maxclients,
             limits: Limits::default(),
             loglevel: config.loglevel.clone(),
+            snapshot_rate: config.snapshot_rate,
             fixed,
         }
     }
@@ -70,6 +73,7 @@ impl Settings {
         all.push(("protected-mode", if self.protected_mode { "yes" } else { "no" }.to_owned()));
         all.push(("maxclients", self.maxclients.to_string()));
         all.push(("loglevel", self.loglevel.clone()));
+        all.push(("snapshot-rate", self.snapshot_rate.to_string()));
         all.push(("proto-max-bulk-len", self.limits.bulk_bytes_max.to_string()));
         all.sort();
         all
@@ -99,6 +103,10 @@ impl Settings {
                         "argument(s) must be one of the following: debug, verbose, notice, warning",
                     )
                 }
+            },
+            "snapshot-rate" => match memory_bytes(value) {
+                None => return invalid("argument must be a memory value"),
+                Some(rate) => self.snapshot_rate = rate,
             },
             "proto-max-bulk-len" => match memory_bytes(value) {
                 None => return invalid("argument must be a memory value"),
@@ -139,7 +147,19 @@ fn memory_bytes(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::memory_bytes;
+    use super::{memory_bytes, SettingError, Settings};
+    use crate::config::Config;
+
+    #[test]
+    fn the_rate_of_snapshots_is_set_in_bytes_and_zero_lifts_it() {
+        let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        for (value, rate) in [("5mb", 5 << 20), ("0", 0)] {
+            assert_eq!(settings.set("snapshot-rate", value), Ok(()));
+            assert_eq!(settings.snapshot_rate, rate);
+            assert!(settings.all().contains(&("snapshot-rate", rate.to_string())));
+        }
+        assert!(matches!(settings.set("snapshot-rate", "fast"), Err(SettingError::Invalid(_))));
+    }
 
     #[test]
     fn memory_is_read_with_its_unit() {

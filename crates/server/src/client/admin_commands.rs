@@ -191,6 +191,9 @@ fn set(store: &Arc<Store>, pairs: &[Bytes]) -> Reply {
     if let (true, Some(set)) = (settings.loglevel != changed.loglevel, &store.config.set_loglevel) {
         (set.0)(&changed.loglevel);
     }
+    if settings.snapshot_rate != changed.snapshot_rate {
+        store.snapshots().set_rate(changed.snapshot_rate);
+    }
     *settings = changed;
     Reply::OK
 }
