@@ -142,6 +142,8 @@ pub struct Plan<'a> {
     pub network: Option<&'a Network>,
     /// The data in RAM, where there is a file system for that.
     pub in_ram: bool,
+    /// Store 0 begins the cluster and the others join it, in their order; else all are in one list.
+    pub joining: bool,
 }
 
 impl Default for Plan<'_> {
@@ -154,6 +156,7 @@ impl Default for Plan<'_> {
             flags: &[],
             network: None,
             in_ram: false,
+            joining: false,
         }
     }
 }
@@ -168,7 +171,13 @@ impl Stores {
     /// Starts the stores and waits until they serve.
     pub fn start(plan: &Plan) -> Stores {
         let mut stores = Stores::prepare(plan);
-        stores.all.iter_mut().for_each(Store::spawn);
+        for store in &mut stores.all {
+            store.spawn();
+            if plan.joining {
+                // It gets its number by its turn.
+                store.await_ready();
+            }
+        }
         stores.await_ready();
         stores
     }
@@ -202,8 +211,22 @@ impl Stores {
             let mut option = |name: &str, value: &str| {
                 arguments.extend([format!("--{name}"), value.to_owned()]);
             };
-            option("store-id", &i.to_string());
-            option("stores", &list);
+            if plan.joining {
+                let [client, peer, admin, forward] = ports[i * 4..i * 4 + 4] else { unreachable!() };
+                match i {
+                    0 => option("bootstrap", "yes"),
+                    _ => option("join", &SocketAddr::new(ip(0), ports[1]).to_string()),
+                }
+                option("bind", &ip(i).to_string());
+                let named = [("port", client), ("peer-port", peer), ("admin-port", admin)];
+                named.iter().for_each(|(name, port)| option(name, &port.to_string()));
+                if plan.cluster_enabled {
+                    option("forward-port", &forward.to_string());
+                }
+            } else {
+                option("store-id", &i.to_string());
+                option("stores", &list);
+            }
             option("dir", dir.to_str().expect("a plain path"));
             option("cluster-enabled", if plan.cluster_enabled { "yes" } else { "no" });
             option("regions", &plan.regions.to_string());

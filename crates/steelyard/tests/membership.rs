@@ -1,0 +1,243 @@
+//! Stores that join a running cluster, leave it, die and are replaced; regions that move, split and merge
+//! meanwhile. Every load keeps books, and nothing acknowledged may be missing from them.
+
+mod stores;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{json, Value};
+use stores::ledger::{Load, Shape};
+use stores::{alone, steelyard, within, Plan, Stores};
+
+/// Data is copied from store to store, with many processes on few CPUs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const SHAPE: Shape = Shape { writers: 6, incrementers: 4, readers: 4, counters: 3 };
+
+fn plan(stores: u16) -> Plan<'static> {
+    Plan {
+        stores,
+        regions: 4,
+        cluster_enabled: true,
+        joining: true,
+        flags: &[("--replace-after", "4")],
+        ..Plan::default()
+    }
+}
+
+fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, check).unwrap_or_else(|| panic!("not within {} s: {what}", PATIENCE.as_secs()))
+}
+
+/// Stores of a region's peers that have one role.
+fn with_role(region: &Value, role: &str) -> BTreeSet<u64> {
+    let peers = region["peers"].as_array().expect("peers").iter();
+    peers.filter(|peer| peer["role"] == role).filter_map(|peer| peer["store"].as_u64()).collect()
+}
+
+/// Waits until every region has exactly three voters and nobody else, all on `stores`, and a leader.
+fn await_whole(stores: &Stores, asked: usize, on: &[u64]) -> Vec<Value> {
+    eventually(&format!("every region has three voters among {on:?}"), || {
+        let regions = stores.all[asked].regions()?;
+        let whole = regions.iter().all(|region| {
+            let voters = with_role(region, "voter");
+            let others = region["peers"].as_array().map_or(0, |peers| peers.len()) - voters.len();
+            let meta = region["id"] == 0;
+            // The meta region spreads over up to five stores.
+            let enough = if meta { voters.len() >= 3 } else { voters.len() == 3 };
+            enough
+                && others == 0
+                && voters.iter().all(|store| on.contains(store))
+                && !region["leader"].is_null()
+        });
+        whole.then_some(regions)
+    })
+}
+
+fn ctl(stores: &Stores, asked: usize, words: &[&str]) -> Result<String, String> {
+    let admin = stores.all[asked].admin().address().to_string();
+    let output = steelyard().arg("ctl").args(["--admin", &admin]).args(words).output().expect("ctl runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
+}
+
+/// Asks until it is not refused: another operator may hold the region for a moment.
+fn insist(stores: &Stores, asked: usize, words: &[&str]) {
+    let mut last = String::new();
+    let done = within(PATIENCE, || ctl(stores, asked, words).map_err(|error| last = error).ok());
+    assert!(done.is_some(), "{words:?}: {last}");
+}
+
+fn listed(stores: &Stores, asked: usize) -> Option<BTreeSet<u64>> {
+    let rows = stores.all[asked].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
+    rows.iter().map(|row| row["id"].as_u64()).collect()
+}
+
+#[test]
+fn a_cluster_grows_under_load_and_its_regions_move_split_and_merge() {
+    let _alone = alone();
+    let mut stores = Stores::prepare(&plan(4));
+    stores.all[0].spawn();
+    stores.all[0].await_ready();
+    let load = Load::start(&stores.clients()[..1], "growing", SHAPE);
+    load.await_more(200);
+    for store in &mut stores.all[1..] {
+        store.spawn();
+        store.await_ready();
+        load.await_more(100);
+    }
+    await_whole(&stores, 3, &[0, 1, 2, 3]);
+    eventually("the fourth store holds peers", || {
+        let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
+        (rows.len() == 4 && rows[3]["regions"].as_u64()? > 0).then_some(())
+    });
+    load.await_more(200);
+
+    // A store that has no peer of region 1 gets one in place of another.
+    let regions = await_whole(&stores, 0, &[0, 1, 2, 3]);
+    let one = regions.iter().find(|region| region["id"] == 1).expect("region 1");
+    let voters = with_role(one, "voter");
+    let to = (0..4).find(|store| !voters.contains(store)).expect("four stores, three voters");
+    let from = *voters.first().expect("voters");
+    insist(&stores, 2, &["move-peer", "1", &from.to_string(), &to.to_string()]);
+    eventually("the peer has moved", || {
+        let regions = stores.all[1].regions()?;
+        let voters = with_role(regions.iter().find(|region| region["id"] == 1)?, "voter");
+        (voters.contains(&to)).then_some(())
+    });
+    load.await_more(200);
+
+    insist(&stores, 1, &["split", "2"]);
+    let halves = eventually("region 2 is split", || {
+        let regions = stores.all[3].regions()?;
+        let last = regions.iter().filter_map(|region| region["id"].as_u64()).max()?;
+        (last > 4).then_some((regions, last))
+    });
+    let slots = |regions: &[Value], id: u64| {
+        let region = regions.iter().find(|region| region["id"] == id).expect("it is there");
+        (region["first_slot"].as_u64().expect("a slot"), region["last_slot"].as_u64().expect("a slot"))
+    };
+    let (left, right) = (slots(&halves.0, 2), slots(&halves.0, halves.1));
+    assert_eq!((left.0, left.1 + 1, right.1), (4096, right.0, 8191));
+    load.await_more(400);
+    load.finish().check("growing");
+}
+
+#[test]
+fn a_store_that_is_drained_goes_and_is_told_so() {
+    let _alone = alone();
+    let mut stores = Stores::start(&plan(4));
+    await_whole(&stores, 0, &[0, 1, 2, 3]);
+    let clients = [stores.all[0].client, stores.all[2].client, stores.all[3].client];
+    let load = Load::start(&clients, "draining", SHAPE);
+    load.await_more(200);
+    insist(&stores, 3, &["store", "drain", "1"]);
+    eventually("the drained store is off the list", || {
+        (listed(&stores, 0)? == BTreeSet::from([0, 2, 3])).then_some(())
+    });
+    await_whole(&stores, 2, &[0, 2, 3]);
+    let status = stores.all[1].await_end();
+    assert!(!status.success() && stores.all[1].log_text().contains("was removed from the cluster"));
+    load.await_more(200);
+    // No more may go: three replicas need three stores.
+    let refused = ctl(&stores, 0, &["store", "drain", "2"]).expect_err("it would lose a replica");
+    assert!(refused.contains("replicas"), "{refused}");
+    load.finish().check("draining");
+}
+
+#[test]
+fn a_store_that_dies_is_replaced_without_help() {
+    let _alone = alone();
+    let mut stores = Stores::start(&plan(4));
+    await_whole(&stores, 0, &[0, 1, 2, 3]);
+    let clients = [stores.all[0].client, stores.all[1].client, stores.all[3].client];
+    let load = Load::start(&clients, "dying", SHAPE);
+    load.await_more(200);
+    stores.all[2].kill();
+    await_whole(&stores, 0, &[0, 1, 3]);
+    load.await_more(200);
+    // It comes back empty-handed, and gets peers again when there is work for it.
+    stores.all[2].restart();
+    eventually("it is up again", || {
+        let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
+        (rows[2]["state"] == "up").then_some(())
+    });
+    load.await_more(200);
+    load.finish().check("dying");
+}
+
+#[test]
+fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
+    let _alone = alone();
+    let mut stores = Stores::start(&plan(3));
+    await_whole(&stores, 0, &[0, 1, 2]);
+    let id = |stores: &Stores, i: usize| {
+        stores.all[i].admin().get::<Value>("/api/v1/status").ok().and_then(|status| status["store"].as_u64())
+    };
+    stores.all[2].kill();
+    stores.all[2].restart();
+    assert_eq!(id(&stores, 2), Some(2));
+
+    // The same number with another token: its data is not what it was.
+    stores.all[2].kill();
+    let identity = stores.all[2].dir.join("IDENTITY");
+    let kept = std::fs::read_to_string(&identity).expect("it has one");
+    let forged: String = kept
+        .lines()
+        .map(|line| match line.split(" = ").next() {
+            Some("token") => "token = \"00000000deadbeef\"\n".to_owned(),
+            Some("initialised") => "initialised = false\n".to_owned(),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    for part in ["log", "rows", "snapshots"] {
+        std::fs::remove_dir_all(stores.all[2].dir.join(part)).expect("it is there");
+    }
+    std::fs::write(&identity, forged).expect("it is written");
+    stores.all[2].spawn();
+    let status = stores.all[2].await_end();
+    assert!(!status.success());
+    assert!(stores.all[2].log_text().contains("another data directory"), "{}", stores.all[2].log_text());
+
+    // With nothing at all it is a new store; the old one's peers are made anew on it.
+    std::fs::remove_dir_all(&stores.all[2].dir).expect("it is there");
+    stores.all[2].spawn();
+    stores.all[2].await_ready();
+    assert_eq!(id(&stores, 2), Some(3));
+    await_whole(&stores, 0, &[0, 1, 3]);
+    insist(&stores, 1, &["store", "remove", "2"]);
+    eventually("the lost store is off the list", || {
+        (listed(&stores, 0)? == BTreeSet::from([0, 1, 3])).then_some(())
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let _alone = alone();
+    let stores = Stores::start(&plan(1));
+    for (words, part) in [
+        (&["store", "drain", "0"][..], "replicas"),
+        (&["store", "remove", "0"], "holds a peer of region"),
+        (&["store", "drain", "9"], "no store 9"),
+        (&["store", "pin", "0", "--data=-1"], "above 0"),
+        (&["add-peer", "1", "0"], "has a voting peer"),
+        (&["add-peer", "77", "0"], "region 77"),
+        (&["remove-peer", "1", "0"], "without a voter"),
+        (&["merge", "1", "3"], "neighbours"),
+        (&["split", "0"], "region 0"),
+    ] {
+        // At first the leaders of regions have not reported them, and that is what is said.
+        let mut error = String::new();
+        let said = within(PATIENCE, || {
+            error = ctl(&stores, 0, words).expect_err("it is refused");
+            error.contains(part).then_some(())
+        });
+        assert!(said.is_some(), "{words:?}: {error}");
+    }
+    let pinned = json!({ "change": "pin", "data_weight": 2.0, "leader_weight": null });
+    stores.all[0].admin().post::<Value>("/api/v1/stores/0/change", pinned).expect("it is pinned");
+}
