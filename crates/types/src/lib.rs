@@ -8,8 +8,8 @@ mod region;
 mod slot;
 
 pub use region::{
-    ChangeError, Changed, DescriptorError, Peer, PeerChange, PeerId, PeerRole, RegionChange,
-    RegionDescriptor, RegionEpoch,
+    ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, RegionChange,
+    RegionDescriptor, RegionEpoch, ABSORBED_MAX,
 };
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
 

@@ -1,6 +1,6 @@
 //! What a region is: a slot range, its peers, and the epoch that orders its descriptors.
 
-use crate::{RegionId, Slot, SlotRange, StoreId};
+use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId};
 
 mod change;
 mod codec;
@@ -50,6 +50,16 @@ pub struct Peer {
     pub role: PeerRole,
 }
 
+/// A merge that is prepared: from the entry that prepared it on, the region takes no commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Merging {
+    /// The neighbour that is to take over the region's slots.
+    pub into: RegionId,
+    /// That entry's index in the region's log. What is applied there is all that the region will ever hold,
+    /// unless the merge is taken back.
+    pub sealed_at: LogIndex,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RegionDescriptor {
     pub id: RegionId,
@@ -60,7 +70,14 @@ pub struct RegionDescriptor {
     pub peers: Vec<Peer>,
     /// The number that the next peer gets: larger than that of any peer there ever was.
     pub next_peer: PeerId,
+    pub merging: Option<Merging>,
+    /// The latest [`ABSORBED_MAX`] regions that merged into this one, or into one that did or that it was split
+    /// from; the newest last. A store that was away learns by it what has become of its peers of them.
+    pub absorbed: Vec<RegionId>,
 }
+
+/// Regions that merged away of which a descriptor tells.
+pub const ABSORBED_MAX: usize = 32;
 
 impl RegionDescriptor {
     /// As a cluster begins: a voter on each of `stores`, which ascend.
@@ -69,7 +86,8 @@ impl RegionDescriptor {
         let numbered = stores.iter().zip(1..);
         let peers = numbered.map(|(&store, id)| Peer { store, id, role: PeerRole::Voter }).collect();
         let epoch = RegionEpoch { conf_version: 1, version: 1 };
-        RegionDescriptor { id, slots, epoch, peers, next_peer: stores.len() as PeerId + 1 }
+        let next_peer = stores.len() as PeerId + 1;
+        RegionDescriptor { id, slots, epoch, peers, next_peer, merging: None, absorbed: Vec::new() }
     }
 
     /// Stores whose peers vote, and will go on voting.
@@ -93,6 +111,13 @@ impl RegionDescriptor {
     /// Whether it is between two configurations.
     pub fn is_joint(&self) -> bool {
         self.peers.iter().any(|peer| matches!(peer.role, PeerRole::Incoming | PeerRole::Outgoing))
+    }
+
+    /// Whether this tells that `other`, which may be of long ago, has merged away. Who gets a slot gets it with
+    /// a higher version than any that had it before, and a split leaves a region its first slot.
+    pub fn supersedes(&self, other: &RegionDescriptor) -> bool {
+        let has_first = other.slots.is_some_and(|slots| self.contains(slots.first));
+        self.id != other.id && self.epoch.version > other.epoch.version && has_first
     }
 
     pub fn contains(&self, slot: Slot) -> bool {

@@ -1,7 +1,7 @@
 //! What may change about a region, and what it is afterwards. Every replica computes the same.
 
-use super::{Peer, PeerRole, RegionDescriptor};
-use crate::{RegionId, Slot, SlotRange, StoreId, META_REGION};
+use super::{Merging, Peer, PeerRole, RegionDescriptor, ABSORBED_MAX};
+use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId, META_REGION};
 
 /// One change of a region, made by an entry of its log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +17,8 @@ pub enum RegionChange {
     PrepareMerge { into: RegionId },
     /// Takes a prepared merge back.
     RollbackMerge,
-    /// Takes over the slots of `source`, whose log is complete at `source_index` on every one of its peers.
+    /// Takes over the slots of `source`, which is sealed, and whose log every one of its peers holds at least
+    /// through `source_index`, the entry that sealed it.
     CommitMerge { source: Box<RegionDescriptor>, source_index: u64 },
 }
 
@@ -49,6 +50,8 @@ pub struct Changed {
     pub region: RegionDescriptor,
     /// The region that a split made.
     pub split_off: Option<RegionDescriptor>,
+    /// The region that merged into this one, as it was when it was sealed.
+    pub absorbed: Option<RegionDescriptor>,
 }
 
 /// The change does not fit the region as it is.
@@ -72,13 +75,25 @@ pub enum ChangeError {
     BadSlot(Slot),
     #[error("the regions are not neighbours with peers on the same stores")]
     NotMergeable,
+    #[error("the region is about to merge into another")]
+    Merging,
+    #[error("no merge of the region is prepared")]
+    NotMerging,
 }
 
 impl RegionDescriptor {
-    /// Nothing here asks whether the region is merging: whoever proposes does.
+    /// As if the change were not in a log yet: see [`RegionDescriptor::after_entry`].
     pub fn after(&self, change: &RegionChange) -> Result<Changed, ChangeError> {
+        self.after_entry(change, 0)
+    }
+
+    /// What the change makes of the region when it is the entry `index` of its log.
+    pub fn after_entry(&self, change: &RegionChange, index: LogIndex) -> Result<Changed, ChangeError> {
+        if self.merging.is_some() && !matches!(change, RegionChange::RollbackMerge) {
+            return Err(ChangeError::Merging);
+        }
         let mut region = self.clone();
-        let mut split_off = None;
+        let (mut split_off, mut absorbed) = (None, None);
         match change {
             RegionChange::Peers(changes) => {
                 region.change_peers(changes)?;
@@ -108,21 +123,32 @@ impl RegionDescriptor {
                 let slots = Some(SlotRange { first: *at, last: range.last });
                 split_off = Some(RegionDescriptor { id: *new_region, slots, ..region.clone() });
             }
-            RegionChange::PrepareMerge { .. } => {
+            RegionChange::PrepareMerge { into } => {
                 if self.is_joint() {
                     return Err(ChangeError::Joint);
                 }
+                if self.slots.is_none() || *into == META_REGION || *into == self.id {
+                    return Err(ChangeError::NotMergeable);
+                }
+                region.merging = Some(Merging { into: *into, sealed_at: index });
                 // No other membership or range change until it is over: both parts rise.
                 region.epoch.version += 1;
                 region.epoch.conf_version += 1;
             }
-            RegionChange::RollbackMerge => region.epoch.version += 1,
+            RegionChange::RollbackMerge => {
+                region.merging.take().ok_or(ChangeError::NotMerging)?;
+                region.epoch.version += 1;
+            }
             RegionChange::CommitMerge { source, .. } => {
                 region.slots = Some(self.joined(source).ok_or(ChangeError::NotMergeable)?);
                 region.epoch.version = self.epoch.version.max(source.epoch.version) + 1;
+                region.absorbed.extend(source.absorbed.iter().chain([&source.id]));
+                let old = region.absorbed.len().saturating_sub(ABSORBED_MAX);
+                region.absorbed.drain(..old);
+                absorbed = Some((**source).clone());
             }
         }
-        Ok(Changed { region, split_off })
+        Ok(Changed { region, split_off, absorbed })
     }
 
     /// The slots of both regions together, if they are neighbours with the same peers' stores and roles.
@@ -234,7 +260,7 @@ mod tests {
             let cut = region().after(&RegionChange::Split { at, new_region: 8 });
             assert_eq!(cut, Err(ChangeError::BadSlot(at)));
         }
-        let Changed { region: left, split_off } =
+        let Changed { region: left, split_off, .. } =
             region().after(&RegionChange::Split { at: 40, new_region: 8 }).unwrap();
         let right = split_off.unwrap();
         assert_eq!(left.slots, Some(SlotRange { first: 0, last: 39 }));
@@ -244,5 +270,55 @@ mod tests {
         let whole = after(&left, merge.clone());
         assert_eq!(whole.slots, region().slots);
         assert_eq!(whole.after(&merge), Err(ChangeError::NotMergeable));
+    }
+
+    #[test]
+    fn a_sealed_region_changes_no_more_until_it_is_taken_back() {
+        let prepare = RegionChange::PrepareMerge { into: 8 };
+        let sealed = region().after_entry(&prepare, 7).unwrap().region;
+        assert_eq!(sealed.merging, Some(Merging { into: 8, sealed_at: 7 }));
+        assert!(sealed.epoch.is_newer_than(region().epoch));
+        for change in [
+            prepare,
+            RegionChange::Peers(vec![PeerChange::AddLearner(7)]),
+            RegionChange::Split { at: 40, new_region: 9 },
+            RegionChange::CommitMerge { source: Box::new(region()), source_index: 9 },
+        ] {
+            assert_eq!(sealed.after(&change), Err(ChangeError::Merging), "{change:?}");
+        }
+        let open = after(&sealed, RegionChange::RollbackMerge);
+        assert!(open.merging.is_none() && open.epoch.is_newer_than(sealed.epoch));
+        assert_eq!(open.after(&RegionChange::RollbackMerge), Err(ChangeError::NotMerging));
+        for into in [META_REGION, 1] {
+            assert_eq!(open.after(&RegionChange::PrepareMerge { into }), Err(ChangeError::NotMergeable));
+        }
+    }
+
+    #[test]
+    fn whoever_has_merged_away_is_superseded_and_named() {
+        let Changed { region: left, split_off, .. } =
+            region().after(&RegionChange::Split { at: 40, new_region: 8 }).unwrap();
+        let right = split_off.unwrap();
+        assert!(!right.supersedes(&left) && !left.supersedes(&right));
+        assert!(!left.supersedes(&region()) && !right.supersedes(&region()), "a part is not the whole");
+        let source = Box::new(after(&right, RegionChange::PrepareMerge { into: 1 }));
+        let changed = left.after(&RegionChange::CommitMerge { source, source_index: 9 }).unwrap();
+        let whole = changed.region;
+        assert!(whole.supersedes(&right) && !right.supersedes(&whole));
+        assert_eq!(
+            (whole.absorbed.as_slice(), changed.absorbed.map(|region| region.id)),
+            (&[8][..], Some(8))
+        );
+        let again = whole.after(&RegionChange::Split { at: 40, new_region: 9 }).unwrap().split_off.unwrap();
+        assert_eq!(again.absorbed, [8]);
+        assert!(again.supersedes(&right));
+        let mut many = whole;
+        for id in 100..200 {
+            let next = many.after(&RegionChange::Split { at: 40, new_region: id }).unwrap();
+            let source = Box::new(next.split_off.unwrap());
+            many = after(&next.region, RegionChange::CommitMerge { source, source_index: 9 });
+        }
+        assert_eq!(many.absorbed.len(), ABSORBED_MAX);
+        assert_eq!(many.absorbed.last(), Some(&199));
     }
 }

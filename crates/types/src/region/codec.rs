@@ -1,8 +1,10 @@
 //! The one encoding of a region's descriptor, in logs, rows, snapshots and messages.
 //!
 //! ```text
-//! version u8 = 2 | region u64 | slots u8 (0: none) | first u16 | last u16
-//! | conf_version u64 | version u64 | next_peer u64 | peers u32
+//! version u8 = 3 | region u64 | slots u8 (0: none) | first u16 | last u16
+//! | conf_version u64 | version u64 | next_peer u64
+//! | merging u8 (0: no) | into u64 | sealed_at u64
+//! | absorbed u8 | (region u64)* | peers u32
 //! | (store u64 | id u64 | role u8 (0 voter, 1 learner, 2 incoming, 3 outgoing))*
 //! ```
 //!
@@ -10,11 +12,14 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::{Peer, PeerRole, RegionDescriptor, RegionEpoch};
+use super::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, ABSORBED_MAX};
 use crate::{SlotRange, SLOT_COUNT};
 
-const VERSION: u8 = 2;
-const HEADER_BYTES: usize = 1 + 8 + 1 + 2 + 2 + 8 + 8 + 8 + 4;
+const VERSION: u8 = 3;
+/// Through the number of absorbed regions.
+const HEADER_BYTES: usize = 1 + 8 + 1 + 2 + 2 + 8 + 8 + 8 + 1 + 8 + 8 + 1;
+const ABSORBED_BYTES: usize = 8;
+const COUNT_BYTES: usize = 4;
 const PEER_BYTES: usize = 8 + 8 + 1;
 
 /// Bytes that are no descriptor.
@@ -24,7 +29,8 @@ pub struct DescriptorError(&'static str);
 
 impl RegionDescriptor {
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + self.peers.len() * PEER_BYTES);
+        let lists = self.absorbed.len() * ABSORBED_BYTES + self.peers.len() * PEER_BYTES;
+        let mut out = BytesMut::with_capacity(HEADER_BYTES + COUNT_BYTES + lists);
         out.put_u8(VERSION);
         out.put_u64(self.id);
         let slots = self.slots.unwrap_or(SlotRange { first: 0, last: 0 });
@@ -34,6 +40,13 @@ impl RegionDescriptor {
         out.put_u64(self.epoch.conf_version);
         out.put_u64(self.epoch.version);
         out.put_u64(self.next_peer);
+        let merging = self.merging.unwrap_or(Merging { into: 0, sealed_at: 0 });
+        out.put_u8(u8::from(self.merging.is_some()));
+        out.put_u64(merging.into);
+        out.put_u64(merging.sealed_at);
+        assert!(self.absorbed.len() <= ABSORBED_MAX, "older ones are left out");
+        out.put_u8(self.absorbed.len() as u8);
+        self.absorbed.iter().for_each(|region| out.put_u64(*region));
         out.put_u32(u32::try_from(self.peers.len()).expect("a region has few peers"));
         for peer in &self.peers {
             out.put_u64(peer.store);
@@ -66,6 +79,18 @@ impl RegionDescriptor {
         };
         let epoch = RegionEpoch { conf_version: bytes.get_u64(), version: bytes.get_u64() };
         let next_peer = bytes.get_u64();
+        let is_merging = bytes.get_u8();
+        let known = Merging { into: bytes.get_u64(), sealed_at: bytes.get_u64() };
+        let merging = match is_merging {
+            0 if known == (Merging { into: 0, sealed_at: 0 }) => None,
+            1 => Some(known),
+            _ => return bad("it is neither merging nor not"),
+        };
+        let count = usize::from(bytes.get_u8());
+        if count > ABSORBED_MAX || bytes.len() < count * ABSORBED_BYTES + COUNT_BYTES {
+            return bad("its list of absorbed regions is too long or cut short");
+        }
+        let absorbed = (0..count).map(|_| bytes.get_u64()).collect();
         let count = bytes.get_u32() as usize;
         if Some(bytes.len()) != count.checked_mul(PEER_BYTES) {
             return bad("its length is not that of its peers");
@@ -88,7 +113,7 @@ impl RegionDescriptor {
             }
             peers.push(Peer { store, id, role });
         }
-        Ok(RegionDescriptor { id, slots, epoch, peers, next_peer })
+        Ok(RegionDescriptor { id, slots, epoch, peers, next_peer, merging, absorbed })
     }
 }
 
@@ -105,6 +130,8 @@ mod tests {
         {
             peer.role = role;
         }
+        descriptor.merging = Some(Merging { into: 6, sealed_at: 90 });
+        descriptor.absorbed = vec![3, 4];
         for descriptor in [descriptor, RegionDescriptor::founded(0, None, &[3])] {
             let bytes = descriptor.encode();
             assert_eq!(RegionDescriptor::decode(&bytes), Ok(descriptor));
