@@ -5,6 +5,12 @@
 //! first one ended that is not linearized yet. A set of linearized operations and the state they led to that
 //! were tried before are not tried again. It ends well when every operation that came back is linearized:
 //! those that are open may have taken effect, and need not.
+//!
+//! Open operations are what makes a search long: a store that is cut off leaves dozens, and every subset of them
+//! may have taken effect. Those that cannot matter are left out before (`seen`), and of open increments, which
+//! are all alike, the one that began first goes first.
+
+mod seen;
 
 use std::collections::HashSet;
 
@@ -105,6 +111,10 @@ impl Timeline {
 struct Chosen(Vec<u64>);
 
 impl Chosen {
+    fn holds(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+
     fn flip(&mut self, index: usize) {
         self.0[index / 64] ^= 1 << (index % 64);
     }
@@ -115,9 +125,7 @@ pub fn check(history: &History) -> Verdict {
 }
 
 pub fn check_within(history: &History, steps_max: u64) -> Verdict {
-    // A read whose answer nobody has seen says nothing.
-    let known: Vec<usize> =
-        (0..history.len()).filter(|&i| !(history[i].is_read() && history[i].ended.is_none())).collect();
+    let known: Vec<usize> = seen::that_matter(history);
     let operations: Vec<Operation> = known.iter().map(|&index| history[index].clone()).collect();
     let verdict = search(&operations, steps_max);
     match verdict {
@@ -134,6 +142,7 @@ fn search(operations: &[Operation], steps_max: u64) -> Verdict {
     let mut timeline = Timeline::new(operations);
     let mut chosen = Chosen(vec![0; operations.len().div_ceil(64)]);
     let mut tried: HashSet<(Chosen, Group)> = HashSet::new();
+    let alike_before = seen::alike_before(operations);
     // Calls that were linearized, with the state before each.
     let mut path: Vec<(usize, Group)> = Vec::new();
     let mut state = Group::default();
@@ -148,7 +157,9 @@ fn search(operations: &[Operation], steps_max: u64) -> Verdict {
         let operation = &operations[index];
         if event.returns.is_some() {
             let answer = operation.ended.as_ref().map(|(_, answer)| answer);
-            let next = state.step(&operation.call, answer).filter(|next| {
+            let is_first = alike_before[index].is_none_or(|before| chosen.holds(before));
+            let next = if is_first { state.step(&operation.call, answer) } else { None };
+            let next = next.filter(|next| {
                 chosen.flip(index);
                 let is_new = tried.insert((chosen.clone(), next.clone()));
                 chosen.flip(index);

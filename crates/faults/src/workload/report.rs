@@ -61,18 +61,24 @@ pub(super) fn judge(name: &str, notes: Notes, lasted: Duration) -> Report {
             Verdict::Violation(found) => report.violations.push(explain(&label, history, found)),
             Verdict::Undecided => report.undecided.push(label.clone()),
         }
-        if verdict != Verdict::Undecided {
+        if verdict == Verdict::Undecided {
+            let text = serde_json::to_string(history).expect("plain data");
+            write_history(&format!("{name}-{label}.undecided"), &text);
+        } else {
             let linearizable = verdict == Verdict::Linearizable;
             let judged = Judged { object: &label, linearizable, operations: history };
             let _ = writeln!(written, "{}", serde_json::to_string(&judged).expect("plain data"));
         }
     }
-    if let Some(dir) = std::env::var_os(HISTORIES_ENV) {
-        let path = Path::new(&dir).join(format!("{name}-{}.jsonl", std::process::id()));
-        let write = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&path, written));
-        write.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    }
+    write_history(&format!("{name}-{}.jsonl", std::process::id()), &written);
     report
+}
+
+fn write_history(file: &str, text: &str) {
+    let Some(dir) = std::env::var_os(HISTORIES_ENV) else { return };
+    let path = Path::new(&dir).join(file);
+    let write = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&path, text));
+    write.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 impl Report {

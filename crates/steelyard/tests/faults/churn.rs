@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faults::chance::Chance;
 use faults::network::Network;
 use serde_json::Value;
 
-use crate::stores::{alone, say, Host};
+use crate::stores::{alone, say, Host, PATIENCE};
 use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, Stores};
 
 const STORES: u16 = 5;
@@ -20,22 +20,38 @@ fn five<'a>() -> Plan<'a> {
     Plan { stores: STORES, regions: 4, cluster_enabled: true, ..three() }
 }
 
-/// What was asked for and taken up, by command.
-type Tally = BTreeMap<&'static str, u64>;
+const COMMANDS: [&str; 4] = ["move-leader", "move-peer", "split", "merge"];
+
+/// What was asked for, by command.
+type Tally = BTreeMap<&'static str, Asked>;
+
+#[derive(Debug, Default)]
+struct Asked {
+    taken_up: u64,
+    refused: u64,
+    last_refusal: String,
+}
 
 fn number(row: &Value, field: &str) -> Option<u64> {
     row[field].as_u64()
 }
 
-/// Asks for changes of the layout, drawn from a seed, until told to stop. Refusals are part of it: what is
-/// asked may be in flight already, or be overtaken by a fault.
+/// Asks for changes of the layout, drawn from a seed, until told to stop, and then until every kind of them was
+/// taken up. Refusals are part of it: a change may be in flight already, or be overtaken by a fault.
 fn churn(hosts: &[Host], stop: &AtomicBool) -> Tally {
     let mut chance = Chance::new(0xc41e);
     let mut tally = Tally::new();
-    while !stop.load(Ordering::Relaxed) {
+    let mut deadline = None;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            let over = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if COMMANDS.iter().all(|command| taken_up(&tally, command) > 0) || Instant::now() >= over {
+                return tally;
+            }
+        }
         std::thread::sleep(Duration::from_millis(50));
         let host = chance.pick(hosts);
-        let Some(rows) = host.ctl(&["regions"]) else { continue };
+        let Ok(rows) = host.ctl(&["regions"]) else { continue };
         let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
         let rows: Vec<&Value> = rows.iter().filter(|row| number(row, "id") != Some(0)).collect();
         if rows.is_empty() {
@@ -44,19 +60,34 @@ fn churn(hosts: &[Host], stop: &AtomicBool) -> Tally {
         if let Some((command, numbers)) = change(&mut chance, &rows) {
             let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
             let words: Vec<&str> = [command].into_iter().chain(words.iter().map(String::as_str)).collect();
-            if host.ctl(&words).is_some() {
-                *tally.entry(command).or_default() += 1;
+            let asked = tally.entry(command).or_default();
+            match host.ctl(&words) {
+                Ok(_) => asked.taken_up += 1,
+                Err(why) => {
+                    asked.refused += 1;
+                    asked.last_refusal = why;
+                }
             }
         }
     }
-    tally
+}
+
+fn taken_up(tally: &Tally, command: &str) -> u64 {
+    tally.get(command).map_or(0, |asked| asked.taken_up)
+}
+
+fn stores_of(row: &Value) -> Vec<u64> {
+    let peers = row["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut stores: Vec<u64> = peers.iter().filter_map(|peer| number(peer, "store")).collect();
+    stores.sort_unstable();
+    stores
 }
 
 /// A command and its numbers, for one of the regions.
 fn change(chance: &mut Chance, rows: &[&Value]) -> Option<(&'static str, Vec<u64>)> {
     let row = chance.pick(rows);
     let id = number(row, "id")?;
-    let held: Vec<u64> = row["peers"].as_array()?.iter().filter_map(|peer| number(peer, "store")).collect();
+    let held = stores_of(row);
     if held.is_empty() {
         return None;
     }
@@ -70,10 +101,15 @@ fn change(chance: &mut Chance, rows: &[&Value]) -> Option<(&'static str, Vec<u64
             ("move-peer", vec![id, *chance.pick(&held), *chance.pick(&free)])
         }
         2 if rows.len() < REGIONS_MAX => ("split", vec![id]),
+        // Only regions on the same stores are merged, as those are that were split not long ago.
         _ => {
-            let last = number(row, "last_slot")?;
-            let right = rows.iter().find(|other| number(other, "first_slot") == Some(last + 1))?;
-            ("merge", vec![id, number(right, "id")?])
+            let mut pairs = rows.iter().flat_map(|left| rows.iter().map(move |right| (left, right)));
+            let (left, right) = pairs.find(|(left, right)| {
+                let next = number(left, "last_slot").map(|last| last + 1);
+                next.is_some() && next == number(right, "first_slot") && stores_of(left) == stores_of(right)
+            })?;
+            let (left, right) = (number(left, "id")?, number(right, "id")?);
+            ("merge", if chance.below(2) == 0 { vec![left, right] } else { vec![right, left] })
         }
     })
 }
@@ -97,8 +133,8 @@ fn while_the_layout_changes(name: &str, stores: &mut Stores, faults: impl FnOnce
         churning.join().expect("the changes are asked for to the end")
     });
     say(&format!("{name}: {tally:?}"));
-    for command in ["move-leader", "move-peer", "split", "merge"] {
-        assert!(tally.contains_key(command), "VOID: no {command} was taken up: {tally:?}");
+    for command in COMMANDS {
+        assert!(taken_up(&tally, command) > 0, "VOID: no {command} was taken up: {tally:?}");
     }
 }
 

@@ -77,7 +77,7 @@ fn pause(ms: u64) {
 /// Asks for the region's leadership to move until it is taken up.
 fn move_leader(asked: &Store, to: usize) {
     let words = ["move-leader", &REGION.to_string(), &to.to_string()];
-    stores::eventually("a transfer is taken up", || asked.host().ctl(&words).map(drop));
+    stores::eventually("a transfer is taken up", || asked.host().ctl(&words).ok().map(drop));
 }
 
 /// Who of `asked` believes to be led by one of them, once any does.

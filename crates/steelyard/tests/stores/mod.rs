@@ -120,12 +120,15 @@ impl Host {
         command
     }
 
-    /// What `steelyard ctl` is told by the store here; `None` when it is told no.
-    pub fn ctl(&self, arguments: &[&str]) -> Option<Value> {
+    /// What `steelyard ctl` is told by the store here, or why it is told no.
+    pub fn ctl(&self, arguments: &[&str]) -> Result<Value, String> {
         let mut command = self.program();
         command.args(["ctl", "--json", "--admin", &self.admin.to_string()]).args(arguments);
-        let output = bench::process::output(&mut command).ok().filter(|output| output.status.success())?;
-        serde_json::from_slice(&output.stdout).ok()
+        let output = bench::process::output(&mut command).map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => serde_json::from_slice(&output.stdout).map_err(|error| error.to_string()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
     }
 }
 
@@ -389,7 +392,7 @@ impl Store {
 
     pub fn regions(&self) -> Option<Vec<Value>> {
         if self.host.is_elsewhere() {
-            return self.host.ctl(&["regions"])?.as_array().cloned();
+            return self.host.ctl(&["regions"]).ok()?.as_array().cloned();
         }
         self.admin.get::<Vec<Value>>("/api/v1/regions").ok()
     }

@@ -1,0 +1,79 @@
+//! Which operations a search need not try.
+
+use crate::history::{Answer, Call, Member, Operation};
+
+/// The operations without those that leave the verdict as it is:
+///
+/// - reads of which nobody has seen the answer;
+/// - open writes of which no read shows any value, where the history has nothing but writes and reads. Taken out
+///   of an order that explains the history they leave one: what was read after them, and before the next write,
+///   would have shown them;
+/// - open appends of which no read shows the text, where the history has nothing but appends and reads, and a read
+///   that began when all appends that came back had ended. That read comes after everything that the open one
+///   could have changed, and would show it.
+pub(super) fn that_matter(history: &[Operation]) -> Vec<usize> {
+    let only = |kinds: fn(&Call) -> bool| history.iter().all(|operation| kinds(&operation.call));
+    let only_writes = only(|call| matches!(call, Call::Write(_) | Call::Read(_)));
+    let only_appends = only(|call| matches!(call, Call::Append(..) | Call::Read(_)));
+    let matters = |operation: &Operation| {
+        if operation.ended.is_some() {
+            return true;
+        }
+        match &operation.call {
+            Call::Read(_) => false,
+            Call::Write(pairs) => {
+                !only_writes
+                    || pairs.iter().any(|(member, value)| shows(history, *member, |held| held == value))
+            }
+            Call::Append(member, text) => {
+                let is_told = only_appends && is_read_at_the_end(history, *member);
+                !is_told || shows(history, *member, |held| held.contains(text.as_str()))
+            }
+            Call::Increment(_) => true,
+        }
+    };
+    (0..history.len()).filter(|&index| matters(&history[index])).collect()
+}
+
+/// Whether some read saw such a value of a member.
+fn shows(history: &[Operation], member: Member, is_it: impl Fn(&str) -> bool) -> bool {
+    history.iter().any(|operation| match (&operation.call, &operation.ended) {
+        (Call::Read(members), Some((_, Answer::Values(values)))) => members
+            .iter()
+            .zip(values)
+            .any(|(read, value)| *read == member && value.as_deref().is_some_and(&is_it)),
+        _ => false,
+    })
+}
+
+fn is_read_at_the_end(history: &[Operation], member: Member) -> bool {
+    let changes = history.iter().filter(|operation| !operation.is_read());
+    let last = changes.filter_map(|operation| Some(operation.ended.as_ref()?.0)).max().unwrap_or(0);
+    history.iter().any(|operation| match &operation.call {
+        Call::Read(members) => {
+            members.contains(&member) && operation.ended.is_some() && operation.began > last
+        }
+        _ => false,
+    })
+}
+
+/// For each open increment the one of the same member that began just before it and is open too.
+pub(super) fn alike_before(operations: &[Operation]) -> Vec<Option<usize>> {
+    let mut before = vec![None; operations.len()];
+    let mut open: Vec<(Member, u64, usize)> = operations
+        .iter()
+        .enumerate()
+        .filter(|(_, operation)| operation.ended.is_none())
+        .filter_map(|(index, operation)| match operation.call {
+            Call::Increment(member) => Some((member, operation.began, index)),
+            _ => None,
+        })
+        .collect();
+    open.sort_unstable();
+    for pair in open.windows(2) {
+        if pair[0].0 == pair[1].0 {
+            before[pair[1].2] = Some(pair[0].2);
+        }
+    }
+    before
+}
