@@ -115,8 +115,14 @@ impl Engine {
         counts.range((region, 0)..=(region, u16::MAX)).any(|(_, (_, expiring))| *expiring > 0)
     }
 
-    /// Approximate bytes on the device of each slot range.
+    /// Approximate bytes on the device of each slot range, of all that have rows here.
     pub fn bytes_of(&self, slots: &[SlotRange]) -> Vec<u64> {
+        let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
+        self.flash.approximate_shares(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
+    }
+
+    /// The same of ranges that others lie between.
+    fn bytes_within(&self, slots: &[SlotRange]) -> Vec<u64> {
         let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
         self.flash.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
     }
@@ -128,11 +134,11 @@ impl Engine {
         }
         let mut range = slots;
         let mut before = 0;
-        let total: u64 = self.bytes_of(&[slots])[0];
+        let total: u64 = self.bytes_within(&[slots])[0];
         // Each round looks closer at the part in which the middle lies.
         while range.len() > 1 && total > 0 {
             let parts = cut(range);
-            let sizes = self.bytes_of(&parts);
+            let sizes = self.bytes_within(&parts);
             let mut end = before;
             let found = parts.iter().zip(&sizes).find(|(_, bytes)| {
                 before = end;
