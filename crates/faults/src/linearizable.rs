@@ -7,8 +7,8 @@
 //! those that are open may have taken effect, and need not.
 //!
 //! Open operations are what makes a search long: a store that is cut off leaves dozens, and every subset of them
-//! may have taken effect. Those that cannot matter are left out before (`seen`), and of open increments, which
-//! are all alike, the one that began first goes first.
+//! may have taken effect. Those that cannot matter are left out before, and open increments are tried only in
+//! their order and for numbers that nobody else was given (`seen`).
 
 mod seen;
 
@@ -142,7 +142,7 @@ fn search(operations: &[Operation], steps_max: u64) -> Verdict {
     let mut timeline = Timeline::new(operations);
     let mut chosen = Chosen(vec![0; operations.len().div_ceil(64)]);
     let mut tried: HashSet<(Chosen, Group)> = HashSet::new();
-    let alike_before = seen::alike_before(operations);
+    let open_increments = seen::OpenIncrements::of(operations);
     // Calls that were linearized, with the state before each.
     let mut path: Vec<(usize, Group)> = Vec::new();
     let mut state = Group::default();
@@ -157,9 +157,9 @@ fn search(operations: &[Operation], steps_max: u64) -> Verdict {
         let operation = &operations[index];
         if event.returns.is_some() {
             let answer = operation.ended.as_ref().map(|(_, answer)| answer);
-            let is_first = alike_before[index].is_none_or(|before| chosen.holds(before));
+            let is_first = open_increments.before(index).is_none_or(|before| chosen.holds(before));
             let next = if is_first { state.step(&operation.call, answer) } else { None };
-            let next = next.filter(|next| {
+            let next = next.filter(|next| open_increments.may_lead_to(operation, next)).filter(|next| {
                 chosen.flip(index);
                 let is_new = tried.insert((chosen.clone(), next.clone()));
                 chosen.flip(index);

@@ -1,6 +1,9 @@
 //! Which operations a search need not try.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::history::{Answer, Call, Member, Operation};
+use crate::model::Group;
 
 /// The operations without those that leave the verdict as it is:
 ///
@@ -57,8 +60,72 @@ fn is_read_at_the_end(history: &[Operation], member: Member) -> bool {
     })
 }
 
+/// Which open increments a search has to try where.
+pub(super) struct OpenIncrements {
+    /// For each of them the one of the same member that began just before it: they are all alike, so that one
+    /// goes first.
+    before: Vec<Option<usize>>,
+    /// Numbers that an open increment may make, by member, where the history has nothing but increments and
+    /// reads: up to the largest that was seen, those that no increment was answered. A counter takes every
+    /// number once, so an open increment that took another's would leave that one without a place; and one
+    /// beyond the largest comes after all that anybody saw.
+    free: Option<BTreeMap<Member, BTreeSet<i64>>>,
+}
+
+impl OpenIncrements {
+    pub(super) fn of(operations: &[Operation]) -> OpenIncrements {
+        OpenIncrements { before: alike_before(operations), free: free_numbers(operations) }
+    }
+
+    /// The operation that has to be linearized before this one.
+    pub(super) fn before(&self, index: usize) -> Option<usize> {
+        self.before[index]
+    }
+
+    /// Whether the state that the operation leads to is one that it may be tried for.
+    pub(super) fn may_lead_to(&self, operation: &Operation, next: &Group) -> bool {
+        let (Call::Increment(member), None, Some(free)) = (&operation.call, &operation.ended, &self.free)
+        else {
+            return true;
+        };
+        let number = next.value(*member).and_then(|value| value.parse().ok());
+        number.is_some_and(|number| free.get(member).is_some_and(|free| free.contains(&number)))
+    }
+}
+
+fn free_numbers(operations: &[Operation]) -> Option<BTreeMap<Member, BTreeSet<i64>>> {
+    let mut largest: BTreeMap<Member, i64> = BTreeMap::new();
+    let mut given: BTreeSet<(Member, i64)> = BTreeSet::new();
+    for operation in operations {
+        let seen: Vec<(Member, i64)> = match (&operation.call, &operation.ended) {
+            (Call::Increment(member), Some((_, Answer::Number(number)))) => {
+                given.insert((*member, *number));
+                vec![(*member, *number)]
+            }
+            (Call::Read(members), Some((_, Answer::Values(values)))) => {
+                let number =
+                    |value: &Option<String>| value.as_ref().map_or(Some(0), |text| text.parse().ok());
+                let pairs = members.iter().zip(values);
+                pairs.map(|(member, value)| Some((*member, number(value)?))).collect::<Option<_>>()?
+            }
+            (Call::Increment(_) | Call::Read(_), None) => Vec::new(),
+            _ => return None,
+        };
+        for (member, number) in seen {
+            let largest = largest.entry(member).or_default();
+            *largest = (*largest).max(number);
+        }
+    }
+    // A wrong answer may be any number: what cannot have been counted so far is not counted out.
+    let most = i64::try_from(operations.len()).ok()?;
+    let free = |(member, largest): (Member, i64)| {
+        (member, (1..=largest.min(most)).filter(|number| !given.contains(&(member, *number))).collect())
+    };
+    Some(largest.into_iter().map(free).collect())
+}
+
 /// For each open increment the one of the same member that began just before it and is open too.
-pub(super) fn alike_before(operations: &[Operation]) -> Vec<Option<usize>> {
+fn alike_before(operations: &[Operation]) -> Vec<Option<usize>> {
     let mut before = vec![None; operations.len()];
     let mut open: Vec<(Member, u64, usize)> = operations
         .iter()

@@ -255,6 +255,23 @@ fn open_operations_that_nobody_saw_cost_no_time() {
 }
 
 #[test]
+fn increments_that_waited_long_beside_open_ones_cost_no_time() {
+    // Twenty that were cut off and twenty that came through late: a number may be one's or another's.
+    let mut rows: Vec<Row> = (0..20).map(|n| (n, 0, open(increment(0)))).collect();
+    rows.extend((1..=20).map(|n| (n as u64, 1000 + n as u64, increment(n))));
+    rows.push((2000, 2001, read("20")));
+    assert_eq!(check_within(&history(rows.clone()), 500_000), Verdict::Linearizable);
+    // Some did take effect.
+    rows.extend([(2002, 2003, increment(24)), (2004, 2005, read("30")), (2006, 2007, read("30"))]);
+    assert_eq!(check_within(&history(rows.clone()), 500_000), Verdict::Linearizable);
+    rows.push((2008, 2009, read("42")));
+    assert!(
+        matches!(check_within(&history(rows), 500_000), Verdict::Violation(_)),
+        "one more than there were"
+    );
+}
+
+#[test]
 fn a_search_without_end_is_given_up_and_says_so() {
     // Concurrent writes of different values and a read that none explains: all orders are tried.
     let mut rows: Vec<Row> = (0..24).map(|n| (0, 100, write(&n.to_string()))).collect();
