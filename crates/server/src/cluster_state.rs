@@ -2,6 +2,7 @@
 //! all stores have lately said. The leader of the meta region, and only it, plans.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use cluster::{
@@ -25,6 +26,7 @@ const DOWN_AFTER_NANOS: u64 = 3_000_000_000;
 pub struct ClusterState {
     parts: Mutex<Parts>,
     limits: PlanLimits,
+    newcomers: AtomicBool,
     /// Rung when the next heartbeat should not wait for its turn.
     pub report_soon: Notify,
 }
@@ -52,7 +54,12 @@ impl ClusterState {
         };
         let ledger = Ledger::new(clock::boot_nanos(), times);
         let parts = Parts { meta, ledger, driver: Driver::new(DriverConfig::default()) };
-        ClusterState { parts: Mutex::new(parts), limits: config.limits, report_soon: Notify::new() }
+        ClusterState {
+            parts: Mutex::new(parts),
+            limits: config.limits,
+            newcomers: AtomicBool::new(false),
+            report_soon: Notify::new(),
+        }
     }
 
     /// Applies an entry of the meta region; the reply is the proposer's: an encoded `MetaReply`.
@@ -77,7 +84,17 @@ impl ClusterState {
 
     /// Takes in another store's heartbeat, or this store's own. False: it was not news.
     pub fn hear(&self, heartbeat: StoreHeartbeat) -> bool {
-        self.parts.lock().ledger.hear(heartbeat, clock::boot_nanos())
+        let mut parts = self.parts.lock();
+        let before = parts.ledger.heard(heartbeat.store).map(|heard| heard.heartbeat.incarnation);
+        if before != Some(heartbeat.incarnation) {
+            self.newcomers.store(true, Ordering::Release);
+        }
+        parts.ledger.hear(heartbeat, clock::boot_nanos())
+    }
+
+    /// Whether a store was heard for the first time since this was last asked: it knows nothing yet.
+    pub fn take_newcomers(&self) -> bool {
+        self.newcomers.swap(false, Ordering::AcqRel)
     }
 
     pub fn learn(&self, region: RegionId, route: Route) {

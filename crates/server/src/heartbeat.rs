@@ -28,8 +28,8 @@ use crate::store::Store;
 const PERIOD: Duration = Duration::from_millis(200);
 /// Two heartbeats of which the second was rung for are at least this far apart.
 const PERIOD_MIN: Duration = Duration::from_millis(20);
-/// Everything that is led is reported this often.
-const FULL_PERIOD: Duration = Duration::from_secs(3);
+/// Everything that is led is reported this often, and when a store is heard for the first time.
+const FULL_PERIOD: Duration = Duration::from_secs(10);
 /// Sizes are asked of the engines this often: it walks all files.
 const SIZES_PERIOD: Duration = Duration::from_secs(3);
 /// Rates are decaying averages over about this long.
@@ -94,7 +94,10 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
             store.leader_changed(&region, before);
         }
         if region.is_local() {
-            held.push((lead.region(), lead.truncate_to));
+            // A full report says again what is known.
+            if region.held_by_all(lead.truncate_to) {
+                held.push((lead.region(), lead.truncate_to));
+            }
         }
     }
     if store.cluster.hear(heartbeat) && !held.is_empty() {
@@ -177,7 +180,17 @@ struct Sizes {
 
 /// Keeps `sizes` up to date until the task is dropped.
 async fn measure(store: Arc<Store>, sizes: Arc<Mutex<Sizes>>) {
+    let mut seen = None;
     loop {
+        tokio::time::sleep(if seen.is_some() { SIZES_PERIOD } else { Duration::ZERO }).await;
+        let measured = store.clone();
+        // Where nothing happens and no file changes, no size does, however many regions there are.
+        let looked = tokio::task::spawn_blocking(move || (measured.activity(), measured.engine.used_bytes()));
+        let now = looked.await.ok();
+        if now.is_some() && seen == Some(now) {
+            continue;
+        }
+        seen = Some(now);
         let measured = store.clone();
         let measuring = tokio::task::spawn_blocking(move || {
             let local: Vec<_> = measured
@@ -199,7 +212,6 @@ async fn measure(store: Arc<Store>, sizes: Arc<Mutex<Sizes>>) {
             let changed = sizes.regions.iter().filter(|(id, bytes)| before.regions.get(id) != Some(bytes));
             changed.filter_map(|(id, _)| store.regions.get(*id)).for_each(|region| store.touch(&region));
         }
-        tokio::time::sleep(SIZES_PERIOD).await;
     }
 }
 
@@ -258,7 +270,8 @@ impl Reporter {
         for id in changed {
             self.look(store, id, seconds, now);
         }
-        let full = self.full_at.map_or(true, |at| now.duration_since(at) >= FULL_PERIOD);
+        let is_due = self.full_at.map_or(true, |at| now.duration_since(at) >= FULL_PERIOD);
+        let full = store.cluster.take_newcomers() || is_due;
         if full {
             self.full_at = Some(now);
         }

@@ -44,6 +44,7 @@ pub struct RegionShared {
     /// The region's time never goes back: a read's time is at least this.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
+    held_by_all: AtomicU64,
     /// While this store leads: the group as its worker last saw it, a tenth of a second ago or less.
     status: Mutex<Option<RegionStatus>>,
     /// It is on the list of what the next heartbeat tells.
@@ -70,6 +71,7 @@ impl RegionShared {
             lease_wanted: AtomicU64::new(0),
             last_stamp_ms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
+            held_by_all: AtomicU64::new(0),
             status: Mutex::new(None),
             touched: AtomicBool::new(false),
             reads: AtomicU64::new(0),
@@ -134,6 +136,7 @@ impl RegionShared {
     pub fn remove_local(&self) {
         self.set_lease(None);
         self.publish_status(None);
+        self.held_by_all.store(0, Ordering::Release);
         self.local.store(false, Ordering::Release);
         self.publish(self.newest.load_full());
     }
@@ -226,6 +229,11 @@ impl RegionShared {
         self.applied.store(index, Ordering::Release);
     }
 
+    /// A leader says that every peer's log holds everything through `index`. True: that is news.
+    pub fn held_by_all(&self, index: LogIndex) -> bool {
+        self.held_by_all.fetch_max(index, Ordering::AcqRel) < index
+    }
+
     pub fn applied(&self) -> LogIndex {
         self.applied.load(Ordering::Acquire)
     }
@@ -295,6 +303,13 @@ mod tests {
         assert!(!region.set_leadership(Leadership { term: 5, leader: None }));
         assert!(region.set_leadership(Leadership { term: 6, leader: None }));
         assert!(region.hear_leader(6, 2));
+    }
+
+    #[test]
+    fn what_all_hold_is_news_once() {
+        let region = region();
+        assert!(region.held_by_all(7) && !region.held_by_all(7) && !region.held_by_all(5));
+        assert!(region.held_by_all(8));
     }
 
     #[test]
