@@ -90,7 +90,11 @@ impl World {
         self.last_op += 1;
         let group = self.rng.below(self.groups);
         // Two numbers for the command that writes two.
-        let command = draw(&mut self.rng, self.last_op * 2);
+        let mut command = draw(&mut self.rng, self.last_op * 2);
+        let now = self.now;
+        while self.quiet.is_some_and(|(_, until)| now < until) && !command.is_read() {
+            command = draw(&mut self.rng, self.last_op * 2);
+        }
         Op { id: self.last_op, group, command }
     }
 

@@ -27,6 +27,10 @@ pub enum Fault {
     WeatherChange,
     /// A leader and one follower do not reach each other, and the others restart in a moment.
     Duel,
+    /// A leader hands over and hears nothing any more.
+    TransferDeaf,
+    /// A leader falls silent, and the answers to what it said before come late.
+    LateAnswers,
     /// Somebody asks for an operator.
     Operator,
     /// A change of peers that nobody planned.
@@ -37,7 +41,7 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 18] = [
+pub const FAULTS: [(Fault, &str); 20] = [
     (Fault::Kill, "process killed"),
     (Fault::KillAll, "all processes killed"),
     (Fault::KillStaggered, "majorities killed in turn"),
@@ -52,11 +56,19 @@ pub const FAULTS: [(Fault, &str); 18] = [
     (Fault::TransferPause, "transfer to a still process"),
     (Fault::WeatherChange, "network weather changed"),
     (Fault::Duel, "pair parted, the others restarted"),
+    (Fault::TransferDeaf, "transfer from a leader gone deaf"),
+    (Fault::LateAnswers, "answers came late to a mute leader"),
     (Fault::Operator, "operator asked for"),
     (Fault::Change, "unplanned change of peers"),
     (Fault::StoreLost, "store lost with its disk"),
     (Fault::TailDamaged, "synced log tail damaged"),
 ];
+
+/// Of a duel: until what was asked for is written everywhere, then until the rival may stand, then so often.
+const QUIET: u64 = 200 * MILLISECOND;
+const PATIENCE: u64 = 900 * MILLISECOND;
+const RESTARTS: u64 = 10;
+const RESTART_PERIOD: u64 = 160 * MILLISECOND;
 
 /// No more regions are asked for.
 const REGIONS_MAX: usize = 8;
@@ -77,13 +89,19 @@ pub struct Plan {
 impl Plan {
     pub fn draw(rng: &mut Rng) -> Plan {
         let mut kinds = Vec::new();
+        let step_crash_percent = if rng.chance(40) { 0 } else { rng.between(5, 40) };
+        if rng.chance(30) {
+            // One kind alone, and time between: what comes of it is not drowned by other trouble.
+            kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
+            let pause_ns = rng.between(1200, 3000) * MILLISECOND;
+            return Plan { kinds, pause_ns, step_crash_percent, is_over: false };
+        }
         for (kind, _) in FAULTS {
             let often = if kind == Fault::Operator { 8 } else { 3 };
             let weight = if rng.chance(45) { 0 } else { rng.between(1, often) };
             kinds.extend((0..weight).map(|_| kind));
         }
         let pause_ns = rng.between(100, 1500) * MILLISECOND;
-        let step_crash_percent = if rng.chance(40) { 0 } else { rng.between(5, 40) };
         Plan { kinds, pause_ns, step_crash_percent, is_over: false }
     }
 
@@ -154,6 +172,8 @@ impl World {
             }
             Fault::WeatherChange => self.change_weather(),
             Fault::Duel => self.duel(victim, &stores),
+            Fault::TransferDeaf => self.transfer_deaf(victim, &stores, length),
+            Fault::LateAnswers => self.delay_answers(victim, &stores),
             Fault::Operator => self.ask_for_operator(&stores),
             Fault::Change => self.ask_for_change(victim, &stores),
             Fault::StoreLost => self.lose(victim, false),
@@ -161,19 +181,52 @@ impl World {
         }
     }
 
-    /// The follower stands for election while the leader has a lease from voters that have forgotten it.
+    /// The follower stands for election while the leader has a lease from voters that have forgotten it. A rival
+    /// that misses entries gets no votes, so nothing is written meanwhile.
     fn duel(&mut self, leader: StoreId, stores: &[StoreId]) {
         let others: Vec<StoreId> = stores.iter().copied().filter(|&store| store != leader).collect();
         let Some(rival) = self.rng.pick(&others) else { return };
-        let partition = self.network.cut(leader, rival);
-        let patience = self.rng.between(900, 1900) * MILLISECOND;
-        self.schedule(
-            patience + self.rng.clone().between(500, 2000) * MILLISECOND,
-            Event::Heal { partition },
-        );
-        for store in others.into_iter().filter(|&store| store != rival) {
-            self.schedule(patience, Event::Restart { store });
+        self.quiet = Some((rival, self.now + QUIET + PATIENCE + RESTARTS * RESTART_PERIOD));
+        let others = others.into_iter().filter(|&store| store != rival).collect();
+        self.schedule(QUIET, Event::Duel { leader, rival, others });
+    }
+
+    pub(crate) fn begin_duel(&mut self, leader: StoreId, rival: StoreId, others: &[StoreId]) {
+        if self.plan.is_over {
+            return;
         }
+        let partition = self.network.cut(leader, rival);
+        self.schedule(PATIENCE + RESTARTS * RESTART_PERIOD, Event::Heal { partition });
+        for &store in others {
+            for again in 0..RESTARTS {
+                self.schedule(PATIENCE + again * RESTART_PERIOD, Event::Restart { store });
+            }
+        }
+    }
+
+    /// The others may elect a new leader before the old one knows that its last rounds were answered.
+    fn delay_answers(&mut self, leader: StoreId, stores: &[StoreId]) {
+        let late = self.rng.between(900, 1600) * MILLISECOND;
+        let lag = self.network.lag(leader, late);
+        self.schedule(late + 2 * SECOND, Event::Heal { partition: lag });
+        // Rounds are still sent whose answers will be late.
+        self.schedule(late / 3, Event::Mute { store: leader, stores: stores.to_vec() });
+    }
+
+    pub(crate) fn mute(&mut self, store: StoreId, stores: &[StoreId]) {
+        if !self.plan.is_over {
+            let partition = self.network.mute(store, stores);
+            self.schedule(2 * SECOND, Event::Heal { partition });
+        }
+    }
+
+    fn transfer_deaf(&mut self, leader: StoreId, stores: &[StoreId], length: u64) {
+        for region in self.stores[&leader].led() {
+            let Some(to) = self.rng.pick(stores) else { return };
+            self.send(leader, leader, Packet::Asked(Asked::Transfer { region, to }));
+        }
+        let partition = self.network.deafen(leader, stores);
+        self.schedule(length, Event::Heal { partition });
     }
 
     /// A process is killed and starts again in a moment.

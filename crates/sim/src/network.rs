@@ -49,6 +49,8 @@ pub struct Network {
     /// Directed, by the number of the partition that cut them.
     cuts: Vec<(u64, BTreeSet<(StoreId, StoreId)>)>,
     partitions: u64,
+    /// What is added to the way of everything to a store, by number as above.
+    lags: Vec<(u64, StoreId, u64)>,
 }
 
 impl Network {
@@ -61,7 +63,8 @@ impl Network {
             let span = if rng.chance(self.weather.slow) { self.weather.slow_ms } else { 5 };
             let delay = MILLISECOND / 4 + rng.below(span * 100) * (MILLISECOND / 100);
             if !is_lost && self.reaches(from, to) {
-                delays.push(delay);
+                let lag = self.lags.iter().find(|(_, lagging, _)| *lagging == to && from != to);
+                delays.push(delay + lag.map_or(0, |(_, _, lag)| *lag));
             }
         }
         delays
@@ -100,6 +103,29 @@ impl Network {
         self.partitions
     }
 
+    /// What is sent to a store arrives so much later, until [`Network::heal`].
+    pub fn lag(&mut self, to: StoreId, nanos: u64) -> u64 {
+        self.partitions += 1;
+        self.lags.push((self.partitions, to, nanos));
+        self.partitions
+    }
+
+    /// Nobody hears a store, until [`Network::heal`].
+    pub fn mute(&mut self, store: StoreId, stores: &[StoreId]) -> u64 {
+        let others = stores.iter().filter(|&&other| other != store);
+        self.partitions += 1;
+        self.cuts.push((self.partitions, others.map(|&other| (store, other)).collect()));
+        self.partitions
+    }
+
+    /// A store hears nobody, until [`Network::heal`].
+    pub fn deafen(&mut self, store: StoreId, stores: &[StoreId]) -> u64 {
+        let others = stores.iter().filter(|&&other| other != store);
+        self.partitions += 1;
+        self.cuts.push((self.partitions, others.map(|&other| (other, store)).collect()));
+        self.partitions
+    }
+
     /// Two stores do not reach each other until [`Network::heal`].
     pub fn cut(&mut self, one: StoreId, other: StoreId) -> u64 {
         self.partitions += 1;
@@ -109,10 +135,12 @@ impl Network {
 
     pub fn heal(&mut self, partition: u64) {
         self.cuts.retain(|&(number, _)| number != partition);
+        self.lags.retain(|&(number, _, _)| number != partition);
     }
 
     pub fn calm(&mut self) {
         self.cuts.clear();
+        self.lags.clear();
         self.weather = Weather::default();
     }
 }

@@ -87,6 +87,15 @@ pub enum Event {
     Restart {
         store: StoreId,
     },
+    Duel {
+        leader: StoreId,
+        rival: StoreId,
+        others: Vec<StoreId>,
+    },
+    Mute {
+        store: StoreId,
+        stores: Vec<StoreId>,
+    },
 }
 
 /// What the threads of a store do.
@@ -120,6 +129,9 @@ pub enum Work {
     MakeSnapshot {
         region: RegionId,
     },
+    SnapshotMade {
+        snapshot: Snapshot,
+    },
     SnapshotSent {
         region: RegionId,
         to: StoreId,
@@ -152,6 +164,8 @@ pub struct World {
     pub is_tracing: bool,
     /// From now on every request must be answered.
     pub is_calm: bool,
+    /// Clients only read until this store leads something, or this moment.
+    pub(crate) quiet: Option<(StoreId, u64)>,
     pub(crate) last_op: OpId,
     pub(crate) last_entry: EntryId,
     events: BTreeMap<(u64, u64), Event>,
@@ -179,6 +193,7 @@ impl World {
             digest: seed,
             is_tracing: false,
             is_calm: false,
+            quiet: None,
             last_op: 0,
             last_entry: 0,
             events: BTreeMap::new(),
@@ -241,6 +256,8 @@ impl World {
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),
             Event::Restart { store } => self.restart(store),
+            Event::Duel { leader, rival, others } => self.begin_duel(leader, rival, &others),
+            Event::Mute { store, stores } => self.mute(store, &stores),
         }
     }
 

@@ -388,6 +388,7 @@ impl World {
             }
             Work::ProvenRead { region, client, op } => self.proven_read(id, region, client, op),
             Work::MakeSnapshot { region } => self.make_snapshot(id, region),
+            Work::SnapshotMade { snapshot } => self.snapshot_made(id, snapshot),
             Work::SnapshotSent { region, to, message, made } => {
                 self.snapshot_sent(id, region, to, message, made)
             }

@@ -30,17 +30,25 @@ impl World {
         self.say(&format!("store {id} makes a snapshot of region {region}"));
         let input = match self.take_view(id, region).filter(|_| !self.rng.chance(5)) {
             Some(snapshot) => {
-                let (index, term) = (snapshot.state.applied_index, snapshot.state.applied_term);
-                let descriptor = snapshot.descriptor.clone();
-                let Some(process) = self.process(id) else { return };
-                process.made.insert(region, snapshot);
-                Input::SnapshotMade { region, index, term, descriptor }
+                let delay = self.rng.below(300) * MILLISECOND;
+                return self.schedule_work(id, delay, Work::SnapshotMade { snapshot });
             }
             None => Input::SnapshotFailed { region },
         };
-        if !self.may_crash(id, "crash while a snapshot is made") {
-            self.input(id, input);
+        self.input(id, input);
+    }
+
+    /// The view is written out; meanwhile the region went on.
+    pub(super) fn snapshot_made(&mut self, id: StoreId, snapshot: Snapshot) {
+        if self.may_crash(id, "crash while a snapshot is made") {
+            return;
         }
+        let (index, term) = (snapshot.state.applied_index, snapshot.state.applied_term);
+        let descriptor = snapshot.descriptor.clone();
+        let region = descriptor.id;
+        let Some(process) = self.process(id) else { return };
+        process.made.insert(region, snapshot);
+        self.input(id, Input::SnapshotMade { region, index, term, descriptor });
     }
 
     fn take_view(&self, id: StoreId, region: RegionId) -> Option<Snapshot> {

@@ -258,6 +258,7 @@ impl World {
         }
         if is_self && status.role == Role::Leader && status.term == term {
             self.tally.elections += 1;
+            self.quiet = self.quiet.filter(|(rival, _)| *rival != id);
             self.say(&format!("store {id} leads region {region} in term {term}"));
             self.observe(&Observation::Led { store: id, region, term, last: status.last });
         }
