@@ -133,6 +133,9 @@ fn while_the_layout_changes(name: &str, stores: &mut Stores, faults: impl FnOnce
         churning.join().expect("the changes are asked for to the end")
     });
     say(&format!("{name}: {tally:?}"));
+    for store in &mut stores.all {
+        assert_eq!(store.ended(), None, "store {} has stopped by itself", store.id);
+    }
     for command in COMMANDS {
         assert!(taken_up(&tally, command) > 0, "VOID: no {command} was taken up: {tally:?}");
     }

@@ -16,7 +16,7 @@ fn an_empty_disk_under_an_old_number_makes_no_majority() {
     std::fs::remove_dir_all(&stores.all[emptied].dir).expect("a directory that is gone");
     warm_up(&load);
     stores.all[emptied].spawn();
-    pause(1500);
+    pause(1000);
     // The others know it by what it lost: it votes for nothing and holds nothing, so without one of them
     // there is no majority.
     let rest: Vec<usize> = (0..3).filter(|&store| store != emptied).collect();
@@ -32,6 +32,6 @@ fn an_empty_disk_under_an_old_number_makes_no_majority() {
 /// What a store says to a write for as long as it takes an election to fail.
 fn within_reach(stores: &Stores, store: usize) -> String {
     let mut wire = Wire::open(stores.all[store].client);
-    pause(3000);
+    pause(2000);
     wire.error(&["SET", "without a majority", "x"])
 }
