@@ -91,11 +91,14 @@ impl World {
         let group = self.rng.below(self.groups);
         // Two numbers for the command that writes two.
         let mut command = draw(&mut self.rng, self.last_op * 2);
-        let now = self.now;
-        while self.quiet.is_some_and(|(_, until)| now < until) && !command.is_read() {
+        while self.is_quiet() && !command.is_read() {
             command = draw(&mut self.rng, self.last_op * 2);
         }
         Op { id: self.last_op, group, command }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_some_and(|(_, until)| self.now < until)
     }
 
     /// Mostly whom the stores take for the leader.
@@ -176,7 +179,8 @@ impl World {
 
     fn content(&mut self, client: ClientId) {
         self.clients[client].asking = None;
-        let pause = self.rng.below(60) * MILLISECOND;
+        let span = if self.is_quiet() { 200 } else { 60 };
+        let pause = self.rng.below(span) * MILLISECOND;
         self.schedule(pause, Event::Client { client });
     }
 

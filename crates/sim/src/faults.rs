@@ -81,6 +81,8 @@ pub struct Plan {
     /// Kinds that happen, some more often.
     kinds: Vec<Fault>,
     pause_ns: u64,
+    /// There is trouble for so long at least.
+    pub least_ns: u64,
     /// How often a store crashes at a step of a snapshot's way.
     pub step_crash_percent: u64,
     pub is_over: bool,
@@ -94,7 +96,7 @@ impl Plan {
             // One kind alone, and time between: what comes of it is not drowned by other trouble.
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(1200, 3000) * MILLISECOND;
-            return Plan { kinds, pause_ns, step_crash_percent, is_over: false };
+            return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, is_over: false };
         }
         for (kind, _) in FAULTS {
             let often = if kind == Fault::Operator { 8 } else { 3 };
@@ -102,7 +104,7 @@ impl Plan {
             kinds.extend((0..weight).map(|_| kind));
         }
         let pause_ns = rng.between(100, 1500) * MILLISECOND;
-        Plan { kinds, pause_ns, step_crash_percent, is_over: false }
+        Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, is_over: false }
     }
 
     pub fn drift(rng: &mut Rng) -> i64 {

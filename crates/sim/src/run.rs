@@ -113,7 +113,11 @@ fn drive(world: &mut World, options: Options) {
     world.schedule(SECOND, Event::Fault);
     // Trouble can be such that nothing is answered for long: then time ends it.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
-    while !world.is_over() && world.tally.operations < options.steps && world.now < deadline {
+    let least = world.now + world.plan.least_ns;
+    while !world.is_over()
+        && world.now < deadline
+        && (world.tally.operations < options.steps || world.now < least)
+    {
         world.step();
     }
     world.say("peace");
