@@ -48,6 +48,13 @@ pub(crate) fn check(dir: &Path) -> Result<Option<Newest>> {
 }
 
 impl Newest {
+    /// Makes durable what a process wrote that was killed before it could sync. Recovery has read it, so it will be
+    /// vouched for, and nothing written from now on would have to be synced for that.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let synced = fs::File::open(&self.path).and_then(|file| file.sync_data());
+        synced.map_err(|error| LogError::Device(format!("{}: {error}", self.path.display())))
+    }
+
     /// Puts the file back, so that a refused open leaves what is there for whoever examines it.
     pub(crate) fn restore(&self) -> Result<()> {
         fs::write(&self.path, &self.bytes)

@@ -87,6 +87,9 @@ impl RaftLog {
             }
             return Err(LogError::LostTail { synced: watermark.synced(), found: sequence });
         }
+        if let Some(newest) = &newest {
+            newest.sync()?;
+        }
         watermark.sync().map_err(|error| LogError::Device(error.to_string()))?;
         let newest_file = engine.file_span(LogQueue::Append).1;
         let writer = Mutex::new(Writer { sequence, watermark, newest_file });
