@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ENV := settings=$$(scripts/setup.sh); eval "$$settings";
 
-.PHONY: help build demo test test-faults test-clients bench-peers fmt fmt-check clippy
+.PHONY: help build demo test soak test-faults test-clients bench-peers fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -16,7 +16,12 @@ demo: build ## six unequal stores on this machine, under load
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo
 
 test: build ## all tests
-	@$(ENV) cargo test --release --workspace
+	@$(ENV) cargo test --release --workspace && \
+	cargo test --release -p steelyard-sim --features planted --test planted
+
+soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts
+	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release -p steelyard-sim && \
+	"$$CARGO_TARGET_DIR/release/steelyard-sim" --seeds "$${FROM:-1000000}..18446744073709551615" --hours "$${HOURS:-1}"
 
 test-faults: ## faults on real processes, ROUNDS=20 of each, every history judged twice (needs Go)
 	@$(ENV) histories=$$(mktemp -d); trap 'rm -rf "$$histories"' EXIT; export STEELYARD_HISTORIES="$$histories"; \
