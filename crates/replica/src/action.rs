@@ -111,6 +111,10 @@ pub enum Input {
     Destroyed {
         region: RegionId,
     },
+    /// Nothing was heard of this store for a while: the regions that it led do not sleep on.
+    StoreSilent {
+        store: StoreId,
+    },
     /// What was sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
@@ -197,10 +201,13 @@ pub enum Action {
     /// The peer is no more. First a flush, for its log may be what another region's rows, which a split made,
     /// would have to be made from again; then its tombstone, synced; then its rows go and, once a flush covers
     /// that, its log. A store that finds rows whose descriptor has no peer here does the same at start.
+    ///
+    /// So it is when the region has merged into another. The rows in slots that are another region's by now, as
+    /// the descriptors here have it, stay.
     Destroy {
         region: RegionId,
         peer: PeerId,
-        /// Without a peer here.
+        /// Without a peer here, or as it was when it was sealed.
         descriptor: RegionDescriptor,
     },
     TransferDone {
@@ -266,7 +273,8 @@ pub struct Committed {
     pub payload: Bytes,
     /// This store proposed it, and this is its answer.
     pub token: Option<u64>,
-    /// The descriptors that it makes, to be written with it.
+    /// The descriptors that it makes, to be written with it. Of a region that it absorbs, the counts go over
+    /// to this one, and state and descriptor are deleted; all that it ever held was applied before.
     pub change: Option<Changed>,
 }
 
@@ -286,6 +294,8 @@ pub enum Refusal {
     },
     /// Another change of the region is under way.
     Changing,
+    /// The region is about to merge into another: it may take commands again, or another region will.
+    Merging,
     /// The leader does not take its own vote away: it is to hand over first.
     IsLeader,
     /// The learner is not known to hold the log: it cannot vote yet.

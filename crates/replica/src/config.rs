@@ -52,6 +52,8 @@ pub struct Config {
     pub truncation: Truncation,
     /// Followers learn of a commit with the next entries or heartbeat only.
     pub skip_commit_broadcast: bool,
+    /// A region in which nothing happened for so many ticks goes to sleep; 0: never.
+    pub hibernate_ticks: u32,
 }
 
 impl Config {
@@ -71,6 +73,7 @@ impl Config {
             entry_cache_bytes: 4 << 20,
             truncation: Truncation::default(),
             skip_commit_broadcast: false,
+            hibernate_ticks: 0,
         }
     }
 

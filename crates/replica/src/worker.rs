@@ -13,8 +13,14 @@ use crate::config::Config;
 use crate::log_store::LogStore;
 use crate::peer::{Outbox, Peer, Turnover};
 
+mod merges;
+
 /// Votes asked of peers that a split has not made here yet: the latest so many wait for it.
 const EARLY_VOTES: usize = 256;
+
+/// Sleeping regions that are woken with one tick, when the store of their leaders falls silent: elections of
+/// thousands of them at once would be lost in each other's way.
+const WAKE_PER_TICK: usize = 512;
 
 /// Which ticks count. Each counted tick moves the time before which none counts by at least a tick's
 /// length, and never behind the present, so missed ticks are not made up for and `k` counted ticks take
@@ -52,8 +58,19 @@ pub struct Worker<L: LogStore> {
     tombstones: BTreeMap<RegionId, PeerId>,
     /// Peers that are gone, of which rows or log may be left. Nobody may have their slots yet.
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
+    /// Regions with a merge whose source has not come to its end here.
+    mergers: BTreeSet<RegionId>,
+    /// By the region whose snapshot is being applied over them: peers that have merged away, to be destroyed
+    /// when that is done.
+    superseded: BTreeMap<RegionId, Vec<Action>>,
+    /// To be said when the batch in flight is written: it holds something of the peers that they destroy.
+    after_batch: Vec<Action>,
     early_votes: VecDeque<(StoreId, RegionId, Message)>,
     dirty: BTreeSet<RegionId>,
+    /// Those that a tick is for; the others sleep.
+    awake: BTreeSet<RegionId>,
+    /// To be woken, some with every tick: their leader's store has fallen silent.
+    waking: BTreeSet<RegionId>,
     /// Peers with something for the log, and whether any of it needs a batch.
     unsaved: BTreeSet<RegionId>,
     is_urgent: bool,
@@ -120,12 +137,17 @@ impl<L: LogStore> Worker<L> {
         }
         Ok(Worker {
             dirty: peers.keys().copied().collect(),
+            awake: peers.keys().copied().collect(),
+            waking: BTreeSet::new(),
             log,
             logger,
             peers,
             waiting,
             tombstones,
             destroying: BTreeMap::new(),
+            mergers: BTreeSet::new(),
+            superseded: BTreeMap::new(),
+            after_batch: Vec::new(),
             early_votes: VecDeque::new(),
             unsaved: BTreeSet::new(),
             is_urgent: false,
@@ -156,9 +178,8 @@ impl<L: LogStore> Worker<L> {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_peer(region, |peer, config, out| {
+                self.with_woken_peer(region, now, |peer, config, out| {
                     peer.change_region(config, token, (expect, change), now, out);
-                    Ok(())
                 });
             }
             Input::SnapshotMade { region, index, term, descriptor } => {
@@ -175,33 +196,31 @@ impl<L: LogStore> Worker<L> {
                 peer.snapshot_sent(config, (to, delivered), now, out);
                 Ok(())
             }),
-            Input::SnapshotApplied { region } => self.with_peer(region, |peer, config, out| {
-                peer.snapshot_applied(config, out);
-                Ok(())
-            }),
+            Input::SnapshotApplied { region } => {
+                self.outbox.later.extend(self.superseded.remove(&region).unwrap_or_default());
+                self.with_peer(region, |peer, config, out| {
+                    peer.snapshot_applied(config, out);
+                    Ok(())
+                });
+            }
             Input::Destroyed { region } => drop(self.destroying.remove(&region)),
             Input::Propose { region, token, payload } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_peer(region, |peer, config, out| {
+                self.with_woken_peer(region, now, |peer, config, out| {
                     peer.propose(config, token, payload, now, out);
-                    Ok(())
                 });
             }
             Input::ReadIndex { region, token } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);
                 }
-                self.with_peer(region, |peer, _, out| {
-                    peer.read_index(token, now, out);
-                    Ok(())
-                });
+                self.with_woken_peer(region, now, |peer, _, out| peer.read_index(token, now, out));
             }
-            Input::WantLease { region } => self.with_peer(region, |peer, config, out| {
-                peer.want_lease(config, now, out);
-                Ok(())
-            }),
+            Input::WantLease { region } => {
+                self.with_woken_peer(region, now, |peer, config, out| peer.want_lease(config, now, out));
+            }
             Input::Applied { region, index } => {
                 self.with_peer(region, |peer, config, out| {
                     peer.applied(config, index, now, out);
@@ -209,21 +228,26 @@ impl<L: LogStore> Worker<L> {
                 });
                 self.turn_over(now);
             }
-            Input::Flushed { region, index } => self.with_peer(region, |peer, config, out| {
-                peer.flushed(config, index, out);
-                Ok(())
-            }),
-            Input::TruncateHint { region, index } => self.with_peer(region, |peer, config, out| {
-                peer.truncate_hint(config, index, out);
-                Ok(())
-            }),
+            Input::Flushed { region, index } => {
+                if let Some(peer) = self.peers.get_mut(&region) {
+                    peer.flushed(&self.config, index, &mut self.outbox);
+                }
+            }
+            Input::TruncateHint { region, index } => {
+                if let Some(peer) = self.peers.get_mut(&region) {
+                    peer.truncate_hint(&self.config, index, &mut self.outbox);
+                }
+            }
+            Input::StoreSilent { store } => {
+                let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
+                self.waking.extend(led.map(|(&region, _)| region));
+            }
             Input::TransferLeader { region, to } => {
                 if !self.peers.contains_key(&region) {
                     return self.outbox.first.push(Action::TransferAborted { region, to });
                 }
-                self.with_peer(region, |peer, config, out| {
+                self.with_woken_peer(region, now, |peer, config, out| {
                     peer.transfer_leader(config, to, now, out);
-                    Ok(())
                 });
             }
         }
@@ -243,11 +267,15 @@ impl<L: LogStore> Worker<L> {
                     self.failure.get_or_insert(fatal);
                 }
             }
+            if peer.awaits().is_some() {
+                self.mergers.insert(region);
+            }
             if !peer.unsaved.is_empty() {
                 self.unsaved.insert(region);
                 self.is_urgent |= peer.unsaved.is_urgent;
             }
         }
+        self.see_to_merges(now);
         if let Some(fatal) = &self.failure {
             return Err(fatal.clone());
         }
@@ -287,6 +315,11 @@ impl<L: LogStore> Worker<L> {
         self.peers.get(&region).map(|peer| peer.status(&self.config, now))
     }
 
+    /// The regions in which something may happen without being asked for; the others sleep.
+    pub fn awake(&self) -> impl Iterator<Item = RegionId> + '_ {
+        self.awake.iter().copied()
+    }
+
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.peers.keys().copied()
     }
@@ -300,13 +333,42 @@ impl<L: LogStore> Worker<L> {
         if let Err(fatal) = call(peer, &self.config, &mut self.outbox) {
             self.failure.get_or_insert(fatal);
         }
+        match peer.is_asleep() {
+            true => self.awake.remove(&region),
+            false => self.awake.insert(region),
+        };
         self.dirty.insert(region);
+    }
+
+    /// As `with_peer`, for what is asked of the region: it does not sleep over it.
+    fn with_woken_peer(
+        &mut self,
+        region: RegionId,
+        now: BootNanos,
+        call: impl FnOnce(&mut Peer<L>, &Config, &mut Outbox),
+    ) {
+        self.with_peer(region, |peer, config, out| {
+            peer.wake(config, now, out);
+            call(peer, config, out);
+            Ok(())
+        });
+    }
+
+    fn wake_some(&mut self, now: BootNanos) {
+        for _ in 0..WAKE_PER_TICK {
+            let Some(region) = self.waking.pop_first() else { return };
+            self.with_woken_peer(region, now, |peer, _, out| peer.knock(out));
+        }
     }
 
     fn receive(&mut self, from: StoreId, region: RegionId, message: Message, now: BootNanos) {
         let kind = message.get_msg_type();
-        if kind == MessageType::MsgSnapshot && !self.may_take_snapshot(region, &message) {
-            return;
+        let mut yielding = Vec::new();
+        if kind == MessageType::MsgSnapshot {
+            match self.yielding_to_snapshot(region, &message) {
+                Some(regions) => yielding = regions,
+                None => return,
+            }
         }
         if !self.peers.contains_key(&region) {
             if matches!(kind, MessageType::MsgRequestVote | MessageType::MsgRequestPreVote) {
@@ -318,16 +380,9 @@ impl<L: LogStore> Worker<L> {
             return;
         }
         self.with_peer(region, |peer, config, out| peer.receive(config, from, message, now, out));
-    }
-
-    /// A peer of which others hold descendants that it has not made yet must make them first; and a
-    /// snapshot never brings slots that another peer here still has.
-    fn may_take_snapshot(&self, region: RegionId, message: &Message) -> bool {
-        let Ok(descriptor) = RegionDescriptor::decode(message.get_snapshot().get_data()) else {
-            return false;
-        };
-        let owes_rows = self.peers.get(&region).is_some_and(Peer::owes_rows);
-        !owes_rows && !self.has_waiting_child(region) && !self.overlaps(&descriptor)
+        if !yielding.is_empty() {
+            self.supersede(region, yielding, now);
+        }
     }
 
     fn has_waiting_child(&self, region: RegionId) -> bool {
@@ -336,25 +391,40 @@ impl<L: LogStore> Worker<L> {
 
     /// Whether slots of the region are another region's on this store.
     fn overlaps(&self, descriptor: &RegionDescriptor) -> bool {
+        self.overlaps_but(descriptor, &[])
+    }
+
+    fn overlaps_but(&self, descriptor: &RegionDescriptor, yielding: &[RegionId]) -> bool {
         let Some(slots) = descriptor.slots else { return false };
         let meets = |other: Option<SlotRange>| {
             other.is_some_and(|other| other.first <= slots.last && slots.first <= other.last)
         };
         let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
         let waiting = self.waiting.values().map(|seed| &seed.descriptor);
-        peers.chain(waiting).any(|other| other.id != descriptor.id && meets(other.slots))
+        peers
+            .chain(waiting)
+            .filter(|other| other.id != descriptor.id && !yielding.contains(&other.id))
+            .any(|other| meets(other.slots))
             || self.destroying.iter().any(|(&region, &slots)| region != descriptor.id && meets(slots))
     }
 
     fn announced(&mut self, from: StoreId, descriptor: RegionDescriptor, now: BootNanos) {
         let region = descriptor.id;
+        self.bury_the_merged(&descriptor);
         if let Some(peer) = self.peers.get_mut(&region) {
+            // It may be a knock. A follower that was woken alone would only stand against a leader that sleeps.
+            if peer.is_leader() && peer.wake(&self.config, now, &mut self.outbox) {
+                self.awake.insert(region);
+            }
             let has_gone = peer.hear_descriptor(from, descriptor, &mut self.outbox);
             if let Some(descriptor) = has_gone.filter(|_| !self.has_waiting_child(region)) {
                 self.outbox.turnover.push(Turnover::Gone { descriptor });
                 self.turn_over(now);
             }
             return;
+        }
+        if let Some(heir) = self.heir_of(&descriptor) {
+            return self.outbox.sends.push(Action::Announce { to: from, descriptor: heir });
         }
         let Some(peer) = descriptor.peer_on(self.config.store) else { return };
         let is_past = self.tombstones.get(&region).is_some_and(|&id| peer.id <= id);
@@ -363,7 +433,10 @@ impl<L: LogStore> Worker<L> {
             return;
         }
         match Peer::blank(&self.config, &self.log, descriptor, &self.logger, now) {
-            Ok(peer) => drop(self.peers.insert(region, peer)),
+            Ok(peer) => {
+                self.peers.insert(region, peer);
+                self.awake.insert(region);
+            }
             Err(fatal) => drop(self.failure.get_or_insert(fatal)),
         }
     }
@@ -377,6 +450,11 @@ impl<L: LogStore> Worker<L> {
                 }
                 Turnover::Gone { descriptor } => {
                     self.bury(descriptor);
+                    Ok(())
+                }
+                Turnover::Absorbed { source } => {
+                    let destroy = self.remove(source);
+                    self.destroy(destroy);
                     Ok(())
                 }
             };
@@ -418,6 +496,7 @@ impl<L: LogStore> Worker<L> {
         }
         self.peers.insert(region, peer);
         self.dirty.insert(region);
+        self.awake.insert(region);
         let (early, others) =
             std::mem::take(&mut self.early_votes).into_iter().partition(|(_, to, _)| *to == region);
         self.early_votes = others;
@@ -428,12 +507,30 @@ impl<L: LogStore> Worker<L> {
 
     fn bury(&mut self, descriptor: RegionDescriptor) {
         let region = descriptor.id;
-        let Some(mut peer) = self.peers.remove(&region) else { return };
+        let slots = self.peers.get(&region).and_then(|peer| peer.descriptor().slots);
+        let destroy = self.remove(descriptor);
+        if destroy.is_some() {
+            self.destroying.insert(region, slots);
+        }
+        self.destroy(destroy);
+    }
+
+    fn destroy(&mut self, destroy: Option<Action>) {
+        match self.in_flight {
+            Some(_) => self.after_batch.extend(destroy),
+            None => self.outbox.later.extend(destroy),
+        }
+    }
+
+    /// The peer is none any more. What is left of it is for the action to delete.
+    fn remove(&mut self, descriptor: RegionDescriptor) -> Option<Action> {
+        let region = descriptor.id;
+        let mut peer = self.peers.remove(&region)?;
         peer.retire(&mut self.outbox);
         let last = self.tombstones.entry(region).or_insert(0);
         *last = peer.id().max(*last);
-        self.destroying.insert(region, peer.descriptor().slots);
-        self.outbox.later.push(Action::Destroy { region, peer: peer.id(), descriptor });
+        self.destroying.insert(region, None);
+        Some(Action::Destroy { region, peer: peer.id(), descriptor })
     }
 
     fn refuse_unknown(&mut self, region: RegionId, token: u64) {
@@ -445,16 +542,29 @@ impl<L: LogStore> Worker<L> {
         if !self.ticks.pass(now) {
             return;
         }
-        for (&region, peer) in &mut self.peers {
+        self.wake_some(now);
+        let mut asleep = Vec::new();
+        for &region in &self.awake {
+            let Some(peer) = self.peers.get_mut(&region) else {
+                asleep.push(region);
+                continue;
+            };
             if peer.tick(&self.config, now, &mut self.outbox) {
                 self.dirty.insert(region);
             }
+            if peer.is_asleep() {
+                asleep.push(region);
+            }
+        }
+        for region in asleep {
+            self.awake.remove(&region);
         }
     }
 
     fn persisted(&mut self, number: u64, now: BootNanos) {
         let Some(batch) = self.in_flight.take_if(|batch| batch.number <= number) else { return };
         assert!(number <= self.batches, "batch {number} was never handed out");
+        self.outbox.later.append(&mut self.after_batch);
         for region in batch.regions {
             if let Some(peer) = self.peers.get_mut(&region) {
                 peer.persisted(&self.config, now, &mut self.outbox);

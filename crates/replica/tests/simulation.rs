@@ -10,6 +10,7 @@ const STORM: Weather = Weather {
     slow_percent: 3,
     faults_per_thousand: 25,
     changes_per_thousand: 0,
+    merges_per_thousand: 0,
 };
 
 fn storm(seed: u64, stores: u64, traced: bool) -> Cluster {
@@ -26,9 +27,18 @@ fn upheaval(seed: u64) -> Cluster {
     ride_out(cluster)
 }
 
+/// Regions are cut, and merge again with their neighbours, while peers come and go.
+fn merger(seed: u64) -> Cluster {
+    let mut cluster = Cluster::with_spares(seed, 3, 1, 2);
+    cluster.weather = Weather { changes_per_thousand: 50, merges_per_thousand: 150, ..STORM };
+    ride_out(cluster)
+}
+
 fn ride_out(mut cluster: Cluster) -> Cluster {
     for round in 0..600 {
-        let pause = cluster.rng.below(60) * MILLISECOND;
+        // Now and then nothing happens for long enough that regions go to sleep.
+        let most = if cluster.rng.chance(2) { 6000 } else { 60 };
+        let pause = cluster.rng.below(most) * MILLISECOND;
         cluster.run_for(pause);
         cluster.whim();
         if round % 20 == 0 {
@@ -68,6 +78,10 @@ fn all(
         sum.splits += tally.splits;
         sum.joints += tally.joints;
         sum.destroyed += tally.destroyed;
+        sum.seals += tally.seals;
+        sum.rollbacks += tally.rollbacks;
+        sum.merges += tally.merges;
+        sum.slept += tally.slept;
     }
     println!("{what}: {sum:?}");
     sum
@@ -88,6 +102,7 @@ fn three_stores_keep_every_promise_in_any_weather() {
         ("transfers", sum.transfers),
         ("aborted transfers", sum.aborted),
         ("crashes", sum.crashes),
+        ("ticks slept through", sum.slept),
     ] {
         assert!(count >= 20, "{what}: {count}");
     }
@@ -106,6 +121,23 @@ fn peers_come_and_go_and_regions_are_cut_in_any_weather() {
         ("peers destroyed", sum.destroyed),
     ] {
         assert!(count >= 100, "{what}: {count}");
+    }
+}
+
+#[test]
+fn regions_merge_and_merges_are_taken_back_in_any_weather() {
+    let seeds = std::env::var("STEELYARD_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
+    let sum = all(5000..5000 + seeds, "merger", merger);
+    for (what, count) in [
+        ("acknowledged", sum.acknowledged),
+        ("splits", sum.splits),
+        ("sealed regions", sum.seals),
+        ("merges taken back", sum.rollbacks),
+        ("merges", sum.merges),
+        ("snapshots", sum.snapshots),
+        ("crashes", sum.crashes),
+    ] {
+        assert!(count >= 50, "{what}: {count}");
     }
 }
 

@@ -53,33 +53,35 @@ pub fn recover(
     }
     dir.initialised()?;
     let lives = log.peers().map_err(|e| failed(&e))?;
+    for (region, life) in &lives {
+        if let PeerLife::Applying { descriptor, index, term } = life {
+            replace(&dir.snapshot_dir(), descriptor, (*index, *term), engine).map_err(|e| failed(&e))?;
+            let exists = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
+            log.set_peers(&[(*region, exists)]).map_err(|e| failed(&e))?;
+        }
+    }
+    let described = described(&lives, engine).map_err(|e| failed(&e))?;
     let mut recovered = Recovered { seeds: Vec::new(), tombstones: BTreeMap::new() };
     for (region, life) in lives {
-        match life {
-            PeerLife::Exists { descriptor, parent } => {
-                let here = descriptor.peer_on(store).map(|peer| peer.id);
-                let seed = seed(engine, descriptor, parent).map_err(|e| failed(&e))?;
-                match here {
-                    Some(peer) if !seed.descriptor.has_peer_on(store) => {
-                        // Its removal is applied, and what follows from it was not done.
-                        log.set_peers(&[(region, PeerLife::Tombstone { peer })]).map_err(|e| failed(&e))?;
-                        bury(region, peer, log, engine)?;
-                        recovered.tombstones.insert(region, peer);
-                    }
-                    _ => recovered.seeds.push(seed),
-                }
-            }
-            PeerLife::Applying { descriptor, index, term } => {
-                let dir = dir.snapshot_dir();
-                replace(&dir, &descriptor, (index, term), engine).map_err(|e| failed(&e))?;
-                let exists = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
-                log.set_peers(&[(region, exists)]).map_err(|e| failed(&e))?;
-                recovered.seeds.push(PeerSeed { descriptor, applied: Some((index, term)), parent: None });
-            }
+        let (made, parent) = match life {
+            PeerLife::Exists { descriptor, parent } => (descriptor, parent),
+            PeerLife::Applying { descriptor, .. } => (descriptor, None),
             PeerLife::Tombstone { peer } => {
                 bury(region, peer, log, engine)?;
                 recovered.tombstones.insert(region, peer);
+                continue;
             }
+        };
+        let newest = described.get(&region).unwrap_or(&made);
+        let has_merged = described.values().any(|other| other.supersedes(newest));
+        match made.peer_on(store).map(|peer| peer.id) {
+            Some(peer) if has_merged || !newest.has_peer_on(store) => {
+                // Its end is applied, and what follows from it was not done.
+                log.set_peers(&[(region, PeerLife::Tombstone { peer })]).map_err(|e| failed(&e))?;
+                bury(region, peer, log, engine)?;
+                recovered.tombstones.insert(region, peer);
+            }
+            _ => recovered.seeds.push(seed(engine, made, parent).map_err(|e| failed(&e))?),
         }
     }
     // A peer that never held anything wrote a term, and promised nobody anything.
@@ -88,6 +90,20 @@ pub fn recover(
         log.forget(region).map_err(|e| failed(&e))?;
     }
     Ok(recovered)
+}
+
+/// The regions that have a peer here, as of what of them is applied.
+fn described(
+    lives: &[(RegionId, PeerLife)],
+    engine: &Engine,
+) -> storage::Result<BTreeMap<RegionId, RegionDescriptor>> {
+    let mut found = BTreeMap::new();
+    for (region, _) in lives.iter().filter(|(_, life)| !matches!(life, PeerLife::Tombstone { .. })) {
+        if let Some((_, Some(descriptor))) = engine.region_rows(*region)? {
+            found.insert(*region, descriptor);
+        }
+    }
+    Ok(found)
 }
 
 /// Deletes what is left of a peer whose tombstone is written.

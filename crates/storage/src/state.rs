@@ -117,6 +117,18 @@ impl RegionState {
         child
     }
 
+    /// Takes over the keys of a region that merges into this one. Its time and generations count on from the
+    /// later of both: no generation of either is used twice.
+    pub fn absorb(&mut self, source: &RegionState) {
+        for (db, gained) in source.databases() {
+            let had = self.counts(db);
+            let (keys, with_expiry) = (had.keys + gained.keys, had.with_expiry + gained.with_expiry);
+            self.set_counts(db, DbCounts { keys, with_expiry });
+        }
+        self.last_stamp_ms = self.last_stamp_ms.max(source.last_stamp_ms);
+        self.next_generation = self.next_generation.max(source.next_generation);
+    }
+
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(FIXED_LEN + self.counts.len() * COUNTS_LEN);
         out.put_u8(STATE_VERSION);
@@ -186,6 +198,21 @@ mod tests {
         for cut in 0..row.len() {
             assert!(matches!(RegionState::decode(&row[..cut]), Err(StorageError::Corrupt(_))), "{cut}");
         }
+    }
+
+    #[test]
+    fn what_a_split_parts_a_merge_puts_together_again() {
+        let mut left = sample();
+        (left.last_stamp_ms, left.next_generation) = (50, 7);
+        let whole = left.clone();
+        let mut right = left.split_off(&[(3, DbCounts { keys: 1, with_expiry: 1 })]);
+        (right.last_stamp_ms, right.next_generation) = (70, 5);
+        left.absorb(&right);
+        assert_eq!(left, RegionState { last_stamp_ms: 70, ..whole });
+        right.take_generation();
+        right.next_generation = 9;
+        left.absorb(&right);
+        assert_eq!((left.last_stamp_ms, left.next_generation), (70, 9));
     }
 
     #[test]

@@ -56,6 +56,12 @@ impl<L: LogStore> Peer<L> {
                 out.later.push(Action::FlushSoon);
                 out.turnover.push(Turnover::Born { descriptor, parent: self.region, at, led });
             }
+            if let Some(source) = changed.absorbed {
+                out.turnover.push(Turnover::Absorbed { source });
+            }
+            if self.descriptor.merging.is_some() {
+                self.refuse(out, Refusal::NotLeader { leader: None }, Reads::take_all);
+            }
             if self.is_leader() {
                 // Who was removed gets no entry any more that would say so.
                 let removed = before.peers.iter().filter(|peer| self.descriptor.peer(peer.id).is_none());
@@ -91,7 +97,7 @@ impl<L: LogStore> Peer<L> {
         now: BootNanos,
         out: &mut Outbox,
     ) -> Result<LogIndex, Refusal> {
-        self.can_propose()?;
+        self.can_change()?;
         let epoch = self.descriptor.epoch;
         if self.raw.raft.raft_log.applied < self.last_change || self.raw.raft.has_pending_conf() {
             return Err(Refusal::Changing);
@@ -101,9 +107,10 @@ impl<L: LogStore> Peer<L> {
         }
         let after = self.descriptor.after(change).map_err(Refusal::Invalid)?.region;
         self.check_peers(config, change)?;
+        self.check_merge(change)?;
         let context = change_entry::encode(expect, change);
         let conf_change = conf_change_of(change, &self.descriptor, &after);
-        if matches!(change, RegionChange::Split { .. }) {
+        if matches!(change, RegionChange::Split { .. } | RegionChange::PrepareMerge { .. }) {
             // Before anybody can hear of it.
             self.lease_needs = self.raw.raft.raft_log.last_index() + 1;
             self.suspend_lease(config, now, out);
@@ -119,6 +126,9 @@ impl<L: LogStore> Peer<L> {
             return Err(Refusal::Backpressure);
         }
         self.last_change = self.raw.raft.raft_log.last_index();
+        if matches!(change, RegionChange::PrepareMerge { .. }) {
+            self.sealing = self.last_change;
+        }
         Ok(self.last_change)
     }
 
@@ -141,11 +151,11 @@ impl<L: LogStore> Peer<L> {
 
     /// A voter that lacks what is committed would weaken every quorum it is in, and one that lacks the
     /// beginning cannot even be asked.
-    fn has_caught_up(&self, store: StoreId) -> bool {
+    pub(super) fn has_caught_up(&self, store: StoreId) -> bool {
         let raft = &self.raw.raft;
         let progress = self.descriptor.peer_on(store).and_then(|peer| raft.prs().get(peer.id));
         progress.is_some_and(|progress| {
-            progress.state == raft::ProgressState::Replicate && progress.matched >= self.raw.store().first()
+            progress.state != raft::ProgressState::Snapshot && progress.matched >= self.raw.store().first()
         })
     }
 

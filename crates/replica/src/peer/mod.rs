@@ -4,7 +4,7 @@
 //! leader afterwards and overrides the election timeout that the library drew from the thread's own
 //! randomness with one derived from (seed, store, region, term, attempt).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfChangeV2, ConfState, Entry, HardState as RaftHardState, Message, MessageType};
@@ -29,8 +29,11 @@ use crate::reads::Reads;
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
 use crate::vote_hold::VoteHold;
+use merge::Takeover;
 
 mod changes;
+mod hibernation;
+mod merge;
 mod snapshots;
 mod turn;
 
@@ -56,6 +59,8 @@ pub(crate) enum Turnover {
     Born { descriptor: RegionDescriptor, parent: RegionId, at: LogIndex, led: bool },
     /// The region has no peer here any more.
     Gone { descriptor: RegionDescriptor },
+    /// It has merged into another.
+    Absorbed { source: RegionDescriptor },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,8 +101,15 @@ pub(crate) struct Peer<L: LogStore> {
     is_blank: bool,
     /// An accepted snapshot's index, until it is applied.
     applying: Option<LogIndex>,
-    /// Committed beyond that snapshot.
+    /// Committed, and not to be handed out yet: beyond that snapshot, or from a merge on whose source has not
+    /// come to its end.
     held: Vec<Committed>,
+    /// The merges among what is held.
+    takeovers: VecDeque<Takeover>,
+    /// The region has merged away, and all that it ever held is applied: nothing is handed out any more.
+    is_taken: bool,
+    /// Where this peer, as the leader, proposed to seal the region.
+    sealing: LogIndex,
     /// `MakeSnapshot` was said and not answered.
     making: bool,
     /// Term and vote as last handed to the log.
@@ -121,6 +133,10 @@ pub(crate) struct Peer<L: LogStore> {
     /// When it last asked the others whether it still is one of them.
     asked_at: BootNanos,
     ticks: u32,
+    /// While leading: how long nothing has happened, and who has taken the offer to sleep.
+    quiet_ticks: u32,
+    sleepers: BTreeSet<PeerId>,
+    is_asleep: bool,
 }
 
 impl<L: LogStore> Peer<L> {
@@ -260,6 +276,9 @@ impl<L: LogStore> Peer<L> {
             is_blank: false,
             applying: None,
             held: Vec::new(),
+            takeovers: VecDeque::new(),
+            is_taken: false,
+            sealing: 0,
             making: false,
             given_vote,
             election_timeout: 0,
@@ -278,6 +297,9 @@ impl<L: LogStore> Peer<L> {
             heard_at: now,
             asked_at: now,
             ticks: 0,
+            quiet_ticks: 0,
+            sleepers: BTreeSet::new(),
+            is_asleep: false,
         };
         peer.draw_election_timeout(config);
         Ok(peer)
@@ -352,6 +374,7 @@ impl<L: LogStore> Peer<L> {
         }
         self.ask_whether_member(config, now, out);
         self.truncate(config, out);
+        self.drowse(config, now);
         self.raw.has_ready()
     }
 
@@ -364,13 +387,20 @@ impl<L: LogStore> Peer<L> {
         now: BootNanos,
         out: &mut Outbox,
     ) -> Result<(), Fatal> {
-        if !is_admissible(&message, self.id) || !self.knows_sender(from, &message, out) {
+        if self.is_taken || !is_admissible(&message, self.id) || !self.knows_sender(from, &message, out) {
             return Ok(());
         }
         if self.is_blank && !fits_blank(&message) {
             return Ok(());
         }
-        let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
+        let kind = message.get_msg_type();
+        let (sender, term, commit) = (message.from, message.term, message.commit);
+        let is_about_sleep = Self::is_about_sleep(&message);
+        // The answer to a heartbeat says nothing that a leader would have to be awake for.
+        if !is_about_sleep && kind != MessageType::MsgHeartbeatResponse {
+            self.wake(config, now, out);
+        }
+        let is_snapshot = kind == MessageType::MsgSnapshot;
         if is_snapshot && (self.applying.is_some() || snapshot_of(&message, self.region, self.id).is_none()) {
             return Ok(());
         }
@@ -404,6 +434,9 @@ impl<L: LogStore> Peer<L> {
             // Errors are messages that came too late or too early to mean anything.
             let _ = raw.step(message);
         });
+        if is_about_sleep {
+            self.consider_sleep(kind, sender, term, commit);
+        }
         Ok(())
     }
 
@@ -432,6 +465,14 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn can_propose(&self) -> Result<(), Refusal> {
+        self.can_change()?;
+        if self.is_sealed() {
+            return Err(Refusal::Merging);
+        }
+        Ok(())
+    }
+
+    fn can_change(&self) -> Result<(), Refusal> {
         if !self.is_leader() {
             return Err(Refusal::NotLeader { leader: self.leader() });
         }
@@ -442,10 +483,13 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn read_index(&mut self, token: u64, now: BootNanos, out: &mut Outbox) {
-        if self.is_leader() {
+        if self.is_leader() && self.descriptor.merging.is_none() {
             self.reads.push(token, now);
         } else {
-            let reason = Refusal::NotLeader { leader: self.leader() };
+            let is_sealed = self.descriptor.merging.is_some();
+            // To lead a sealed region does not prove that nobody else has its slots.
+            let leader = self.leader().filter(|_| !is_sealed);
+            let reason = Refusal::NotLeader { leader };
             out.first.push(Action::Refused { region: self.region, token, reason });
         }
     }
@@ -656,7 +700,8 @@ impl<L: LogStore> Peer<L> {
             self.lease.clear_fences(matched);
         }
         let is_current = raft.apply_to_current_term() || planted::is(Bug::LeaseBeforeOwnTerm);
-        if is_current && raft.raft_log.applied >= self.lease_needs {
+        let is_sealed = self.descriptor.merging.is_some();
+        if is_current && !is_sealed && raft.raft_log.applied >= self.lease_needs {
             if let Some(until) = self.lease.extend(config.lease_nanos, now) {
                 out.later.push(Action::Lease { region: self.region, term: raft.term, until: Some(until) });
             }

@@ -77,6 +77,7 @@ impl<L: LogStore> Peer<L> {
         self.descriptor = descriptor;
         self.handed = index;
         self.held.clear();
+        self.takeovers.clear();
         self.applying = Some(index);
         self.is_blank = false;
         if planted::is(Bug::SnapshotNotRecorded) {
@@ -110,10 +111,7 @@ impl<L: LogStore> Peer<L> {
     pub fn snapshot_applied(&mut self, config: &Config, out: &mut Outbox) {
         let Some(index) = self.applying.take() else { return };
         self.flushed = self.flushed.max(index);
-        let entries = std::mem::take(&mut self.held);
-        if !entries.is_empty() {
-            out.later.push(Action::Apply { region: self.region, entries });
-        }
+        self.release(out);
         self.truncate(config, out);
     }
 }

@@ -75,16 +75,13 @@ impl<L: LogStore> Peer<L> {
             self.drive(config, now, out, |raw| raw.on_persist_ready(number));
             self.send(vouching, out);
         }
-        if let Some(last) = committed.last() {
+        if let Some(last) = committed.last().filter(|_| !self.is_taken) {
             self.handed = last.index;
             let mut entries = Vec::with_capacity(committed.len());
             for entry in committed {
                 entries.push(self.commit(entry, out)?);
             }
-            match self.applying {
-                Some(_) => self.held.extend(entries),
-                None => out.later.push(Action::Apply { region, entries }),
-            }
+            self.hand_out(entries, out);
         }
         if self.is_leader() {
             let all = planted::is(Bug::ReadBeforeApplied).then_some(LogIndex::MAX);
@@ -101,6 +98,13 @@ impl<L: LogStore> Peer<L> {
             self.lose(vec![lost], out);
             None
         });
+        if entry.context.is_empty() && self.handed_descriptor.merging.is_some() {
+            // Behind the seal, as every peer finds: it will never be done, and may be asked of the target.
+            let reason = Refusal::NotLeader { leader: None };
+            let region = self.region;
+            out.first.extend(token.map(|token| Action::Refused { region, token, reason }));
+            return Ok(Committed { index, term, payload: Bytes::new(), token: None, change: None });
+        }
         if entry.context.is_empty() {
             return Ok(Committed { index, term, payload: entry.data, token, change: None });
         }
@@ -109,10 +113,13 @@ impl<L: LogStore> Peer<L> {
         // Every peer finds the same here: what was handed out follows from the log alone.
         let before = &self.handed_descriptor;
         let is_meant = expect == before.epoch || planted::is(Bug::EpochIgnored);
-        let changed = if is_meant { before.after(&change).ok() } else { None };
+        let changed = if is_meant { before.after_entry(&change, index).ok() } else { None };
         if let Some(changed) = &changed {
             let conf_change = conf_change_of(&change, before, &changed.region);
             self.handed_descriptor = changed.region.clone();
+            if let Some(source) = changed.absorbed.clone() {
+                self.takeovers.push_back(Takeover { index, source });
+            }
             self.pending_changes.push_back(PendingChange { index, conf_change, changed: changed.clone() });
         }
         Ok(Committed { index, term, payload: Bytes::new(), token, change: changed })

@@ -7,6 +7,8 @@
 #![allow(dead_code)]
 
 pub mod disk;
+mod merging;
+mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,6 +163,7 @@ pub struct Weather {
     pub slow_percent: u64,
     pub faults_per_thousand: u64,
     pub changes_per_thousand: u64,
+    pub merges_per_thousand: u64,
 }
 
 #[derive(Default, Debug)]
@@ -182,6 +185,11 @@ pub struct Tally {
     pub splits: u64,
     pub joints: u64,
     pub destroyed: u64,
+    pub seals: u64,
+    pub rollbacks: u64,
+    pub merges: u64,
+    /// Ticks at which a store had a region that slept.
+    pub slept: u64,
 }
 
 pub struct Cluster {
@@ -195,10 +203,14 @@ pub struct Cluster {
     /// The newest descriptor of every region there ever was.
     pub regions: BTreeMap<RegionId, RegionDescriptor>,
     seed: u64,
+    hibernate_ticks: u32,
     events: BTreeMap<(u64, u64), Event>,
     next_event: u64,
     next_token: u64,
     next_region: RegionId,
+    /// Merges under way, by their sources, and what became of those that are done.
+    merges: BTreeMap<RegionId, merging::Merge>,
+    merged: BTreeMap<RegionId, RegionDescriptor>,
     cut: BTreeSet<(StoreId, StoreId)>,
     leaders: BTreeMap<(RegionId, Term), StoreId>,
     /// What any store applied, by index, with the state after it.
@@ -225,6 +237,7 @@ pub fn config(store: StoreId, seed: u64) -> Config {
         max_inflight_messages: 8,
         max_uncommitted_bytes: 4096,
         max_apply_bytes: 1024,
+        hibernate_ticks: 8,
         entry_cache_bytes: 1024,
         truncation: Truncation {
             keep_entries: 6,
@@ -242,8 +255,17 @@ impl Cluster {
         Cluster::with_spares(seed, stores, 0, regions)
     }
 
+    /// Its regions never sleep.
+    pub fn sleepless(seed: u64, stores: u64, regions: u64) -> Cluster {
+        Cluster::founded(seed, stores, 0, regions, 0)
+    }
+
     /// `spares`: stores that begin without peers.
     pub fn with_spares(seed: u64, stores: u64, spares: u64, regions: u64) -> Cluster {
+        Cluster::founded(seed, stores, spares, regions, 8)
+    }
+
+    fn founded(seed: u64, stores: u64, spares: u64, regions: u64, hibernate_ticks: u32) -> Cluster {
         let mut rng = Rng::new(seed + 1);
         let drifts: Vec<i64> = (0..stores + spares).map(|_| rng.below(1801) as i64 - 900).collect();
         let store = |drift_ppm| Store {
@@ -270,10 +292,13 @@ impl Cluster {
             trace: None,
             regions: (1..=regions).map(|id| (id, descriptor(id, stores))).collect(),
             seed,
+            hibernate_ticks,
             events: BTreeMap::new(),
             next_event: 0,
             next_token: 0,
             next_region: regions,
+            merges: BTreeMap::new(),
+            merged: BTreeMap::new(),
             cut: BTreeSet::new(),
             leaders: BTreeMap::new(),
             history: BTreeMap::new(),
@@ -312,7 +337,7 @@ impl Cluster {
             return;
         }
         let clock = self.clock(id);
-        let config = config(id, self.seed);
+        let config = Config { hibernate_ticks: self.hibernate_ticks, ..config(id, self.seed) };
         let store = self.store(id);
         store.life += 1;
         let life = store.life;
@@ -339,6 +364,17 @@ impl Cluster {
         store.paused_until = 0;
         store.apply_free_at = 0;
         self.tally.crashes += 1;
+        self.fall_silent(id);
+    }
+
+    /// What stores' own heartbeats tell each other: after a second without any they say so.
+    fn fall_silent(&mut self, id: StoreId) {
+        for other in (0..self.stores.len() as u64).filter(|&other| other != id) {
+            for (to, store) in [(other, id), (id, other)] {
+                let delay = (1000 + self.rng.below(300)) * MILLISECOND;
+                self.schedule(delay, Event::Input { to, input: Input::StoreSilent { store } });
+            }
+        }
     }
 
     pub fn pause(&mut self, id: StoreId, length: u64) {
@@ -347,6 +383,7 @@ impl Cluster {
         store.paused_until = until.max(store.paused_until);
         let left = self.stores[id as usize].paused_until - self.now;
         self.schedule(left, Event::Resume { store: id });
+        self.fall_silent(id);
     }
 
     fn is_paused(&self, id: StoreId) -> bool {
@@ -361,6 +398,7 @@ impl Cluster {
             }
         }
         self.schedule(length, Event::Heal);
+        self.fall_silent(alone);
     }
 
     pub fn input(&mut self, to: StoreId, input: Input) {
@@ -504,10 +542,15 @@ impl Cluster {
             let mut engine = self.store(id).engines[&region].clone();
             assert_eq!(entry.index, engine.applied.0 + 1, "applied out of order");
             engine.applied = (entry.index, entry.term);
+            // An entry without a payload leaves the rows as they are.
             let bytes = entry.payload.iter();
-            engine.hash = bytes
-                .fold(engine.hash ^ 0xcbf2, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+            engine.hash =
+                bytes.fold(engine.hash, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
             if let Some(changed) = entry.change {
+                if let Some(source) = &changed.absorbed {
+                    engine.hash = self.absorb(id, source, engine.hash);
+                }
+                self.count_seals(&engine.descriptor, &changed.region);
                 engine.descriptor = changed.region.clone();
                 self.learn(&changed.region);
                 self.tally.changes += 1;
@@ -529,8 +572,14 @@ impl Cluster {
             }
             if let Some(token) = entry.token {
                 self.answer(token);
-                let acknowledged = self.acknowledged.entry(region).or_default();
-                *acknowledged = (*acknowledged).max(entry.index);
+                let sealed_at = self.merged.get(&region).and_then(|source| source.merging);
+                let is_command = !entry.payload.is_empty();
+                let is_before = |index| sealed_at.is_none_or(|sealed| index < sealed.sealed_at);
+                assert!(!is_command || is_before(entry.index), "done behind the seal");
+                if is_command {
+                    let acknowledged = self.acknowledged.entry(region).or_default();
+                    *acknowledged = (*acknowledged).max(entry.index);
+                }
                 self.tally.acknowledged += 1;
             }
         }
@@ -539,6 +588,9 @@ impl Cluster {
     }
 
     fn learn(&mut self, descriptor: &RegionDescriptor) {
+        if self.merged.contains_key(&descriptor.id) {
+            return;
+        }
         let known = self.regions.entry(descriptor.id).or_insert_with(|| descriptor.clone());
         if descriptor.epoch.is_newer_than(known.epoch) {
             *known = descriptor.clone();
@@ -595,7 +647,11 @@ impl Cluster {
     pub fn read(&mut self, id: StoreId, region: RegionId) -> Option<u64> {
         self.store(id).worker.as_ref()?;
         self.next_token += 1;
-        let must_see = self.acknowledged.get(&region).copied().unwrap_or(0);
+        let must_see = match self.merged.contains_key(&region) {
+            // Somebody else may have served its slots since.
+            true => LogIndex::MAX,
+            false => self.acknowledged.get(&region).copied().unwrap_or(0),
+        };
         self.reads.insert(self.next_token, must_see);
         self.input(id, Input::ReadIndex { region, token: self.next_token });
         Some(self.next_token)
@@ -652,6 +708,10 @@ impl Cluster {
                     if !self.is_paused(store) {
                         self.input(store, Input::Tick);
                         self.turn(store);
+                        let worker = self.stores[store as usize].worker.as_ref();
+                        let sleeps =
+                            |worker: &Worker<Disk>| worker.awake().count() < worker.regions().count();
+                        self.tally.slept += u64::from(worker.is_some_and(sleeps));
                     }
                     let jitter = self.rng.below(20) * MILLISECOND;
                     self.schedule(90 * MILLISECOND + jitter, Event::Tick { store, life });
@@ -836,8 +896,14 @@ impl Cluster {
         let stores = self.stores.len() as u64;
         let nth = self.rng.below(self.regions.len() as u64) as usize;
         let region = self.regions.keys().copied().nth(nth).expect("a region");
+        if self.rng.below(1000) < self.weather.merges_per_thousand {
+            return self.drive_merges(region);
+        }
         if self.rng.below(1000) < self.weather.changes_per_thousand {
             let change = self.some_change(region);
+            if !self.is_at_liberty(region, &change) {
+                return;
+            }
             let id = self.leader(region).unwrap_or_else(|| self.rng.below(stores));
             self.change(id, region, change);
             if !self.is_paused(id) {
@@ -878,6 +944,9 @@ impl Cluster {
             }
             return;
         }
+        if self.rng.chance(5) {
+            self.ask_a_merged_region();
+        }
         match self.rng.below(10) {
             0..=4 => drop(self.propose(id, region)),
             5 | 6 => drop(self.read(id, region)),
@@ -896,11 +965,18 @@ impl Cluster {
         for store in 0..self.stores.len() as u64 {
             self.restart(store);
         }
+        self.finish_merges();
         for _ in 0..8 {
             self.run_for(5_000 * MILLISECOND);
             (0..self.stores.len() as u64).for_each(|store| self.flush(store));
         }
         for region in self.regions.keys().copied().collect::<Vec<_>>() {
+            // Whoever was woken by a late alarm may just be electing.
+            for _ in 0..20 {
+                if self.leader(region).is_none() {
+                    self.run_for(500 * MILLISECOND);
+                }
+            }
             let leader = self.leader(region).expect("a leader");
             let token = self.propose(leader, region).expect("the leader is up");
             self.turn(leader);
@@ -931,64 +1007,7 @@ impl Cluster {
                 assert_eq!(has, descriptor.has_peer_on(id as u64), "store {id} and region {region}");
             }
         }
+        self.check_merged();
         self.check_logs();
-    }
-}
-
-impl Store {
-    /// The peers as the log's and the engine's durable parts have them.
-    fn recover(&mut self, id: StoreId) -> (Vec<PeerSeed>, BTreeMap<RegionId, u64>) {
-        let lives: Vec<(RegionId, Life)> =
-            self.disk.lives.borrow().iter().map(|(&region, life)| (region, life.clone())).collect();
-        let (mut seeds, mut tombstones) = (Vec::new(), BTreeMap::new());
-        for (region, life) in lives {
-            let (made_as, parent) = match life {
-                Life::Tombstone(id) => {
-                    tombstones.insert(region, id);
-                    self.engines.remove(&region);
-                    self.flushed.remove(&region);
-                    self.disk.regions.borrow_mut().remove(&region);
-                    continue;
-                }
-                Life::Began(restart) => match restart.cause {
-                    RestartCause::Snapshot => {
-                        self.ingest(region, restart.index);
-                        let exists = Life::Exists(restart.descriptor.clone());
-                        self.disk.lives.borrow_mut().insert(region, exists);
-                        (restart.descriptor, None)
-                    }
-                    RestartCause::Split { parent, at } => (restart.descriptor, Some((parent, at))),
-                },
-                Life::Founded(descriptor) => {
-                    let engine = Engine::founded(descriptor.clone());
-                    self.engines.entry(region).or_insert(engine);
-                    (descriptor, None)
-                }
-                Life::Exists(descriptor) => (descriptor, None),
-            };
-            let engine = self.engines.get(&region);
-            if engine.is_some_and(|engine| !engine.descriptor.has_peer_on(id)) {
-                let peer = made_as.peer_on(id).expect("it was made here").id;
-                self.disk.lives.borrow_mut().insert(region, Life::Tombstone(peer));
-                tombstones.insert(region, peer);
-                self.engines.remove(&region);
-                self.flushed.remove(&region);
-                self.disk.regions.borrow_mut().remove(&region);
-                continue;
-            }
-            let descriptor = engine.map_or(made_as, |engine| engine.descriptor.clone());
-            let applied = engine.map(|engine| engine.applied);
-            seeds.push(PeerSeed { descriptor, applied, parent });
-        }
-        let known: BTreeSet<RegionId> = seeds.iter().map(|seed| seed.descriptor.id).collect();
-        self.disk.regions.borrow_mut().retain(|region, _| known.contains(region));
-        (seeds, tombstones)
-    }
-
-    /// Replaces a region's rows, durably; what was written before is flushed by that.
-    fn ingest(&mut self, region: RegionId, index: LogIndex) {
-        let data = self.received[&(region, index)].clone();
-        self.engines.insert(region, data);
-        self.flushed = self.engines.clone();
     }
 }

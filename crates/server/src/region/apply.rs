@@ -4,7 +4,7 @@
 //! This has its own thread, so that a stalled device holds up neither votes nor heartbeats. A full one makes
 //! the batch wait, and with it everything committed later; reads go on.
 //!
-//! A split makes its region's rows here, in the batch of its entry. Snapshots and the end of peers pass
+//! A split makes its region's rows here, in the batch of its entry; a merge's rows change hands in it. Snapshots and the end of peers pass
 //! through here, in their order among the entries, on their way to the thread that sees to them (`lives`).
 
 use std::collections::BTreeMap;
@@ -87,6 +87,8 @@ struct Executed {
     states: Vec<(RegionId, RegionState)>,
     /// New ones of regions that have a peer here, in the order of their making.
     descriptors: Vec<RegionDescriptor>,
+    /// Regions that merged into others.
+    absorbed: Vec<RegionId>,
     answers: Vec<(Waiting, Vec<Option<Reply>>)>,
 }
 
@@ -263,6 +265,18 @@ impl Applier {
                 }
             }
             if let Some(changed) = &entry.change {
+                if let Some(source) = &changed.absorbed {
+                    // The worker has let nothing of it through that is not applied yet.
+                    let state = self.states.remove(&source.id).ok_or_else(|| {
+                        StorageError::Corrupt(format!(
+                            "region {} is to be absorbed and is not here",
+                            source.id
+                        ))
+                    })?;
+                    absorb(&mut txn, source.id, &state);
+                    self.slots.remove(&source.id);
+                    executed.absorbed.push(source.id);
+                }
                 if let Some((child, state)) = change(&mut txn, changed)? {
                     born.push((child.id, state));
                     self.slots.insert(child.id, child.slots.unwrap_or(SlotRange::ALL));
@@ -307,6 +321,9 @@ impl Applier {
             // Before the worker hears of it: until then no lease of the region stands.
             self.store.set_local_regions(&here);
         }
+        for region in executed.absorbed {
+            self.store.engine.forget_counts(region);
+        }
         let mut indexes = Vec::with_capacity(executed.states.len());
         for (region, state) in executed.states {
             self.publish_state(region, &state);
@@ -321,6 +338,13 @@ impl Applier {
             let _ = self.outcomes.send(outcomes);
         }
     }
+}
+
+/// Takes over a region's keys. Their rows stay where they are; those that speak of the region go.
+fn absorb(txn: &mut Txn<'_>, source: RegionId, state: &RegionState) {
+    txn.state_mut().absorb(state);
+    txn.delete(region_state_row(source));
+    txn.delete(region_descriptor_row(source));
 }
 
 /// Writes what a change makes of the region, and the rows of the region that it splits off.

@@ -8,8 +8,11 @@
 //!  removal    flush ─▶ log: Tombstone ─▶ rows deleted ─▶ flush ─▶ log deleted
 //! ```
 //!
+//! A region that merged into another is removed alike. Its rows in slots that are the other's by now stay:
+//! `destroy_region` asks the descriptors that are here.
+//!
 //! The first flush of a removal is for regions that splits of this one made: until it returned, only this
-//! log could make their rows again.
+//! log could make their rows again; so it is for a merge, until a flush covers the target's entry.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -1,0 +1,108 @@
+//! Merges, as far as they concern two regions' peers on this store.
+
+use super::*;
+
+impl<L: LogStore> Worker<L> {
+    /// Brings the sources of committed merges to their end, and lets their targets go on.
+    pub(super) fn see_to_merges(&mut self, now: BootNanos) {
+        for region in self.mergers.clone() {
+            while let Some(source) = self.peers.get(&region).and_then(Peer::awaits).cloned() {
+                // It may not have been made again yet.
+                let Some(peer) = self.peers.get_mut(&source.id) else { break };
+                let is_done = peer.come_to_its_end(&self.config, &source, now, &mut self.outbox);
+                if peer.has_ready() {
+                    self.dirty.insert(source.id);
+                }
+                if !is_done {
+                    break;
+                }
+                if let Some(target) = self.peers.get_mut(&region) {
+                    target.take_over(&mut self.outbox);
+                }
+            }
+            if self.peers.get(&region).and_then(Peer::awaits).is_none() {
+                self.mergers.remove(&region);
+            }
+        }
+    }
+
+    /// Which peers a snapshot would take the place of, because their regions have merged away; `None` if it
+    /// cannot be taken in now. A peer of which others hold descendants that it has not made yet must make them
+    /// first; and a snapshot never brings slots that another peer here still has.
+    pub(super) fn yielding_to_snapshot(&self, region: RegionId, message: &Message) -> Option<Vec<RegionId>> {
+        let descriptor = RegionDescriptor::decode(message.get_snapshot().get_data()).ok()?;
+        if self.peers.get(&region).is_some_and(Peer::owes_rows) || self.has_waiting_child(region) {
+            return None;
+        }
+        let yielding: Vec<RegionId> = self
+            .peers
+            .keys()
+            .copied()
+            .filter(|&other| other != region && self.has_merged_away(other, &descriptor))
+            .collect();
+        (!self.overlaps_but(&descriptor, &yielding)).then_some(yielding)
+    }
+
+    /// A snapshot for `region` was received, and has the rows of `yielding` in it. If it is taken in, it is so
+    /// now: whatever those peers did in between would be done to rows that are another's.
+    pub(super) fn supersede(&mut self, region: RegionId, yielding: Vec<RegionId>, now: BootNanos) {
+        let Some(peer) = self.peers.get_mut(&region).filter(|peer| !peer.is_applying_snapshot()) else {
+            return;
+        };
+        if let Err(fatal) = peer.turn(&self.config, now, &mut self.outbox) {
+            self.failure.get_or_insert(fatal);
+        }
+        self.dirty.insert(region);
+        if !peer.is_applying_snapshot() {
+            return;
+        }
+        for source in yielding {
+            let Some(descriptor) = self.peers.get(&source).map(|peer| peer.descriptor().clone()) else {
+                continue;
+            };
+            let destroy = self.remove(descriptor);
+            self.superseded.entry(region).or_default().extend(destroy);
+        }
+    }
+
+    /// Buries peers whose regions have merged away while this store was not among those that merged them.
+    pub(super) fn bury_the_merged(&mut self, heard: &RegionDescriptor) {
+        if self.peers.get(&heard.id).is_some_and(|peer| !peer.is_blank()) {
+            // It has their rows, or will take them over.
+            return;
+        }
+        let merged: Vec<RegionId> = self
+            .peers
+            .keys()
+            .copied()
+            .filter(|&region| region != heard.id && self.has_merged_away(region, heard))
+            .collect();
+        for region in merged {
+            if let Some(descriptor) = self.peers.get(&region).map(|peer| peer.descriptor().clone()) {
+                self.bury(descriptor);
+            }
+        }
+    }
+
+    /// Whether `later` proves that the region has merged away, and no other peer here is still to take its rows
+    /// over from it.
+    fn has_merged_away(&self, region: RegionId, later: &RegionDescriptor) -> bool {
+        let Some(peer) = self.peers.get(&region) else { return false };
+        if !later.supersedes(peer.descriptor()) || !peer.is_at_rest() || self.has_waiting_child(region) {
+            return false;
+        }
+        let may_take_over = |heir: &RegionId| {
+            let is_before =
+                |peer: &Peer<L>| !peer.is_blank() && !peer.descriptor().absorbed.contains(&region);
+            let is_here = self.peers.get(heir).is_some_and(is_before) || self.waiting.contains_key(heir);
+            *heir != later.id && is_here
+        };
+        peer.is_blank() || !peer.possible_heirs().iter().any(may_take_over)
+    }
+
+    /// The region here that has the slots of one that is none any more.
+    pub(super) fn heir_of(&self, descriptor: &RegionDescriptor) -> Option<RegionDescriptor> {
+        let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
+        peers.into_iter().find(|heir| heir.supersedes(descriptor)).cloned()
+    }
+}
