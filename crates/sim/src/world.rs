@@ -130,13 +130,13 @@ pub enum Work {
         region: RegionId,
     },
     SnapshotMade {
-        snapshot: Snapshot,
+        snapshot: Box<Snapshot>,
     },
     SnapshotSent {
         region: RegionId,
         to: StoreId,
-        message: Message,
-        made: Option<Snapshot>,
+        message: Box<Message>,
+        made: Option<Box<Snapshot>>,
     },
     /// The rows of a peer that is no more are deleted.
     Cleaned {

@@ -390,7 +390,7 @@ impl World {
             Work::MakeSnapshot { region } => self.make_snapshot(id, region),
             Work::SnapshotMade { snapshot } => self.snapshot_made(id, snapshot),
             Work::SnapshotSent { region, to, message, made } => {
-                self.snapshot_sent(id, region, to, message, made)
+                self.snapshot_sent(id, region, to, *message, made)
             }
             Work::Cleaned { region } => self.cleaned(id, region),
             Work::FlushSoon => self.flush_now(id),

@@ -31,7 +31,7 @@ impl World {
         let input = match self.take_view(id, region).filter(|_| !self.rng.chance(5)) {
             Some(snapshot) => {
                 let delay = self.rng.below(300) * MILLISECOND;
-                return self.schedule_work(id, delay, Work::SnapshotMade { snapshot });
+                return self.schedule_work(id, delay, Work::SnapshotMade { snapshot: Box::new(snapshot) });
             }
             None => Input::SnapshotFailed { region },
         };
@@ -39,7 +39,7 @@ impl World {
     }
 
     /// The view is written out; meanwhile the region went on.
-    pub(super) fn snapshot_made(&mut self, id: StoreId, snapshot: Snapshot) {
+    pub(super) fn snapshot_made(&mut self, id: StoreId, snapshot: Box<Snapshot>) {
         if self.may_crash(id, "crash while a snapshot is made") {
             return;
         }
@@ -47,7 +47,7 @@ impl World {
         let descriptor = snapshot.descriptor.clone();
         let region = descriptor.id;
         let Some(process) = self.process(id) else { return };
-        process.made.insert(region, snapshot);
+        process.made.insert(region, *snapshot);
         self.input(id, Input::SnapshotMade { region, index, term, descriptor });
     }
 
@@ -70,7 +70,9 @@ impl World {
     pub(super) fn send_snapshot(&mut self, id: StoreId, region: RegionId, to: StoreId, message: Message) {
         let index = message.get_snapshot().get_metadata().index;
         let Some(process) = self.process(id) else { return };
-        let made = process.made.get(&region).filter(|made| made.state.applied_index == index).cloned();
+        let made =
+            process.made.get(&region).filter(|made| made.state.applied_index == index).cloned().map(Box::new);
+        let message = Box::new(message);
         let delay = self.rng.below(800) * MILLISECOND;
         self.schedule_work(id, delay, Work::SnapshotSent { region, to, message, made });
     }
@@ -82,7 +84,7 @@ impl World {
         region: RegionId,
         to: StoreId,
         message: Message,
-        made: Option<Snapshot>,
+        made: Option<Box<Snapshot>>,
     ) {
         let is_up = self
             .stores
@@ -95,7 +97,7 @@ impl World {
         if let Some(snapshot) = arrived {
             // Everything is there, checked and durable, before the message is given to the worker.
             let index = snapshot.state.applied_index;
-            self.store_mut(to).received.insert((region, index), snapshot);
+            self.store_mut(to).received.insert((region, index), *snapshot);
             if self.may_crash(to, "crash with a snapshot received") {
                 return self.input(id, Input::SnapshotSent { region, to, delivered: false });
             }
