@@ -88,6 +88,12 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     store.learn_regions(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
     for lead in &heartbeat.leads.reports {
+        let is_here = |id: &RegionId| store.regions.get(*id).is_some_and(|region| region.is_local());
+        if lead.descriptor.absorbed.iter().any(is_here) {
+            // It merged away while this store was not there to see it, or is about to be taken over.
+            let descriptor = lead.descriptor.clone();
+            let _ = store.worker.send(ToWorker::Announced { from, descriptor });
+        }
         let Some(region) = store.regions.get(lead.region()) else { continue };
         let before = region.leader();
         if region.hear_leader(lead.term, from) {
