@@ -105,6 +105,11 @@ impl ClusterState {
         self.parts.lock().ledger.is_up(store, now)
     }
 
+    /// When the last heartbeat of a store came.
+    pub fn heard_at(&self, store: StoreId) -> Option<BootNanos> {
+        self.parts.lock().ledger.heard(store).map(|heard| heard.at)
+    }
+
     /// The last heartbeat of a store, and when it came.
     pub fn heard(&self, store: StoreId) -> Option<(BootNanos, StoreHeartbeat)> {
         let parts = self.parts.lock();

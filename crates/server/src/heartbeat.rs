@@ -32,6 +32,8 @@ const PERIOD_MIN: Duration = Duration::from_millis(20);
 const FULL_PERIOD: Duration = Duration::from_secs(10);
 /// Sizes are asked of the engines this often: it walks all files.
 const SIZES_PERIOD: Duration = Duration::from_secs(3);
+/// A store of which nothing was heard for this long may have left its regions without a leader.
+const QUIET_NANOS: u64 = 1_000_000_000;
 /// Rates are decaying averages over about this long.
 const RATE_WINDOW_S: f64 = 5.0;
 /// Heat is one with a long memory, brought up to date for regions at rest every so often.
@@ -50,7 +52,7 @@ pub async fn run(store: Arc<Store>) {
     measuring.spawn(measure(store.clone(), sizes));
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
-    let mut silent = BTreeSet::new();
+    let (mut silent, mut quiet) = (BTreeSet::new(), BTreeSet::new());
     let mut planned = false;
     loop {
         members.look(&store);
@@ -58,6 +60,7 @@ pub async fn run(store: Arc<Store>) {
         store.transport().send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
+        wake_what_the_silent_led(&store, &mut quiet);
         let plans = store.regions.meta().leader() == Some(store.id);
         if plans {
             plan(&store, &mut bootstrap);
@@ -104,6 +107,11 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
             if region.held_by_all(lead.truncate_to) {
                 held.push((lead.region(), lead.truncate_to));
             }
+            if !lead.descriptor.has_peer_on(store.id) {
+                // The peer here was removed while it was away, and those it knew may be gone, too.
+                let descriptor = lead.descriptor.clone();
+                let _ = store.worker.send(ToWorker::Announced { from, descriptor });
+            }
         }
     }
     if store.cluster.hear(heartbeat) && !held.is_empty() {
@@ -127,6 +135,22 @@ fn forget_the_dead(store: &Store, silent: &mut BTreeSet<StoreId>) {
         }
     }
     *silent = now_silent;
+}
+
+/// Sleeping regions hear nothing of their leaders and need not: this store's word for another is for all that
+/// it leads. `quiet`: the stores of which this was already said.
+fn wake_what_the_silent_led(store: &Store, quiet: &mut BTreeSet<StoreId>) {
+    let now = clock::boot_nanos();
+    let is_quiet = |id: &StoreId| {
+        let heard = store.cluster.heard_at(*id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
+        *id != store.id && !(heard && store.transport().is_connected(*id))
+    };
+    let now_quiet: BTreeSet<StoreId> =
+        store.members().list.iter().map(|member| member.id).filter(is_quiet).collect();
+    for id in now_quiet.difference(quiet) {
+        let _ = store.worker.send(ToWorker::StoreSilent { store: *id });
+    }
+    *quiet = now_quiet;
 }
 
 /// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.

@@ -60,6 +60,8 @@ const DRAIN: Duration = Duration::from_millis(200);
 /// At 50 ms a tick: an election after 0.75 to 1.5 s of silence, a heartbeat every 0.15 s.
 const ELECTION_TICKS: u32 = 15;
 const HEARTBEAT_TICKS: u32 = 3;
+/// A region in which nothing happened for 3 s goes to sleep.
+const HIBERNATE_TICKS: u32 = 60;
 
 /// Runs a store until `shutdown` resolves. `ready` is called once it serves, with its number.
 pub async fn run(
@@ -254,6 +256,7 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.tick_nanos = config.raft_tick.as_nanos() as u64;
     raft.election_ticks = ELECTION_TICKS;
     raft.heartbeat_ticks = HEARTBEAT_TICKS;
+    raft.hibernate_ticks = HIBERNATE_TICKS;
     // A little below the time for which voters keep quiet, by more than clocks may drift.
     raft.lease_nanos = raft.vote_hold_nanos() / 100 * 95;
     raft

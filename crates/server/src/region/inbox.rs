@@ -52,6 +52,10 @@ pub enum ToWorker {
         expect: RegionEpoch,
         change: RegionChange,
     },
+    /// Nothing is heard of this store: what it led does not sleep on.
+    StoreSilent {
+        store: StoreId,
+    },
     /// Another store's word for a region's newest descriptor.
     Announced {
         from: StoreId,

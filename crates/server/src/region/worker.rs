@@ -4,6 +4,7 @@
 //! decides nothing itself, and waits for no device: the log and the rows have threads of their own. Commands
 //! that arrive while a log batch is being synced wait and make one entry together.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub struct RegionWorker {
     readers: std::collections::HashMap<u64, Reader>,
     next_reader: u64,
     outgoing: Vec<(StoreId, Lane, Messages)>,
+    /// Whose status was published when it was last time.
+    published: BTreeSet<RegionId>,
     stopping: bool,
 }
 
@@ -72,6 +75,7 @@ impl RegionWorker {
             readers: Default::default(),
             next_reader: 0,
             outgoing: Vec::new(),
+            published: BTreeSet::new(),
             stopping: false,
         }
     }
@@ -151,6 +155,7 @@ impl RegionWorker {
                 let token = READER_TOKEN | self.next_reader;
                 self.raft.step(Input::ChangeRegion { region, token, expect, change }, now);
             }
+            ToWorker::StoreSilent { store } => self.raft.step(Input::StoreSilent { store }, now),
             ToWorker::Announced { from, descriptor } => {
                 self.raft.step(Input::Announced { from, descriptor }, now);
             }
@@ -319,13 +324,18 @@ impl RegionWorker {
     }
 
     /// What heartbeats tell of the regions that are led here.
-    fn publish_status(&self) {
+    /// Of those that are awake, and once more of those that have just gone to sleep.
+    fn publish_status(&mut self) {
         let now = clock::boot_nanos();
-        for region in self.store.regions.table().iter() {
+        let awake: BTreeSet<RegionId> = self.raft.awake().collect();
+        let table = self.store.regions.table();
+        for region in awake.union(&self.published).filter_map(|id| table.get(*id)) {
             let led = region.leader() == Some(self.store.id);
             let status = if led { self.raft.status(region.id(), now) } else { None };
             self.store.publish_status(region, status);
         }
+        drop(table);
+        self.published = awake;
     }
 
     fn expire(&mut self, now: Instant) {

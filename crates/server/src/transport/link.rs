@@ -67,6 +67,10 @@ impl Link {
         true
     }
 
+    pub fn is_connected(&self) -> bool {
+        self.state.connected.load(Ordering::Relaxed)
+    }
+
     pub fn send(&self, frame: Frame) -> bool {
         self.state.connected.load(Ordering::Relaxed) && self.queue.send(Outgoing::Frame(frame)).is_ok()
     }

@@ -95,6 +95,11 @@ impl Transport {
         self.links.read().get(&of).map(|links| links.address)
     }
 
+    /// Whether what is sent to the store now has a chance to arrive.
+    pub fn is_connected(&self, to: StoreId) -> bool {
+        self.links.read().get(&to).is_some_and(|links| links.control.is_connected())
+    }
+
     /// Queues Raft messages. False: they were dropped, the store is not reachable for now.
     pub fn send_raft(&self, to: StoreId, lane: Lane, messages: Vec<(RegionId, eraftpb::Message)>) -> bool {
         match (self.links.read().get(&to), lane) {
