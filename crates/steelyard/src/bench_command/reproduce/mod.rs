@@ -100,7 +100,8 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
         alor::make(&mut stores, &mut runs, &cases, |case, left| {
             let made = *wanted.get_or_insert(left) - left;
             let time = match made {
-                0 => String::new(),
+                // Runs that could not even begin say nothing of those to come.
+                made if made == 0 || started.elapsed().as_secs() < 10 => String::new(),
                 made => {
                     let left = started.elapsed().mul_f64(left as f64 / made as f64);
                     format!(", about {}", bench::table::duration(left))
