@@ -9,6 +9,7 @@
 pub mod disk;
 mod merging;
 mod recovery;
+mod rng;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,27 +24,9 @@ use types::{
 };
 
 use disk::{Disk, Life};
+use rng::Rng;
 
 pub const MILLISECOND: u64 = 1_000_000;
-
-pub struct Rng(u64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
