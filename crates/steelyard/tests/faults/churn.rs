@@ -8,7 +8,7 @@ use faults::chance::Chance;
 use faults::network::Network;
 use serde_json::Value;
 
-use crate::stores::{alone, say, Host, PATIENCE};
+use crate::stores::{say, Host, PATIENCE};
 use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, Stores};
 
 const STORES: u16 = 5;
@@ -151,7 +151,7 @@ fn while_the_layout_changes(
 
 #[test]
 fn histories_stay_linearizable_while_the_layout_changes() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&five());
     let load = load(&stores, "churn");
     warm_up(&load);
@@ -166,7 +166,7 @@ fn histories_stay_linearizable_while_the_layout_changes() {
 
 #[test]
 fn histories_stay_linearizable_while_the_layout_changes_and_stores_are_killed_and_stopped() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&five());
     let load = load(&stores, "churn-kills");
     warm_up(&load);
@@ -194,7 +194,7 @@ fn histories_stay_linearizable_while_the_layout_changes_and_stores_are_killed_an
 
 #[test]
 fn histories_stay_linearizable_while_the_layout_changes_across_partitions() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut network = match Network::new(STORES.into()) {
         Ok(network) => network,
         Err(why) => return say(&format!("SKIPPED partitions under changes of the layout: {why}")),

@@ -1,8 +1,8 @@
 //! Wall clocks that jump. Leases go by another clock, and a region's time never goes back.
 
 use crate::disk::{under_all, Disk};
+use crate::stores::eventually;
 use crate::stores::wire::Wire;
-use crate::stores::{alone, eventually};
 use crate::{await_operations, judge, load, move_leader, rounds, three, warm_up, Stores, REGION};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -17,7 +17,7 @@ fn three_on_devices() -> (Stores, Vec<Disk>) {
 
 #[test]
 fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
-    let _alone = alone();
+    let _place = crate::place();
     let (stores, disks) = three_on_devices();
     let load = load(&stores, "clocks");
     warm_up(&load);
@@ -34,7 +34,7 @@ fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
 
 #[test]
 fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
-    let _alone = alone();
+    let _place = crate::place();
     let (stores, disks) = three_on_devices();
     let leader = stores.leader(REGION);
     let mut wire = Wire::open(stores.all[leader].client);

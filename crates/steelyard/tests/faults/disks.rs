@@ -4,7 +4,7 @@ use device::Fault;
 
 use crate::disk::{under_all, Disk};
 use crate::stores::wire::Wire;
-use crate::stores::{alone, eventually, Stores};
+use crate::stores::{eventually, Stores};
 use crate::{await_operations, judge, load, pause, rounds, three, warm_up, Plan, REGION};
 
 fn on_devices(plan: &Plan) -> (Stores, Vec<Disk>) {
@@ -16,7 +16,7 @@ fn on_devices(plan: &Plan) -> (Stores, Vec<Disk>) {
 }
 
 fn a_leader_with_a_failing_device_stops(name: &str, fault: Fault) {
-    let _alone = alone();
+    let _place = crate::place();
     let (mut stores, disks) = on_devices(&three());
     let load = load(&stores, name);
     for _ in 0..rounds(1) {
@@ -45,7 +45,7 @@ fn a_leader_whose_log_cannot_be_written_stops_and_nothing_is_lost() {
 
 #[test]
 fn full_devices_of_a_leader_and_then_of_all_lose_nothing_and_are_waited_out() {
-    let _alone = alone();
+    let _place = crate::place();
     let plan = Plan { flags: &[("--reserve", "0"), ("--request-timeout", "500")], ..three() };
     let (stores, disks) = on_devices(&plan);
     let load = load(&stores, "full");
@@ -64,7 +64,7 @@ fn full_devices_of_a_leader_and_then_of_all_lose_nothing_and_are_waited_out() {
 
 #[test]
 fn a_store_killed_on_a_full_device_starts_there_or_says_why_not_and_has_everything_with_room() {
-    let _alone = alone();
+    let _place = crate::place();
     let plan = Plan { flags: &[("--reserve", "0")], ..three() };
     let (mut stores, disks) = on_devices(&plan);
     let load = load(&stores, "full-recovery");

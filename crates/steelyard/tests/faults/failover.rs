@@ -1,12 +1,11 @@
 //! Leaders that are killed, stopped or moved.
 
-use crate::stores::alone;
 use crate::{await_operations, judge, load, move_leader, pause, rounds, three, warm_up, Stores, REGION};
 
 #[test]
 fn a_command_whose_client_was_cut_off_by_a_failover_takes_effect_at_most_once() {
     // Counters and journals among the histories show a doubled command at once: no client sends one twice.
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "failover");
     for _ in 0..rounds(2) {
@@ -21,7 +20,7 @@ fn a_command_whose_client_was_cut_off_by_a_failover_takes_effect_at_most_once() 
 
 #[test]
 fn reads_during_and_after_transfers_see_every_write_before_them() {
-    let _alone = alone();
+    let _place = crate::place();
     let stores = Stores::start(&three());
     let load = load(&stores, "transfers");
     warm_up(&load);
@@ -35,7 +34,7 @@ fn reads_during_and_after_transfers_see_every_write_before_them() {
 
 #[test]
 fn a_leader_stopped_past_its_lease_answers_nothing_from_its_past() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "stopped");
     for round in 0..rounds(1) {
@@ -54,7 +53,7 @@ fn a_leader_stopped_past_its_lease_answers_nothing_from_its_past() {
 
 #[test]
 fn all_stores_killed_and_started_in_staggered_majorities_have_everything() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "staggered");
     for round in 0..rounds(1) as usize {

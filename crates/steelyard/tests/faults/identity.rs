@@ -1,12 +1,11 @@
 //! A store that comes back without what it had promised.
 
-use crate::stores::alone;
 use crate::stores::wire::Wire;
 use crate::{judge, load, pause, three, warm_up, Stores, REGION};
 
 #[test]
 fn an_empty_disk_under_an_old_number_makes_no_majority() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&three());
     let load = load(&stores, "empty-disk");
     warm_up(&load);

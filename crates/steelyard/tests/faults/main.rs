@@ -17,6 +17,7 @@ mod stores;
 mod tails;
 
 use std::net::SocketAddr;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use faults::workload::{Recording, Shape, Workload};
@@ -40,6 +41,30 @@ fn rounds(short: u64) -> u64 {
 
 fn is_long_run() -> bool {
     std::env::var_os("STEELYARD_FAULT_ROUNDS").is_some()
+}
+
+/// Tests that may run at a time: most of each is waiting, for elections and for clients.
+const PLACES: u32 = 2;
+
+static TAKEN: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Held by a test while it runs.
+struct Place;
+
+fn place() -> Place {
+    let (taken, left) = &TAKEN;
+    let taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+    let taken = left.wait_while(taken, |taken| *taken == PLACES);
+    *taken.unwrap_or_else(PoisonError::into_inner) += 1;
+    Place
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let (taken, left) = &TAKEN;
+        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        left.notify_one();
+    }
 }
 
 /// Three stores in RAM that share one region.

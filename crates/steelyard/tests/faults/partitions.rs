@@ -4,7 +4,7 @@ use faults::network::Network;
 use faults::workload::Workload;
 
 use crate::stores::wire::Wire;
-use crate::stores::{alone, eventually, say};
+use crate::stores::{eventually, say};
 use crate::{
     await_operations, judge, leader_of_any, load, pause, rounds, three, warm_up, Plan, Stores, REGION,
 };
@@ -19,7 +19,7 @@ const LONG_MS: u64 = 2000;
 
 #[test]
 fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
-    let _alone = alone();
+    let _place = crate::place();
     let Some(mut network) = network("an isolated leader", 3) else { return };
     let flags = &[("--request-timeout", "300")];
     let mut stores = Stores::start(&Plan { network: Some(&network), flags, ..three() });
@@ -51,7 +51,7 @@ fn an_isolated_old_leader_serves_no_read_once_another_has_written() {
 
 /// Partitions under load, each for some seconds, with as long to recover.
 fn partitions(name: &str, hosts: usize, steps: u64, mut cut: impl FnMut(&mut Network, &Stores, u64)) {
-    let _alone = alone();
+    let _place = crate::place();
     let Some(mut network) = network(name, hosts) else { return };
     let plan = Plan { stores: hosts as u16, network: Some(&network), ..three() };
     let stores = Stores::start(&plan);

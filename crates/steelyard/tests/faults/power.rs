@@ -8,11 +8,11 @@ use device::Survival;
 use crate::disk::under_all;
 use faults::workload::Shape;
 
-use crate::stores::{alone, say};
+use crate::stores::say;
 use crate::{await_operations, judge, load_on, rounds, three, warm_up, Plan, Stores};
 
 fn lose_power_again_and_again(name: &str, plan: &Plan, shape: Shape, rounds: u64) {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::prepare(plan);
     let disks = under_all(&mut stores);
     stores.all.iter_mut().for_each(|store| store.spawn());
@@ -51,7 +51,7 @@ const SMALL: &[(&str, &str)] = &[("--rocksdb", "write_buffer_size=64kb")];
 #[test]
 fn what_was_acknowledged_without_a_sync_is_lost_and_found_missing() {
     // The proof that these tests can fail: stores that are told not to sync.
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::prepare(&Plan { flags: &[("--fsync", "no")], ..three() });
     let disks = under_all(&mut stores);
     stores.all.iter_mut().for_each(|store| store.spawn());
@@ -138,7 +138,7 @@ impl Drop for LoopDisk {
 
 #[test]
 fn a_real_file_system_that_loses_its_memory_keeps_what_was_acknowledged_too() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut disk = match LoopDisk::new() {
         Ok(disk) => disk,
         Err(why) => return say(&format!("SKIPPED power loss of a real file system: {why}")),

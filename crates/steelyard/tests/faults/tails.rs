@@ -9,7 +9,7 @@ use device::Fault;
 
 use crate::disk::Disk;
 use crate::stores::wire::Wire;
-use crate::stores::{alone, eventually, say, within, Store, Stores, PATIENCE};
+use crate::stores::{eventually, say, within, Store, Stores, PATIENCE};
 use crate::{is_long_run, judge, load_on, pause, three, warm_up, Plan, Shape, REGION};
 
 /// One store in RAM that elects itself quickly, for it is started again and again.
@@ -54,7 +54,7 @@ fn some_of(first: usize, last: usize, short: usize) -> Vec<usize> {
 
 #[test]
 fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowledged_with_it() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = one();
     let disk = Disk::under(&mut stores.all[0]);
     stores.all[0].restart();
@@ -113,7 +113,7 @@ fn restore_point(dir: &Path, saved: &Path) {
 
 #[test]
 fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_and_left_as_it_is() {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = one();
     stores.all[0].restart();
     let mut wire = Wire::open(stores.all[0].client);
@@ -174,7 +174,7 @@ fn damaged_on_a_minority(
     value_bytes: usize,
     damage: impl Fn(&Store) -> usize,
 ) {
-    let _alone = alone();
+    let _place = crate::place();
     let mut stores = Stores::start(&Plan { flags, ..three() });
     let shape = Shape { value_bytes, ..Shape::default() };
     let load = load_on(&stores.clients(), name, shape);
