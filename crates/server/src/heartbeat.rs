@@ -300,7 +300,7 @@ impl Reporter {
         for id in changed {
             self.look(store, id, seconds, now);
         }
-        let is_due = self.full_at.map_or(true, |at| now.duration_since(at) >= FULL_PERIOD);
+        let is_due = self.full_at.is_none_or(|at| now.duration_since(at) >= FULL_PERIOD);
         let full = store.cluster.take_newcomers() || is_due;
         if full {
             self.full_at = Some(now);

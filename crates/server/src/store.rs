@@ -71,6 +71,7 @@ pub enum Route {
 }
 
 impl Store {
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         config: Config,
         dir: DataDir,
@@ -231,7 +232,7 @@ impl Store {
     pub fn learn_regions<'a>(&self, heard: impl Iterator<Item = &'a RegionDescriptor>) {
         let table = self.regions.table();
         let is_news = |heard: &&RegionDescriptor| {
-            table.get(heard.id).map_or(true, |known| heard.epoch.is_newer_than(known.newest().epoch))
+            table.get(heard.id).is_none_or(|known| heard.epoch.is_newer_than(known.newest().epoch))
         };
         let news: Vec<RegionDescriptor> = heard.filter(is_news).cloned().collect();
         if !news.is_empty() && self.regions.learn(&news) {

@@ -120,11 +120,9 @@ impl<L: LogStore> Peer<L> {
         let mut heirs: Vec<RegionId> = self.descriptor.merging.iter().map(|merging| merging.into).collect();
         let log = &self.raw.raft.raft_log;
         let (low, high) = (log.applied + 1, log.last_index() + 1);
-        let entries = match log.slice(low.max(log.first_index()), high, None, GetEntriesContext::empty(false))
-        {
-            Ok(entries) => entries,
-            Err(_) => Vec::new(),
-        };
+        let context = GetEntriesContext::empty(false);
+        // What cannot be read is noticed by the worker's next turn.
+        let entries = log.slice(low.max(log.first_index()), high, None, context).unwrap_or_default();
         for entry in entries.iter().filter(|entry| !entry.context.is_empty()) {
             if let Some((_, RegionChange::PrepareMerge { into })) = change_entry::decode(&entry.context) {
                 heirs.push(into);

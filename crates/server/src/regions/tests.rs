@@ -44,16 +44,16 @@ fn after_a_split_old_words_take_no_slot_back() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
     let [left, right] = split(&whole, 500, 7);
     // The new region is heard of first: the old one still claims all slots.
-    let regions = Regions::new(&[], &[whole.clone()]);
-    assert!(regions.learn(&[right.clone()]));
+    let regions = Regions::new(&[], std::slice::from_ref(&whole));
+    assert!(regions.learn(std::slice::from_ref(&right)));
     assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    assert!(regions.learn(&[left.clone()]));
-    assert!(!regions.learn(&[whole.clone()]));
+    assert!(regions.learn(std::slice::from_ref(&left)));
+    assert!(!regions.learn(std::slice::from_ref(&whole)));
     assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
 
     // A merge gives all of them back, in either order of what is heard.
     let joined = merge(&left, &right);
-    assert!(regions.learn(&[joined.clone()]));
+    assert!(regions.learn(std::slice::from_ref(&joined)));
     assert_eq!(runs(&regions), [(0, Some(1))]);
     assert!(regions.get(7).is_none(), "nothing is left of it");
     assert!(!regions.learn(&[right.clone(), left.clone()]));
@@ -63,11 +63,11 @@ fn after_a_split_old_words_take_no_slot_back() {
 #[test]
 fn what_own_peers_apply_is_seen_together() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
-    let regions = Regions::new(&[whole.clone()], &[]);
+    let regions = Regions::new(std::slice::from_ref(&whole), &[]);
     let one = regions.get(1).unwrap();
     let [left, right] = split(&whole, 500, 7);
     // Heard of first, as by a store that lags: commands go there, and what is executed here does not change.
-    assert!(regions.learn(&[right.clone()]));
+    assert!(regions.learn(std::slice::from_ref(&right)));
     assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
     assert_eq!(one.slots(), Some(SlotRange::ALL));
     assert!(!regions.get(7).unwrap().is_local());
@@ -85,7 +85,7 @@ fn a_region_whose_peer_is_gone_is_known_while_it_has_slots() {
     regions.remove_local(7);
     assert!(!regions.get(7).unwrap().is_local());
     assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    regions.set_local(&[right.clone()]);
+    regions.set_local(std::slice::from_ref(&right));
     assert!(regions.get(7).unwrap().is_local());
     regions.set_local(&[merge(&left, &right)]);
     assert!(regions.get(7).is_some(), "its peer is still here");
@@ -99,7 +99,7 @@ fn a_change_of_peers_keeps_the_table() {
     let mut moved = founded(1, 0, SLOT_COUNT - 1);
     moved.peers.remove(0);
     moved.epoch = RegionEpoch { conf_version: 4, version: 1 };
-    assert!(!regions.learn(&[moved.clone()]), "no slot has moved");
+    assert!(!regions.learn(std::slice::from_ref(&moved)), "no slot has moved");
     assert_eq!(*regions.get(1).unwrap().descriptor(), moved);
 }
 
