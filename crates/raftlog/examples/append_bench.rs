@@ -27,7 +27,12 @@ fn main() {
                 ..Entry::default()
             };
             let writes = (0..regions)
-                .map(|region| RegionWrite { region, restart: None, entries: vec![entry(region)], hard_state: None })
+                .map(|region| RegionWrite {
+                    region,
+                    restart: None,
+                    entries: vec![entry(region)],
+                    hard_state: None,
+                })
                 .collect();
             let appended =
                 log.append(&LogBatch { number: index, writes, must_sync: true }, true).expect("room");

@@ -508,6 +508,8 @@ impl<L: LogStore> Worker<L> {
     fn bury(&mut self, descriptor: RegionDescriptor) {
         let region = descriptor.id;
         let slots = self.peers.get(&region).and_then(|peer| peer.descriptor().slots);
+        // While this one's rows are there, they say what has become of those.
+        self.outbox.later.extend(self.superseded.remove(&region).unwrap_or_default());
         let destroy = self.remove(descriptor);
         if destroy.is_some() {
             self.destroying.insert(region, slots);

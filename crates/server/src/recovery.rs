@@ -61,13 +61,13 @@ pub fn recover(
         }
     }
     let described = described(&lives, engine).map_err(|e| failed(&e))?;
+    let mut ended = Vec::new();
     let mut recovered = Recovered { seeds: Vec::new(), tombstones: BTreeMap::new() };
     for (region, life) in lives {
         let (made, parent) = match life {
             PeerLife::Exists { descriptor, parent } => (descriptor, parent),
             PeerLife::Applying { descriptor, .. } => (descriptor, None),
             PeerLife::Tombstone { peer } => {
-                bury(region, peer, log, engine)?;
                 recovered.tombstones.insert(region, peer);
                 continue;
             }
@@ -77,12 +77,18 @@ pub fn recover(
         match made.peer_on(store).map(|peer| peer.id) {
             Some(peer) if has_merged || !newest.has_peer_on(store) => {
                 // Its end is applied, and what follows from it was not done.
-                log.set_peers(&[(region, PeerLife::Tombstone { peer })]).map_err(|e| failed(&e))?;
-                bury(region, peer, log, engine)?;
+                ended.push((region, PeerLife::Tombstone { peer }));
                 recovered.tombstones.insert(region, peer);
             }
             _ => recovered.seeds.push(seed(engine, made, parent).map_err(|e| failed(&e))?),
         }
+    }
+    if !ended.is_empty() {
+        // At once: the rows of one that was removed may be all that tells of others that merged into it.
+        log.set_peers(&ended).map_err(|e| failed(&e))?;
+    }
+    for (&region, &peer) in &recovered.tombstones {
+        bury(region, peer, log, engine)?;
     }
     // A peer that never held anything wrote a term, and promised nobody anything.
     let known = |region: &RegionId| recovered.seeds.iter().any(|seed| seed.descriptor.id == *region);

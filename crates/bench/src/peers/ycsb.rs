@@ -102,7 +102,8 @@ pub async fn insert(
     if let Some(line) = text.lines().find(|line| line.starts_with("INSERT_ERROR")) {
         bail!("go-ycsb met errors, so its figures mean nothing: {line}");
     }
-    let (sample, count) = parse(&text, "INSERT", round).with_context(|| format!("go-ycsb said: {}", tail()))?;
+    let (sample, count) =
+        parse(&text, "INSERT", round).with_context(|| format!("go-ycsb said: {}", tail()))?;
     ensure!(count == inserts.count as u64, "go-ycsb inserted {count} of {} records", inserts.count);
     Ok(sample)
 }

@@ -31,12 +31,6 @@ pub enum Life {
     Tombstone(PeerId),
 }
 
-impl Life {
-    pub fn is_peer(&self) -> bool {
-        !matches!(self, Life::Tombstone(_))
-    }
-}
-
 #[derive(Clone, Default)]
 pub struct Disk {
     pub regions: Rc<RefCell<BTreeMap<RegionId, RegionLog>>>,

@@ -9,6 +9,8 @@ impl Store {
             self.disk.lives.borrow().iter().map(|(&region, life)| (region, life.clone())).collect();
         let (mut seeds, mut tombstones) = (Vec::new(), BTreeMap::new());
         self.apply_snapshots_again();
+        // Before any of them goes: one that was removed may be the heir of one that merged.
+        let described = self.engines.clone();
         for (region, life) in lives {
             let (made_as, parent) = match life {
                 Life::Tombstone(id) => {
@@ -22,7 +24,9 @@ impl Store {
                     RestartCause::Snapshot => (restart.descriptor, None),
                     RestartCause::Split { parent, at } => (restart.descriptor, Some((parent, at))),
                 },
-                Life::Founded(descriptor) if self.has_never_flushed(&descriptor) => {
+                Life::Founded(descriptor)
+                    if !described.values().any(|other| other.descriptor.supersedes(&descriptor)) =>
+                {
                     let engine = Engine::founded(descriptor.clone());
                     self.engines.entry(region).or_insert(engine);
                     (descriptor, None)
@@ -31,9 +35,7 @@ impl Store {
             };
             let engine = self.engines.get(&region);
             let newest = engine.map_or(&made_as, |engine| &engine.descriptor);
-            let is_peer = |other: &RegionId| self.disk.lives.borrow().get(other).is_some_and(Life::is_peer);
-            let mut others = self.engines.iter().filter(|(other, _)| is_peer(other));
-            let has_merged = others.any(|(_, other)| other.descriptor.supersedes(newest));
+            let has_merged = described.values().any(|other| other.descriptor.supersedes(newest));
             if has_merged || !newest.has_peer_on(id) {
                 let peer = made_as.peer_on(id).expect("it was made here").id;
                 self.disk.lives.borrow_mut().insert(region, Life::Tombstone(peer));
@@ -62,11 +64,6 @@ impl Store {
                 self.disk.lives.borrow_mut().insert(region, Life::Exists(restart.descriptor));
             }
         }
-    }
-
-    /// No rows of a founded region are there, and no region has merged with it.
-    fn has_never_flushed(&self, founded: &RegionDescriptor) -> bool {
-        !self.engines.values().any(|engine| engine.descriptor.supersedes(founded))
     }
 
     /// Replaces a region's rows, durably; what was written before is flushed by that.

@@ -142,6 +142,8 @@ impl RegionDescriptor {
             RegionChange::CommitMerge { source, .. } => {
                 region.slots = Some(self.joined(source).ok_or(ChangeError::NotMergeable)?);
                 region.epoch.version = self.epoch.version.max(source.epoch.version) + 1;
+                // Both may come of a region that had absorbed others.
+                region.absorbed.retain(|id| !source.absorbed.contains(id));
                 region.absorbed.extend(source.absorbed.iter().chain([&source.id]));
                 let old = region.absorbed.len().saturating_sub(ABSORBED_MAX);
                 region.absorbed.drain(..old);
