@@ -98,13 +98,13 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// The regions that have a peer here, as of what of them is applied.
+/// The regions that have or had a peer here and whose rows are left, as of what of them is applied.
 fn described(
     lives: &[(RegionId, PeerLife)],
     engine: &Engine,
 ) -> storage::Result<BTreeMap<RegionId, RegionDescriptor>> {
     let mut found = BTreeMap::new();
-    for (region, _) in lives.iter().filter(|(_, life)| !matches!(life, PeerLife::Tombstone { .. })) {
+    for (region, _) in lives {
         if let Some((_, Some(descriptor))) = engine.region_rows(*region)? {
             found.insert(*region, descriptor);
         }
