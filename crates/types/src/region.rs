@@ -113,11 +113,10 @@ impl RegionDescriptor {
         self.peers.iter().any(|peer| matches!(peer.role, PeerRole::Incoming | PeerRole::Outgoing))
     }
 
-    /// Whether this tells that `other`, which may be of long ago, has merged away. Who gets a slot gets it with
-    /// a higher version than any that had it before, and a split leaves a region its first slot.
+    /// Whether this tells that `other`, whose descriptor may be of long ago, has merged away. Slots and versions
+    /// do not tell: a region that takes over its left neighbour may give away all that it began with, and live.
     pub fn supersedes(&self, other: &RegionDescriptor) -> bool {
-        let has_first = other.slots.is_some_and(|slots| self.contains(slots.first));
-        self.id != other.id && self.epoch.version > other.epoch.version && has_first
+        self.absorbed.contains(&other.id)
     }
 
     pub fn contains(&self, slot: Slot) -> bool {
