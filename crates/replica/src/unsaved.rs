@@ -55,6 +55,8 @@ pub(crate) struct InFlight {
     pub ready: u64,
     /// The log begins anew after a snapshot that is to be applied once this is written.
     pub snapshot: Option<Restart>,
+    /// The term that is in it.
+    pub term: Option<Term>,
     pub last: Option<(LogIndex, Term)>,
     pub messages: Vec<Message>,
 }

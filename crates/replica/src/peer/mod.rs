@@ -114,6 +114,8 @@ pub(crate) struct Peer<L: LogStore> {
     making: bool,
     /// Term and vote as last handed to the log.
     given_vote: (Term, u64),
+    /// The term as the log has it durably.
+    saved_term: Term,
     election_timeout: usize,
     /// Election timeouts drawn so far.
     attempt: u64,
@@ -280,6 +282,7 @@ impl<L: LogStore> Peer<L> {
             is_taken: false,
             sealing: 0,
             making: false,
+            saved_term: given_vote.0,
             given_vote,
             election_timeout: 0,
             attempt: 0,

@@ -29,7 +29,7 @@ impl<L: LogStore> Peer<L> {
             let snapshot = ready.snapshot().clone();
             self.accept_snapshot(&snapshot, out)?;
         }
-        self.send(ready.take_messages(), out);
+        let sends = ready.take_messages();
 
         let entries = ready.take_entries();
         if let Some(head) = entries.first().map(|entry| entry.index) {
@@ -55,6 +55,13 @@ impl<L: LogStore> Peer<L> {
         }
 
         let mut vouching = ready.take_persisted_messages();
+        if self.raw.raft.term > self.saved_term {
+            // The only voter leads without asking anybody. What it sends in a term that a crash could take back, it
+            // might send otherwise in the same term again.
+            vouching.splice(..0, sends);
+        } else {
+            self.send(sends, out);
+        }
         if planted::is(Bug::AcknowledgeBeforeSync) {
             self.send(std::mem::take(&mut vouching), out);
         }
@@ -132,6 +139,7 @@ impl<L: LogStore> Peer<L> {
         self.in_flight = Some(InFlight {
             ready: unsaved.ready,
             snapshot: unsaved.restart.clone().filter(|restart| restart.cause == RestartCause::Snapshot),
+            term: unsaved.hard_state.map(|state| state.term),
             last: unsaved.entries.last().map(|entry| (entry.index, entry.term)),
             messages: unsaved.messages,
         });
@@ -140,7 +148,8 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn persisted(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        let Some(InFlight { ready, snapshot, last, messages }) = self.in_flight.take() else { return };
+        let Some(InFlight { ready, snapshot, term, last, messages }) = self.in_flight.take() else { return };
+        self.saved_term = term.unwrap_or(0).max(self.saved_term);
         if let Some((index, term)) = last {
             self.raw.mut_store().persisted(index, term);
         }
