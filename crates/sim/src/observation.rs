@@ -37,18 +37,12 @@ pub enum Observation<'a> {
         term: Term,
         last: LogIndex,
     },
-    /// Entries were written, not yet synced. `before` is the term of the entry in front of them.
-    Logged {
-        store: StoreId,
-        region: RegionId,
-        entries: &'a [Entry],
-        before: Option<Term>,
-    },
-    /// Entries are durable.
+    /// Entries are durable. `before` is the term of the entry in front of them.
     Synced {
         store: StoreId,
         region: RegionId,
         entries: &'a [Entry],
+        before: Option<Term>,
     },
     /// Entries were handed out as committed, by a peer in `term`.
     Committed {

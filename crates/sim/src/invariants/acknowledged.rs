@@ -17,7 +17,7 @@ pub struct Acknowledged {
 impl Invariant for Acknowledged {
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         match seen {
-            Observation::Synced { store, region, entries } => {
+            Observation::Synced { store, region, entries, .. } => {
                 for entry in *entries {
                     self.synced.entry((*region, entry.index, entry.term)).or_default().insert(*store);
                 }

@@ -1,6 +1,7 @@
 //! Entries of the same index and term are the same, and so is everything before them.
 //!
-//! It is enough to compare the entry and the term of the one in front of it: the rest follows by induction.
+//! What a crash took away before it was synced was no entry: the only voter of a region may write in the same
+//! term again. It is enough to compare the entry and the term of the one in front of it: the rest follows by induction.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub struct LogMatching {
 
 impl Invariant for LogMatching {
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
-        let &Observation::Logged { store, region, entries, mut before } = seen else { return Ok(()) };
+        let &Observation::Synced { store, region, entries, mut before } = seen else { return Ok(()) };
         for entry in entries {
             let digest = fold(entry.get_entry_type() as u64, &entry.data);
             let known = self.written.entry((region, entry.index, entry.term)).or_insert((digest, before));

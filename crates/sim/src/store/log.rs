@@ -33,16 +33,6 @@ impl World {
                 Some(ToLog::Append(batch)) => {
                     process.log_is_busy = true;
                     let batch = batch.clone();
-                    for write in &batch.writes {
-                        let first = write.entries.first().map_or(0, |entry| entry.index);
-                        let begins = write.restart.as_ref().filter(|restart| restart.index + 1 == first);
-                        let before = match begins {
-                            Some(restart) => Some(restart.term),
-                            None => disk.with(write.region, |log| log.term(first.saturating_sub(1))),
-                        };
-                        let (region, entries) = (write.region, &write.entries[..]);
-                        self.observe(&Observation::Logged { store: id, region, entries, before });
-                    }
                     disk.append(&batch);
                     let delay = self.log_delay(id);
                     self.schedule_work(id, delay, Work::Logged);
@@ -57,9 +47,11 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
         let Some(ToLog::Append(batch)) = process.log.pop_front() else { return };
-        for write in &batch.writes {
+        let disk = self.stores[&id].disk.clone();
+        for write in batch.writes.iter().filter(|write| !write.entries.is_empty()) {
             let (region, entries) = (write.region, &write.entries[..]);
-            self.observe(&Observation::Synced { store: id, region, entries });
+            let before = disk.with(region, |log| log.term(entries[0].index - 1));
+            self.observe(&Observation::Synced { store: id, region, entries, before });
         }
         self.input(id, Input::Persisted { batch: batch.number });
         self.next_log_job(id);

@@ -327,7 +327,8 @@ impl World {
         let disk = self.stores[&id].disk.clone();
         for region in disk.regions() {
             let entries: Vec<_> = disk.with(region, |log| log.entries.values().cloned().collect());
-            self.observe(&Observation::Synced { store: id, region, entries: &entries });
+            let before = Some(disk.with(region, |log| log.truncated.1));
+            self.observe(&Observation::Synced { store: id, region, entries: &entries, before });
         }
     }
 
