@@ -3,15 +3,16 @@
 //! A peer's life is in the log, synced, before anything else of it is written. What the rows say of it is as old
 //! as the last flush, and whatever is missing there the log has: the worker hands it out again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use raftlog::{PeerLife, RaftLog};
 use replica::PeerSeed;
 use rocks::snapshot::{Manifest, SnapshotError};
-use storage::rows::{region_descriptor_row, region_state_row};
-use storage::{RegionState, WriteSet};
-use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
+use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
+use storage::{Reader, RegionState, StorageError, WriteSet};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term, FIRST_INDEX};
 
 use crate::datadir::DataDir;
 use crate::engine::Engine;
@@ -52,6 +53,7 @@ pub fn recover(
         }
     }
     dir.initialised()?;
+    adopt_orphans(store, log, engine).map_err(|e| failed(&e))?;
     let lives = log.peers().map_err(|e| failed(&e))?;
     for (region, life) in &lives {
         if let PeerLife::Applying { descriptor, index, term } = life {
@@ -96,6 +98,32 @@ pub fn recover(
         log.forget(region).map_err(|e| failed(&e))?;
     }
     Ok(recovered)
+}
+
+/// Rows of a region that a split made may have been flushed before the log knew of its peer, and then the
+/// parent does not apply the split again. Such a peer has promised nothing: its log begins now.
+fn adopt_orphans(store: StoreId, log: &RaftLog, engine: &Engine) -> storage::Result<()> {
+    let engine_error = |error: raftlog::LogError| StorageError::Engine(error.to_string());
+    let known: BTreeSet<RegionId> =
+        log.peers().map_err(engine_error)?.into_iter().map(|(id, _)| id).collect();
+    let mut found = BTreeSet::new();
+    engine.flash().scan(&[SPACE_REGION_STATE], &[SPACE_REGION_STATE + 1], &mut |row, _| {
+        found.extend(row.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes));
+        ControlFlow::Continue(())
+    })?;
+    let mut orphans = Vec::new();
+    for region in found.difference(&known) {
+        if let Some((state, Some(descriptor))) = engine.region_rows(*region)? {
+            if descriptor.has_peer_on(store) && state.applied_index == FIRST_INDEX {
+                tracing::info!(region, "a split's rows are here and its peer is not: its log begins");
+                orphans.push(descriptor);
+            }
+        }
+    }
+    match orphans.is_empty() {
+        true => Ok(()),
+        false => log.found(&orphans).map_err(engine_error),
+    }
 }
 
 /// The regions that have or had a peer here and whose rows are left, as of what of them is applied.
@@ -165,4 +193,42 @@ fn seed(
     let applied = rows.as_ref().map(|(state, _)| (state.applied_index, state.applied_term));
     let descriptor = rows.and_then(|(_, descriptor)| descriptor).unwrap_or(made);
     Ok(PeerSeed { descriptor, applied, parent })
+}
+
+#[cfg(test)]
+mod tests {
+    use rocks::FlashKeyspace;
+
+    use super::*;
+
+    #[test]
+    fn a_split_whose_rows_were_flushed_before_its_peer_was_recorded_is_not_lost() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = RaftLog::open(&dir.path().join("log"), &raftlog::Options::default()).expect("a log");
+        let options = rocks::Options::profile("default").expect("the profile");
+        let flash = FlashKeyspace::open(&dir.path().join("rows"), &options).expect("rows");
+        let engine = Engine::new(flash);
+        let halves = [SlotRange { first: 0, last: 99 }, SlotRange { first: 100, last: 199 }];
+        let region = |id, slots| RegionDescriptor::founded(id, Some(slots), &[0, 1, 2]);
+        let (parent, child, elsewhere) =
+            (region(1, halves[0]), region(2, halves[1]), RegionDescriptor::founded(3, None, &[1, 2]));
+        log.found(std::slice::from_ref(&parent)).expect("it is written");
+        for descriptor in [&parent, &child, &elsewhere] {
+            let rows = vec![
+                (region_state_row(descriptor.id), Some(RegionState::default().encode())),
+                (region_descriptor_row(descriptor.id), Some(descriptor.encode())),
+            ];
+            engine.write(&WriteSet { ranges_deleted: Vec::new(), rows }).expect("it is written");
+        }
+        for _ in 0..2 {
+            adopt_orphans(0, &log, &engine).expect("rows and log are read");
+            let exists = |descriptor: &RegionDescriptor| PeerLife::Exists {
+                descriptor: descriptor.clone(),
+                parent: None,
+            };
+            assert_eq!(log.peers().expect("lives"), [(1, exists(&parent)), (2, exists(&child))]);
+        }
+        let seed = seed(&engine, child.clone(), None).expect("rows");
+        assert_eq!((seed.descriptor, seed.applied), (child, Some((FIRST_INDEX, types::FIRST_TERM))));
+    }
 }

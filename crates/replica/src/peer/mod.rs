@@ -353,6 +353,10 @@ impl<L: LogStore> Peer<L> {
         let raft = &self.raw.raft;
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
+        if config.hibernate_ticks > 0 && raft.election_elapsed == config.election_ticks as usize / 2 {
+            // A leader that sleeps while this peer does not: it is woken before anybody stands against it.
+            self.knock(out);
+        }
         // Rows that a snapshot is about to replace are none to lead with.
         if !(would_stand && (self.hold.is_holding(now) || self.applying.is_some())) {
             self.drive(config, now, out, |raw| {
