@@ -35,11 +35,10 @@ impl Engine {
     ) -> storage::Result<Option<(RegionState, Option<RegionDescriptor>)>> {
         let row = rows::region_state_row(region);
         let Some(state) = self.flash.get(&row)? else { return Ok(None) };
-        let descriptor_row = [&row[..], b"d"].concat();
         let decode = |row: Bytes| {
             RegionDescriptor::decode(&row).map_err(|error| StorageError::Corrupt(error.to_string()))
         };
-        let descriptor = self.flash.get(&descriptor_row)?.map(decode).transpose()?;
+        let descriptor = self.flash.get(&rows::region_descriptor_row(region))?.map(decode).transpose()?;
         Ok(Some((RegionState::decode(&state)?, descriptor)))
     }
 
