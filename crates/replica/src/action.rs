@@ -207,8 +207,6 @@ pub enum Action {
     Destroy {
         region: RegionId,
         peer: PeerId,
-        /// Without a peer here, or as it was when it was sealed.
-        descriptor: RegionDescriptor,
     },
     TransferDone {
         region: RegionId,

@@ -453,7 +453,7 @@ impl<L: LogStore> Worker<L> {
                     Ok(())
                 }
                 Turnover::Absorbed { source } => {
-                    let destroy = self.remove(source);
+                    let destroy = self.remove(source.id);
                     self.destroy(destroy);
                     Ok(())
                 }
@@ -482,7 +482,7 @@ impl<L: LogStore> Worker<L> {
             // It came and went before this store forgot the split. Its rows are here again.
             self.destroying.insert(region, descriptor.slots);
             let peer = self.tombstones[&region];
-            self.outbox.later.push(Action::Destroy { region, peer, descriptor });
+            self.outbox.later.push(Action::Destroy { region, peer });
             return Ok(());
         }
         let mut peer = match waited {
@@ -510,7 +510,7 @@ impl<L: LogStore> Worker<L> {
         let slots = self.peers.get(&region).and_then(|peer| peer.descriptor().slots);
         // While this one's rows are there, they say what has become of those.
         self.outbox.later.extend(self.superseded.remove(&region).unwrap_or_default());
-        let destroy = self.remove(descriptor);
+        let destroy = self.remove(region);
         if destroy.is_some() {
             self.destroying.insert(region, slots);
         }
@@ -525,14 +525,13 @@ impl<L: LogStore> Worker<L> {
     }
 
     /// The peer is none any more. What is left of it is for the action to delete.
-    fn remove(&mut self, descriptor: RegionDescriptor) -> Option<Action> {
-        let region = descriptor.id;
+    fn remove(&mut self, region: RegionId) -> Option<Action> {
         let mut peer = self.peers.remove(&region)?;
         peer.retire(&mut self.outbox);
         let last = self.tombstones.entry(region).or_insert(0);
         *last = peer.id().max(*last);
         self.destroying.insert(region, None);
-        Some(Action::Destroy { region, peer: peer.id(), descriptor })
+        Some(Action::Destroy { region, peer: peer.id() })
     }
 
     fn refuse_unknown(&mut self, region: RegionId, token: u64) {

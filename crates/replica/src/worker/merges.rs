@@ -57,10 +57,7 @@ impl<L: LogStore> Worker<L> {
             return;
         }
         for source in yielding {
-            let Some(descriptor) = self.peers.get(&source).map(|peer| peer.descriptor().clone()) else {
-                continue;
-            };
-            let destroy = self.remove(descriptor);
+            let destroy = self.remove(source);
             self.superseded.entry(region).or_default().extend(destroy);
         }
     }

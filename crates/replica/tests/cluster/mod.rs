@@ -441,7 +441,7 @@ impl Cluster {
                 let at = self.apply_slot(id, 300);
                 self.schedule(at, Event::Ingest { store: id, life, region, index, descriptor });
             }
-            Action::Destroy { region, peer, .. } => {
+            Action::Destroy { region, peer } => {
                 let at = self.apply_slot(id, 100);
                 self.schedule(at, Event::Delete { store: id, life, region, peer });
             }

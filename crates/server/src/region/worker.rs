@@ -262,7 +262,7 @@ impl RegionWorker {
                 Action::ApplySnapshot { index, term, descriptor, .. } => {
                     self.apply.send_life(LifeJob::Snapshot { descriptor, index, term });
                 }
-                Action::Destroy { region, peer, .. } => {
+                Action::Destroy { region, peer } => {
                     self.apply.send_life(LifeJob::Destroy { region, peer });
                 }
                 Action::FlushSoon => self.store.flush_soon.store(true, Ordering::Relaxed),

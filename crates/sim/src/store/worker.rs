@@ -183,7 +183,7 @@ impl World {
                     process.to_apply.push_back(Job::Ingest { region, index, descriptor });
                     self.wake_apply(id);
                 }
-                Action::Destroy { region, peer, .. } => {
+                Action::Destroy { region, peer } => {
                     let Some(process) = self.process(id) else { return };
                     process.to_apply.push_back(Job::Destroy { region, peer });
                     self.wake_apply(id);
