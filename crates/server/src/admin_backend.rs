@@ -416,6 +416,7 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
             bytes: lead.map_or(0, |lead| lead.bytes),
             read_rate: lead.map_or(0.0, |lead| lead.read_rate),
             write_rate: lead.map_or(0.0, |lead| lead.write_rate),
+            heat: lead.map_or(0.0, |lead| lead.heat),
         }
     });
     rows.collect()

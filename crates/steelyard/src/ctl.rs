@@ -431,6 +431,7 @@ mod tests {
             bytes: 5_000_000,
             read_rate: 0.0,
             write_rate: 10.4,
+            heat: 10.0,
         };
         let line = &regions_table(&[row]).lines()[1];
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -45,6 +45,8 @@ pub struct RegionRow {
     /// Operations per second.
     pub read_rate: f64,
     pub write_rate: f64,
+    /// Operations per second with a long memory: over its bytes, how cold it is.
+    pub heat: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
