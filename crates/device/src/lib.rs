@@ -13,6 +13,7 @@
 mod block;
 mod capability;
 mod control;
+pub mod fit;
 pub mod image;
 mod model;
 pub mod probe;
@@ -22,6 +23,7 @@ mod shim;
 pub use block::{ControlBlock, BLOCK_BYTES, MAGIC, VERSION};
 pub use capability::KvCapability;
 pub use control::{Control, ControlError, Stats};
+pub use fit::{Fit, FitError, Pair};
 pub use image::{Image, ImageError, Survival};
 pub use model::{Fault, EVERY};
 pub use probe::{probe, Measured, ProbeError};

@@ -1,0 +1,229 @@
+//! Our own test of a device, by ordinary file calls.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use super::{next, BLOCK, PAGE};
+
+/// A block is written in pieces that grow while one takes less than a 32nd of the time there is: whole on a
+/// fast device, and on a slow one nothing large is under way when the time is over.
+const PIECE_MIN: u64 = 1 << 20;
+const PIECES_IN_TIME: u32 = 32;
+const SYNCS_MAX: u32 = 32;
+const READS_MAX: u32 = 512;
+/// However slow the device is.
+const SAMPLES_MIN: u32 = 3;
+
+/// Writing stops at whichever comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub time: Duration,
+    pub bytes: u64,
+}
+
+pub struct Test {
+    file: File,
+    direct: bool,
+    blocks: u64,
+    seed: u64,
+    /// Incompressible, for devices that compress; a block for each job begins at another page.
+    pool: Pages,
+}
+
+pub struct Written {
+    pub bytes: u64,
+    pub time: Duration,
+    /// Offset and length of what was written, in pages.
+    pub extents: Vec<(u64, u64)>,
+}
+
+impl Written {
+    pub fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Bytes at an address that O_DIRECT accepts.
+struct Pages {
+    bytes: Vec<u8>,
+    skip: usize,
+}
+
+impl Pages {
+    fn new(length: usize) -> Pages {
+        let bytes = vec![0u8; length + PAGE];
+        let skip = bytes.as_ptr().align_offset(PAGE);
+        Pages { bytes, skip }
+    }
+
+    fn all(&self) -> &[u8] {
+        &self.bytes[self.skip..self.bytes.len() - PAGE + self.skip]
+    }
+
+    fn all_mut(&mut self) -> &mut [u8] {
+        let end = self.bytes.len() - PAGE + self.skip;
+        &mut self.bytes[self.skip..end]
+    }
+}
+
+/// More jobs than this write what another one writes.
+const POOL_JOBS: usize = 64;
+
+impl Test {
+    pub fn open(path: &Path, blocks: u64, seed: u64) -> io::Result<Test> {
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).create(true).mode(0o600);
+        let (file, direct) = match open.clone().custom_flags(libc::O_DIRECT).open(path) {
+            Ok(file) => (file, true),
+            // Waits for the device at each write: what a page cache takes at once says nothing, and how long
+            // it takes to empty has no bound.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (open.custom_flags(libc::O_DSYNC).open(path)?, false)
+            }
+            Err(error) => return Err(error),
+        };
+        // SAFETY: a system call without pointers, on a descriptor that is open. That it fails where the file
+        // system has no such call costs some precision: blocks are then allocated as they are written.
+        unsafe {
+            libc::posix_fallocate(file.as_raw_fd(), 0, (blocks * BLOCK) as libc::off_t);
+            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM);
+        }
+        let mut pool = Pages::new(BLOCK as usize + POOL_JOBS * PAGE);
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for word in pool.all_mut().chunks_exact_mut(8) {
+            word.copy_from_slice(&next(&mut random).to_le_bytes());
+        }
+        Ok(Test { file, direct, blocks, seed, pool })
+    }
+
+    pub fn direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Random blocks by `jobs` threads. What was under way when the time was over counts, with the time that
+    /// it took.
+    pub fn write(&self, jobs: usize, bounds: Bounds) -> io::Result<Written> {
+        let claimed = AtomicU64::new(0);
+        let together = Barrier::new(jobs);
+        let results: Vec<io::Result<Job>> = std::thread::scope(|scope| {
+            let start = |number| {
+                let (claimed, together) = (&claimed, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    self.job(number, claimed, bounds)
+                })
+            };
+            let jobs: Vec<_> = (0..jobs).map(start).collect();
+            let died = |_| Err(io::Error::other("a probe job died"));
+            jobs.into_iter().map(|job| job.join().unwrap_or_else(died)).collect()
+        });
+        let jobs = results.into_iter().collect::<io::Result<Vec<_>>>()?;
+        let extents: Vec<(u64, u64)> = jobs.iter().flat_map(|job| job.extents.iter().copied()).collect();
+        let began = jobs.iter().map(|job| job.began).min();
+        let ended = jobs.iter().map(|job| job.ended).max();
+        let time = began.zip(ended).map(|(began, ended)| ended.saturating_duration_since(began));
+        Ok(Written {
+            bytes: extents.iter().map(|(_, length)| length).sum(),
+            time: time.unwrap_or_default(),
+            extents,
+        })
+    }
+
+    fn job(&self, number: usize, claimed: &AtomicU64, bounds: Bounds) -> io::Result<Job> {
+        let began = Instant::now();
+        let mut job = Job { began, ended: began, extents: Vec::new() };
+        let mut random = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number as u64 * 2) | 1;
+        let skip = number % POOL_JOBS * PAGE;
+        let content = &self.pool.all()[skip..skip + BLOCK as usize];
+        let mut piece = PIECE_MIN;
+        loop {
+            let block = next(&mut random) % self.blocks * BLOCK;
+            let mut at = 0;
+            while at < BLOCK {
+                let length = piece.min(BLOCK - at);
+                let before = claimed.fetch_add(length, Relaxed);
+                if began.elapsed() >= bounds.time || before.saturating_add(length) > bounds.bytes {
+                    return Ok(job);
+                }
+                let sent = Instant::now();
+                self.file.write_all_at(&content[at as usize..(at + length) as usize], block + at)?;
+                job.ended = Instant::now();
+                job.extents.push((block + at, length));
+                at += length;
+                match job.ended - sent < bounds.time / PIECES_IN_TIME {
+                    true => piece = (piece * 2).min(BLOCK),
+                    false => piece = (piece / 2).max(PIECE_MIN),
+                }
+            }
+        }
+    }
+
+    /// Of 4 KiB overwrites, as the log makes them in files that it uses again.
+    pub fn sync_latency(&self, extents: &[(u64, u64)], time: Duration) -> io::Result<Duration> {
+        // The first one is for what was written before.
+        self.file.sync_data()?;
+        let mut random = self.seed.wrapping_mul(3) | 1;
+        mean(SYNCS_MAX, time, || {
+            self.file.write_all_at(&self.pool.all()[..PAGE], page(extents, &mut random))?;
+            let started = Instant::now();
+            self.file.sync_data()?;
+            Ok(started.elapsed())
+        })
+    }
+
+    pub fn read_latency(&self, extents: &[(u64, u64)], time: Duration) -> io::Result<Duration> {
+        // SAFETY: a system call without pointers, on a descriptor that is open. Where the writes went through
+        // the page cache, the reads are to find nothing there.
+        unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        let mut buffer = Pages::new(PAGE);
+        let mut random = self.seed.wrapping_mul(5) | 1;
+        mean(READS_MAX, time, || {
+            let at = page(extents, &mut random);
+            let started = Instant::now();
+            self.file.read_exact_at(buffer.all_mut(), at)?;
+            Ok(started.elapsed())
+        })
+    }
+}
+
+struct Job {
+    began: Instant,
+    ended: Instant,
+    extents: Vec<(u64, u64)>,
+}
+
+/// The offset of a random page of what was written.
+fn page(extents: &[(u64, u64)], random: &mut u64) -> u64 {
+    let (offset, length) = extents[(next(random) % extents.len() as u64) as usize];
+    offset + next(random) % (length / PAGE as u64) * PAGE as u64
+}
+
+fn mean(most: u32, time: Duration, mut sample: impl FnMut() -> io::Result<Duration>) -> io::Result<Duration> {
+    let started = Instant::now();
+    let (mut total, mut count) = (Duration::ZERO, 0);
+    while count < SAMPLES_MIN || (count < most && started.elapsed() < time) {
+        total += sample()?;
+        count += 1;
+    }
+    Ok(total / count)
+}
+
+/// What may still be written to the file system of `dir`.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let dir = CString::new(dir.as_os_str().as_bytes())?;
+    // SAFETY: all-zero is a valid value of this plain C structure.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is NUL-terminated and the structure outlives the call.
+    match unsafe { libc::statvfs(dir.as_ptr(), &mut answer) } {
+        0 => Ok(answer.f_bavail.saturating_mul(answer.f_frsize)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
