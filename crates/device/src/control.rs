@@ -5,15 +5,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BLOCK_BYTES, MAGIC, NAME_WORDS, VERSION};
+use crate::block::{BLOCK_BYTES, CONTROL_BYTES, MAGIC, NAME_WORDS, TABLE_ENTRIES, VERSION};
+use crate::cache::{Cache, Geometry};
 use crate::model::Fault;
 use crate::profile::checked_factor;
-use crate::{ControlBlock, Profile, ProfileError};
+use crate::{CacheProfile, ControlBlock, Profile, ProfileError};
 
 /// How far an emulated device may lag behind buffered writes: 20 ms of its own write bandwidth.
 const WRITE_BEHIND: Duration = Duration::from_millis(20);
@@ -44,6 +45,14 @@ pub struct Stats {
     pub injected_faults: u64,
     /// As last measured, which happens only when a capacity is set; else 0.
     pub used_bytes: u64,
+    /// Of a hybrid: bytes read from its cache and from the device behind it,
+    pub bytes_hit: u64,
+    pub bytes_missed: u64,
+    /// written to the device behind the cache, and of files that were gone before they could be,
+    pub bytes_destaged: u64,
+    pub bytes_dropped: u64,
+    /// and now in the cache alone.
+    pub dirty_bytes: u64,
 }
 
 /// A mapping of a control block. Clones of the file's mapping in other processes see every change at once.
@@ -68,7 +77,7 @@ impl Control {
         let fresh = PathBuf::from(fresh);
         let made = (|| {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
-            file.set_len(BLOCK_BYTES as u64)?;
+            file.set_len(CONTROL_BYTES as u64)?;
             let control = Control { block: map(&file)?, path: path.to_owned() };
             control.set_profile(&scaled);
             let block = control.block();
@@ -88,7 +97,7 @@ impl Control {
     pub fn open(path: &Path) -> Result<Control, ControlError> {
         let failed = |source| ControlError::Io { path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() != BLOCK_BYTES as u64 {
+        if file.metadata().map_err(failed)?.len() != CONTROL_BYTES as u64 {
             return Err(ControlError::NotAControlBlock { path: path.to_owned() });
         }
         let control = Control { block: map(&file).map_err(failed)?, path: path.to_owned() };
@@ -111,6 +120,17 @@ impl Control {
         unsafe { self.block.as_ref() }
     }
 
+    /// The cache of a hybrid; none: every byte is the device's own.
+    pub fn cache(&self) -> Option<Cache<'_>> {
+        Cache::of(self.block(), self.table())
+    }
+
+    fn table(&self) -> &[AtomicU64; TABLE_ENTRIES] {
+        // SAFETY: `map` gave a page and the table behind it, which stay mapped until drop; any bytes are valid
+        // atomics.
+        unsafe { self.block.byte_add(BLOCK_BYTES).cast().as_ref() }
+    }
+
     /// The device as it is set now, without what [`set_slow`](Self::set_slow) does to it.
     pub fn profile(&self) -> Profile {
         let block = self.block();
@@ -124,13 +144,19 @@ impl Control {
             sync_latency: Duration::from_nanos(block.sync_ns.load(Relaxed)),
             read_latency: Duration::from_nanos(block.read_ns.load(Relaxed)),
             capacity_bytes: block.capacity(),
+            cache: self.cache().map(|_| CacheProfile {
+                bytes: block.cache_bytes.load(Relaxed),
+                write_bytes_per_s: block.cache_write_bytes_per_s.load(Relaxed),
+                read_bytes_per_s: block.cache_read_bytes_per_s.load(Relaxed),
+                sync_latency: Duration::from_nanos(block.cache_sync_ns.load(Relaxed)),
+                read_latency: Duration::from_nanos(block.cache_read_ns.load(Relaxed)),
+            }),
         }
     }
 
-    /// Changes every number at once, for operations that start from now on.
+    /// Changes every number at once, for operations that start from now on. A cache of another size begins empty.
     pub fn set_profile(&self, profile: &Profile) {
         let block = self.block();
-        let nanos = |latency: Duration| u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX / 4);
         let mut name = [0u8; NAME_WORDS * 8];
         let kept = profile.name.len().min(name.len() - 1);
         name[..kept].copy_from_slice(&profile.name.as_bytes()[..kept]);
@@ -142,6 +168,30 @@ impl Control {
         block.sync_ns.store(nanos(profile.sync_latency), Relaxed);
         block.read_ns.store(nanos(profile.read_latency), Relaxed);
         self.set_capacity(profile.capacity_bytes);
+        self.set_cache(profile.cache.as_ref());
+    }
+
+    fn set_cache(&self, cache: Option<&CacheProfile>) {
+        let block = self.block();
+        let old = block.cache_bytes.load(Relaxed);
+        let Some(cache) = cache else {
+            block.cache_entries.store(0, Relaxed);
+            block.cache_bytes.store(0, Relaxed);
+            return;
+        };
+        block.cache_write_bytes_per_s.store(cache.write_bytes_per_s.max(1), Relaxed);
+        block.cache_read_bytes_per_s.store(cache.read_bytes_per_s.max(1), Relaxed);
+        block.cache_sync_ns.store(nanos(cache.sync_latency), Relaxed);
+        block.cache_read_ns.store(nanos(cache.read_latency), Relaxed);
+        if old != cache.bytes {
+            let Geometry { block_bytes, entries } = Geometry::of(cache.bytes);
+            block.cache_entries.store(0, Relaxed);
+            self.table()[..entries].iter().for_each(|entry| entry.store(0, Relaxed));
+            block.dirty_blocks.store(0, Relaxed);
+            block.cache_block_bytes.store(block_bytes, Relaxed);
+            block.cache_bytes.store(cache.bytes, Relaxed);
+            block.cache_entries.store(entries as u64, Relaxed);
+        }
     }
 
     /// Makes the device `factor` times slower than its profile; 1 restores it.
@@ -191,6 +241,11 @@ impl Control {
             stalled_ns: block.stalled_ns.load(Relaxed),
             injected_faults: block.injected_faults.load(Relaxed),
             used_bytes: block.measured_used_bytes.load(Relaxed),
+            bytes_hit: block.bytes_hit.load(Relaxed),
+            bytes_missed: block.bytes_missed.load(Relaxed),
+            bytes_destaged: block.bytes_destaged.load(Relaxed),
+            bytes_dropped: block.bytes_dropped.load(Relaxed),
+            dirty_bytes: self.cache().map_or(0, |cache| cache.dirty_bytes()),
         }
     }
 }
@@ -198,16 +253,20 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `map` with this length and no reference outlives `self`.
-        unsafe { libc::munmap(self.block.as_ptr().cast(), BLOCK_BYTES) };
+        unsafe { libc::munmap(self.block.as_ptr().cast(), CONTROL_BYTES) };
     }
 }
 
+fn nanos(latency: Duration) -> u64 {
+    u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
 fn map(file: &File) -> io::Result<NonNull<ControlBlock>> {
-    // SAFETY: a fresh shared mapping of an open file of BLOCK_BYTES; it is page-aligned, hence aligned
+    // SAFETY: a fresh shared mapping of an open file of CONTROL_BYTES; it is page-aligned, hence aligned
     // for the block, and both outlive the call.
     let address = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), BLOCK_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        libc::mmap(std::ptr::null_mut(), CONTROL_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -218,6 +277,7 @@ fn map(file: &File) -> io::Result<NonNull<ControlBlock>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Extent;
 
     #[test]
     fn a_second_mapping_sees_every_change() {
@@ -236,16 +296,39 @@ mod tests {
     }
 
     #[test]
+    fn a_hybrid_keeps_its_cache_over_mappings_and_loses_it_with_another_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let profile: Profile = "hybrid,cache=1MB".parse().unwrap();
+        let made = Control::create(&path, &profile, 2.0).unwrap();
+        let extent = Extent { file: 7, begin: 0, bytes: 100_000 };
+        made.cache().unwrap().write(0, extent);
+        drop(made);
+        let opened = Control::open(&path).unwrap();
+        assert_eq!(opened.profile(), profile.slower(2.0).unwrap());
+        let dirty = opened.stats().dirty_bytes;
+        assert!((100_000..110_000).contains(&dirty), "{dirty}");
+        opened.cache().unwrap().read(0, extent, true);
+        assert_eq!((opened.stats().bytes_hit, opened.stats().bytes_missed), (100_000, 0));
+        opened.set_profile(&"hybrid,cache=2MB".parse().unwrap());
+        assert_eq!(opened.stats().dirty_bytes, 0);
+        opened.cache().unwrap().read(0, extent, true);
+        assert_eq!(opened.stats().bytes_missed, 100_000);
+        opened.set_profile(&Profile::named("nvm").unwrap());
+        assert!(opened.cache().is_none());
+    }
+
+    #[test]
     fn a_foreign_or_newer_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device");
         assert!(matches!(Control::open(&path), Err(ControlError::Io { .. })));
         fs::write(&path, b"short").unwrap();
         assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
-        fs::write(&path, [7u8; BLOCK_BYTES]).unwrap();
+        fs::write(&path, vec![7u8; CONTROL_BYTES]).unwrap();
         assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
         let made = Control::create(&path, &Profile::named("nvm").unwrap(), 1.0).unwrap();
         made.block().version.store(VERSION + 1, Relaxed);
-        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 2, .. })));
+        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 3, .. })));
     }
 }

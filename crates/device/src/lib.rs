@@ -6,11 +6,13 @@
 //!   time as an argument, so it is tested without waiting.
 //! - [`Image`]: what of a directory would survive the loss of power, and the loss itself.
 //! - [`probe`](probe::probe): measures a directory through ordinary file calls, emulated or not.
+//! - [`Fit`]: from measured I/O to what a store makes of it; [`KvCapability`]: both put together.
 //! - [`shim_path`]: where the preload library is that puts a process onto an emulated device.
 //!
-//! What is and is not emulated is listed in `docs/DEVICES.md`.
+//! What is and is not emulated is listed in `docs/DEVICES.md`, what is measured in `docs/CAPABILITY.md`.
 
 mod block;
+mod cache;
 mod capability;
 mod control;
 pub mod fit;
@@ -21,11 +23,12 @@ mod profile;
 mod shim;
 
 pub use block::{ControlBlock, BLOCK_BYTES, MAGIC, VERSION};
+pub use cache::{Cache, Extent};
 pub use capability::KvCapability;
 pub use control::{Control, ControlError, Stats};
 pub use fit::{Fit, FitError, Pair};
 pub use image::{Image, ImageError, Survival};
 pub use model::{Fault, EVERY};
 pub use probe::{probe, Measured, ProbeError};
-pub use profile::{Profile, ProfileError};
+pub use profile::{CacheProfile, Profile, ProfileError};
 pub use shim::{preload_env, shim_path, ShimError, DEVICE_ENV, IMAGE_ENV, ROOT_ENV, SHIM_ENV};

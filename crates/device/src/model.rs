@@ -3,7 +3,7 @@
 //! An operation that starts at `start` reserves its bytes on the device's horizon with one compare-and-swap
 //! and is done when the horizon it left behind is reached; whoever calls does the waiting. Bandwidth is thus
 //! shared by everything that touches the device and is exact whatever the number of threads, while latency
-//! overlaps between operations, as it does in a device with a queue.
+//! overlaps between operations, as it does in a device with a queue. What a hybrid does is in `cache.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -53,7 +53,7 @@ impl ControlBlock {
         self.reads.fetch_add(1, Relaxed);
         self.bytes_read.fetch_add(bytes, Relaxed);
         let cost = self.transfer_ns(bytes, &self.read_bytes_per_s);
-        let latency = if prefetched { 0 } else { self.slowed(self.read_ns.load(Relaxed)) };
+        let latency = if prefetched { 0 } else { self.slowed(&self.read_ns) };
         reserve(&self.read_horizon_ns, start, cost).saturating_add(latency)
     }
 
@@ -62,7 +62,9 @@ impl ControlBlock {
     /// the next, as in the kernel's block layer (`block/blk-flush.c`).
     pub fn sync(&self, start: u64) -> u64 {
         self.syncs.fetch_add(1, Relaxed);
-        let latency = self.slowed(self.sync_ns.load(Relaxed));
+        // What is in a hybrid's cache is durable.
+        let cached = self.cache_entries.load(Relaxed) > 0;
+        let latency = self.slowed(if cached { &self.cache_sync_ns } else { &self.sync_ns });
         let written = self.drained(start);
         let mut end = self.flush_end_ns.load(Relaxed);
         loop {
@@ -157,21 +159,21 @@ impl ControlBlock {
         (at > 0 && now.saturating_sub(at) < age_ns).then(|| self.measured_used_bytes.load(Relaxed))
     }
 
-    fn transfer_ns(&self, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
+    pub(crate) fn transfer_ns(&self, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
         let rate = u128::from(bytes_per_s.load(Relaxed).max(1));
         let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
         let nanos = u128::from(bytes) * NANOS_PER_S * slow / (rate * 1000);
         u64::try_from(nanos).unwrap_or(u64::MAX / 4)
     }
 
-    fn slowed(&self, nanos: u64) -> u64 {
+    pub(crate) fn slowed(&self, nanos: &AtomicU64) -> u64 {
         let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
-        u64::try_from(u128::from(nanos) * slow / 1000).unwrap_or(u64::MAX / 4)
+        u64::try_from(u128::from(nanos.load(Relaxed)) * slow / 1000).unwrap_or(u64::MAX / 4)
     }
 }
 
 /// Relaxed is enough: the horizon guards no other memory.
-fn reserve(horizon: &AtomicU64, start: u64, cost: u64) -> u64 {
+pub(crate) fn reserve(horizon: &AtomicU64, start: u64, cost: u64) -> u64 {
     let mut seen = horizon.load(Relaxed);
     loop {
         let end = seen.max(start).saturating_add(cost);

@@ -1,11 +1,14 @@
 //! A device in numbers, and the text people write for it:
 //!
 //! ```text
-//! device   = base *( "," override )          plain-ssd/10,capacity=5GB
+//! device   = base *( "," override )          plain-ssd/10,capacity=5GB    hybrid,cache=1GB
 //!          | override *( "," override )      write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us
 //! base     = name [ "/" slower ]             bandwidths divided, latencies multiplied by `slower`
 //! override = ("write"|"read") "=" size "/s" | ("sync"|"read-latency") "=" time | "capacity" "=" size
+//!          | "cache" "=" size | "cache-" ("write"|"read"|"sync"|"read-latency") as above
 //! ```
+//!
+//! Of a hybrid, what has no `cache` in its name is of the device behind the cache. Only a hybrid has a cache.
 //!
 //! Sizes are decimal (`KB MB GB TB`) or binary (`KiB MiB GiB TiB`); times are `ns us ms s`. An override is
 //! an absolute number: the base's own `/slower` does not touch it, a run-wide speed factor does.
@@ -16,6 +19,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache;
+
+/// Of a hybrid, the numbers are those of the device behind its cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// For people: the name it was made from, or `custom`. At most 31 bytes reach the control block.
@@ -25,16 +31,30 @@ pub struct Profile {
     pub sync_latency: Duration,
     pub read_latency: Duration,
     pub capacity_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheProfile>,
+}
+
+/// The fast part of a hybrid: a write-back block cache that power loss does not empty.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheProfile {
+    pub bytes: u64,
+    pub write_bytes_per_s: u64,
+    pub read_bytes_per_s: u64,
+    pub sync_latency: Duration,
+    pub read_latency: Duration,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ProfileError {
-    #[error("unknown device profile '{0}': known are nvm, high-end-ssd, plain-ssd, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
+    #[error("unknown device profile '{0}': known are nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
     UnknownName(String),
-    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity")]
+    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity, and of a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
     UnknownSetting(String),
     #[error("device setting '{setting}' has a bad value '{value}': wanted {wanted}")]
     BadValue { setting: String, value: String, wanted: &'static str },
+    #[error("device setting '{0}' is a hybrid's: write hybrid,{0}=...")]
+    NoCache(String),
     #[error("a device given in numbers needs '{0}'")]
     Missing(&'static str),
     #[error("a device's speed factor must be a number above 0 and at most 1e6, not '{0}'")]
@@ -54,12 +74,26 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 ];
 const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
+/// Of a `hybrid` that names no other.
+const CACHE_BYTES: u64 = 1_000_000_000;
+
 impl Profile {
-    pub const NAMES: [&'static str; 3] = ["nvm", "high-end-ssd", "plain-ssd"];
+    pub const NAMES: [&'static str; 4] = ["nvm", "high-end-ssd", "plain-ssd", "hybrid"];
 
     /// After the data sheets of ALOR's devices (its §5.1): a DRAM-backed block device, an Intel Optane
-    /// 900p, an Intel SATA SSD.
+    /// 900p, an Intel SATA SSD; and the first as a cache of 1 GB before the last.
     pub fn named(name: &str) -> Option<Profile> {
+        if name == "hybrid" {
+            let (fast, slow) = (Profile::named("nvm")?, Profile::named("plain-ssd")?);
+            let cache = CacheProfile {
+                bytes: CACHE_BYTES,
+                write_bytes_per_s: fast.write_bytes_per_s,
+                read_bytes_per_s: fast.read_bytes_per_s,
+                sync_latency: fast.sync_latency,
+                read_latency: fast.read_latency,
+            };
+            return Some(Profile { name: name.to_owned(), cache: Some(cache), ..slow });
+        }
         let (write_mb, read_mb, sync_us, read_us) = match name {
             "nvm" => (5_000, 8_000, 5, 1),
             "high-end-ssd" => (2_000, 2_500, 20, 10),
@@ -73,11 +107,12 @@ impl Profile {
             sync_latency: Duration::from_micros(sync_us),
             read_latency: Duration::from_micros(read_us),
             capacity_bytes: None,
+            cache: None,
         })
     }
 
     /// The same device `factor` times slower (faster, below 1): bandwidths divided, latencies multiplied.
-    /// Capacity is not speed and stays.
+    /// Capacity and a cache's size are not speed and stay.
     pub fn slower(&self, factor: f64) -> Result<Profile, ProfileError> {
         let factor = checked_factor(factor).ok_or_else(|| ProfileError::BadFactor(factor.to_string()))?;
         let bandwidth = |bytes: u64| ((bytes as f64 / factor) as u64).max(1);
@@ -88,7 +123,37 @@ impl Profile {
             sync_latency: scaled(self.sync_latency, factor),
             read_latency: scaled(self.read_latency, factor),
             capacity_bytes: self.capacity_bytes,
+            cache: self.cache.as_ref().map(|cache| CacheProfile {
+                bytes: cache.bytes,
+                write_bytes_per_s: bandwidth(cache.write_bytes_per_s),
+                read_bytes_per_s: bandwidth(cache.read_bytes_per_s),
+                sync_latency: scaled(cache.sync_latency, factor),
+                read_latency: scaled(cache.read_latency, factor),
+            }),
         })
+    }
+
+    /// What a test that writes and reads at random in a file of `file_bytes` finds in the long run: the device
+    /// itself, or of a hybrid what its hits and misses come to. No device has a cache in what is returned.
+    ///
+    /// Writes to blocks that are dirty already cost the device behind the cache nothing, and as many are dirty
+    /// as may be; reads hit as much of the file as the cache holds.
+    pub fn as_tested(&self, file_bytes: u64) -> Profile {
+        let Some(cache) = &self.cache else { return self.clone() };
+        let share = |bytes: u64| (bytes as f64 / file_bytes.max(1) as f64).min(1.0);
+        let (absorbed, hit) = (share(cache::dirty_max(cache.bytes)), share(cache.bytes));
+        let slowest = |fast: u64, of_fast: f64, slow: u64, of_slow: f64| {
+            (1.0 / (of_fast / fast as f64).max(of_slow / slow as f64)).round() as u64
+        };
+        Profile {
+            name: self.name.clone(),
+            write_bytes_per_s: slowest(cache.write_bytes_per_s, 1.0, self.write_bytes_per_s, 1.0 - absorbed),
+            read_bytes_per_s: slowest(cache.read_bytes_per_s, hit, self.read_bytes_per_s, 1.0 - hit),
+            sync_latency: cache.sync_latency,
+            read_latency: cache.read_latency.mul_f64(hit) + self.read_latency.mul_f64(1.0 - hit),
+            capacity_bytes: self.capacity_bytes,
+            cache: None,
+        }
     }
 
     fn set(&mut self, setting: &str, value: &str) -> Result<(), ProfileError> {
@@ -101,6 +166,22 @@ impl Profile {
             let nanos = quantity(value, &TIME_UNITS).filter(|&nanos| nanos <= 3_600_000_000_000);
             nanos.map(Duration::from_nanos).ok_or_else(|| bad("a time as 80us or 1ms, at most an hour"))
         };
+        if let Some(of_cache) = setting.strip_prefix("cache") {
+            let Some(cache) = &mut self.cache else { return Err(ProfileError::NoCache(setting.to_owned())) };
+            match of_cache {
+                "" => {
+                    let known = cache::BYTES_MIN..=cache::BYTES_MAX;
+                    let bytes = quantity(value, &SIZE_UNITS).filter(|bytes| known.contains(bytes));
+                    cache.bytes = bytes.ok_or_else(|| bad("a size as 1GB, from 64KiB to 1PB"))?;
+                }
+                "-write" => cache.write_bytes_per_s = rate()?,
+                "-read" => cache.read_bytes_per_s = rate()?,
+                "-sync" => cache.sync_latency = time()?,
+                "-read-latency" => cache.read_latency = time()?,
+                _ => return Err(ProfileError::UnknownSetting(setting.to_owned())),
+            }
+            return Ok(());
+        }
         match setting {
             "write" => self.write_bytes_per_s = rate()?,
             "read" => self.read_bytes_per_s = rate()?,
@@ -159,6 +240,7 @@ impl FromStr for Profile {
                 sync_latency: Duration::ZERO,
                 read_latency: Duration::ZERO,
                 capacity_bytes: None,
+                cache: None,
             },
         };
         for part in parts {
@@ -189,10 +271,21 @@ impl fmt::Display for Profile {
             self.sync_latency,
             self.read_latency
         )?;
-        match self.capacity_bytes {
-            Some(bytes) => write!(f, ", capacity {:.2} GB", bytes as f64 / 1e9),
-            None => Ok(()),
+        if let Some(bytes) = self.capacity_bytes {
+            write!(f, ", capacity {:.2} GB", bytes as f64 / 1e9)?;
         }
+        if let Some(cache) = &self.cache {
+            write!(
+                f,
+                ", behind a cache of {:.1} MB: write {:.1} MB/s, read {:.1} MB/s, sync {:?}, read latency {:?}",
+                cache.bytes as f64 / 1e6,
+                cache.write_bytes_per_s as f64 / 1e6,
+                cache.read_bytes_per_s as f64 / 1e6,
+                cache.sync_latency,
+                cache.read_latency
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -231,6 +324,40 @@ mod tests {
     }
 
     #[test]
+    fn a_hybrid_is_an_nvm_cache_before_a_plain_ssd() {
+        let hybrid: Profile = "hybrid".parse().unwrap();
+        let (nvm, ssd) = (Profile::named("nvm").unwrap(), Profile::named("plain-ssd").unwrap());
+        assert_eq!(Profile { name: "plain-ssd".into(), cache: None, ..hybrid.clone() }, ssd);
+        let cache = hybrid.cache.unwrap();
+        assert_eq!((cache.bytes, cache.write_bytes_per_s), (1_000_000_000, nvm.write_bytes_per_s));
+        assert_eq!((cache.sync_latency, cache.read_latency), (nvm.sync_latency, nvm.read_latency));
+
+        let slow: Profile =
+            "hybrid/10,cache=64MiB,cache-read=1GB/s,cache-sync=3us,write=7MB/s".parse().unwrap();
+        assert_eq!((slow.write_bytes_per_s, slow.read_bytes_per_s), (7_000_000, 55_000_000));
+        let cache = slow.cache.unwrap();
+        assert_eq!((cache.bytes, cache.write_bytes_per_s), (64 << 20, 500_000_000), "size is no speed");
+        assert_eq!((cache.read_bytes_per_s, cache.sync_latency), (1_000_000_000, Duration::from_micros(3)));
+        assert_eq!(cache.read_latency, Duration::from_micros(10));
+    }
+
+    #[test]
+    fn a_test_finds_the_cache_as_far_as_its_file_fits() {
+        let tested = |text: &str, file: u64| text.parse::<Profile>().unwrap().as_tested(file);
+        let nvm = Profile { name: "hybrid".into(), ..Profile::named("nvm").unwrap() };
+        assert_eq!(tested("hybrid", 256 << 20), nvm);
+        assert_eq!(tested("plain-ssd", 256 << 20), Profile::named("plain-ssd").unwrap());
+        let far_larger = tested("hybrid,cache=1MB", 1_000_000_000);
+        assert!((500_000_000..501_000_000).contains(&far_larger.write_bytes_per_s), "{far_larger}");
+        assert!((550_000_000..551_000_000).contains(&far_larger.read_bytes_per_s), "{far_larger}");
+        assert_eq!(far_larger.sync_latency, nvm.sync_latency, "what is in the cache is durable");
+        let twice = tested("hybrid,cache=500MB", 1_000_000_000);
+        let near = |value: u64, wanted: f64| (value as f64 / wanted - 1.0).abs() < 0.001;
+        assert!(near(twice.write_bytes_per_s, 8e8), "of eight writes three find their block dirty: {twice}");
+        assert!(near(twice.read_latency.as_nanos() as u64, 40_500.0), "{twice}");
+    }
+
+    #[test]
     fn what_is_not_a_device_is_refused_by_name() {
         let failure = |text: &str| text.parse::<Profile>().unwrap_err();
         assert_eq!(failure("floppy"), ProfileError::UnknownName("floppy".into()));
@@ -242,6 +369,13 @@ mod tests {
         for bad in ["nvm,write=5MB", "nvm,write=0B/s", "nvm,read=-1MB/s", "nvm,sync=1", "nvm,sync=2e3s"] {
             assert!(matches!(failure(bad), ProfileError::BadValue { .. }), "{bad}");
         }
+        for bad in
+            ["hybrid,cache=63KiB", "hybrid,cache=2000TB", "hybrid,cache-write=5", "hybrid,cache-sync=1"]
+        {
+            assert!(matches!(failure(bad), ProfileError::BadValue { .. }), "{bad}");
+        }
+        assert_eq!(failure("plain-ssd,cache=1GB"), ProfileError::NoCache("cache".into()));
+        assert_eq!(failure("hybrid,cached=1GB"), ProfileError::UnknownSetting("cached".into()));
         assert!(matches!(failure("nvm,capacity=99999999TB"), ProfileError::BadValue { .. }));
     }
 }

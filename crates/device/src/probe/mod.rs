@@ -86,6 +86,7 @@ pub struct Measured {
 impl Measured {
     /// What a probe would see of a device that is as its profile says.
     pub fn stated(profile: &Profile) -> Measured {
+        let profile = profile.as_tested(Options::default().file_bytes);
         let transfer = Duration::from_secs_f64(PAGE as f64 / profile.read_bytes_per_s.max(1) as f64);
         Measured {
             write_bytes_per_s: profile.write_bytes_per_s as f64,
