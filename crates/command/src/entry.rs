@@ -159,6 +159,10 @@ impl Items {
         }))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     fn command(&mut self) -> storage::Result<Item> {
         let resp3 = match self.u8()? {
             0 => false,
@@ -218,10 +222,26 @@ fn corrupt(what: &str) -> StorageError {
 /// [`StorageError::Corrupt`] for an entry that cannot be read, and what the storage failed with. `txn` is
 /// then of no use any more: the store stalls or stops, for it must not part from its peers.
 pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::Result<Vec<Option<Reply>>> {
+    apply_told(payload, txn, slots, &mut |_| {})
+}
+
+/// The same, telling `coming` before each item what is left of the entry, that item included. Whoever is told
+/// may look for rows ([`crate::foresight`]); what is executed, and what it gives, does not depend on it.
+///
+/// # Errors
+/// Those of [`apply`].
+pub fn apply_told(
+    payload: &Bytes,
+    txn: &mut Txn<'_>,
+    slots: SlotRange,
+    coming: &mut dyn FnMut(&Items),
+) -> storage::Result<Vec<Option<Reply>>> {
     let mut items = Items::decode(payload.clone())?;
     let now_ms = txn.state_mut().advance_time(items.stamp_ms);
     let mut replies = Vec::new();
-    while let Some(item) = items.next_item()? {
+    while !items.is_empty() {
+        coming(&items);
+        let Some(item) = items.next_item()? else { break };
         let seed = mix(items.seed.wrapping_add(replies.len() as u64));
         let mut exec = Exec {
             txn,

@@ -9,6 +9,7 @@
 mod decimal;
 pub mod entry;
 mod exec;
+pub mod foresight;
 mod glob;
 mod hashes;
 mod introspect;
@@ -28,6 +29,6 @@ pub use introspect::{command as command_reply, help_of};
 pub use keys::walk::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
 pub use maintenance::{find_due, find_garbage, keys_in_slot, Found};
 pub use number::{database_index, parse_integer};
-pub use spec::{flags, CommandSpec, Handler, KeySpec, KeyspaceFn};
+pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};
 pub use wording::{unknown_command, unknown_subcommand, wrong_arity};

@@ -45,6 +45,22 @@ pub struct KeySpec {
     pub flags: &'static [&'static str],
 }
 
+/// Where a hash's fields stand among the arguments of a command that names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldSpec {
+    pub first: usize,
+    /// How many there are at most.
+    pub count: usize,
+    pub step: usize,
+}
+
+impl FieldSpec {
+    pub(crate) const ONE: FieldSpec = FieldSpec { first: 2, count: 1, step: 1 };
+    pub(crate) const ALL: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 1 };
+    /// Each with a value behind it.
+    pub(crate) const PAIRS: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 2 };
+}
+
 pub type KeyspaceFn = fn(&[Bytes], &mut Exec<'_, '_>) -> Step;
 
 #[derive(Clone, Copy)]
@@ -65,6 +81,8 @@ pub struct CommandSpec {
     pub flags: u32,
     pub handler: Handler,
     pub keys: &'static [KeySpec],
+    /// The fields of its key, which is then a hash, that the command looks for.
+    pub fields: Option<FieldSpec>,
     /// ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -84,6 +102,7 @@ impl CommandSpec {
             flags,
             handler,
             keys: &[],
+            fields: None,
             categories: &[],
             tips: &[],
             group: "",
@@ -96,6 +115,11 @@ impl CommandSpec {
 
     pub(crate) const fn keys(mut self, keys: &'static [KeySpec]) -> CommandSpec {
         self.keys = keys;
+        self
+    }
+
+    pub(crate) const fn fields(mut self, fields: FieldSpec) -> CommandSpec {
+        self.fields = Some(fields);
         self
     }
 

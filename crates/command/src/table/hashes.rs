@@ -1,7 +1,7 @@
 //! Hashes.
 
 use crate::hashes::{self, numbers as hash_numbers, walk as hash_walk};
-use crate::spec::{flags, CommandSpec, Handler, KeySpec};
+use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};
 
 pub(super) static COMMANDS: [CommandSpec; 16] = [
     CommandSpec::new(
@@ -11,6 +11,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         Handler::Keyspace(hashes::hset),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+    .fields(FieldSpec::PAIRS)
     .categories(&["@hash"])
     .about(
         "hash",
@@ -26,6 +27,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         Handler::Keyspace(hashes::hsetnx),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "insert"] }])
+    .fields(FieldSpec::ONE)
     .categories(&["@hash"])
     .about("hash", "2.0.0", "O(1)", "Sets a field of a hash unless it exists.", "key field value"),
     CommandSpec::new(
@@ -35,6 +37,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         Handler::Keyspace(hashes::hmset),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
+    .fields(FieldSpec::PAIRS)
     .categories(&["@hash"])
     .about(
         "hash",
@@ -45,10 +48,12 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
     ),
     CommandSpec::new("hget", 3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hget))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .fields(FieldSpec::ONE)
         .categories(&["@hash"])
         .about("hash", "2.0.0", "O(1)", "Reads a field of a hash.", "key field"),
     CommandSpec::new("hmget", -3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hmget))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
+        .fields(FieldSpec::ALL)
         .categories(&["@hash"])
         .about(
             "hash",
@@ -70,6 +75,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         ),
     CommandSpec::new("hdel", -3, flags::WRITE | flags::FAST, Handler::Keyspace(hashes::hdel))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "delete"] }])
+        .fields(FieldSpec::ALL)
         .categories(&["@hash"])
         .about(
             "hash",
@@ -84,6 +90,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         .about("hash", "2.0.0", "O(1)", "Counts the fields of a hash.", "key"),
     CommandSpec::new("hexists", 3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hexists))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
+        .fields(FieldSpec::ONE)
         .categories(&["@hash"])
         .about("hash", "2.0.0", "O(1)", "Tells whether a field exists.", "key field"),
     CommandSpec::new("hkeys", 2, flags::READONLY, Handler::Keyspace(hashes::hkeys))
@@ -103,6 +110,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         Handler::Keyspace(hash_numbers::hincrby),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
+    .fields(FieldSpec::ONE)
     .categories(&["@hash"])
     .about("hash", "2.0.0", "O(1)", "Adds to an integer in a hash.", "key field increment"),
     CommandSpec::new(
@@ -112,10 +120,12 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         Handler::Keyspace(hash_numbers::hincrbyfloat),
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
+    .fields(FieldSpec::ONE)
     .categories(&["@hash"])
     .about("hash", "2.6.0", "O(1)", "Adds to a number in a hash.", "key field increment"),
     CommandSpec::new("hstrlen", 3, flags::READONLY | flags::FAST, Handler::Keyspace(hashes::hstrlen))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
+        .fields(FieldSpec::ONE)
         .categories(&["@hash"])
         .about("hash", "3.2.0", "O(1)", "Tells the length of a field's value.", "key field"),
     CommandSpec::new("hrandfield", -2, flags::READONLY, Handler::Keyspace(hash_walk::hrandfield))

@@ -1,0 +1,176 @@
+//! Which rows a command will look for, as far as its arguments tell.
+//!
+//! Only a hint: rows that a command reads and that are not told of are read when it executes, and so are those
+//! that are told of and wrong. A command looks for the meta row of each of its keys; one that names fields
+//! of a hash looks for their rows next, whose place the meta row says. Ranges are not told of.
+
+use bytes::Bytes;
+use storage::{KeyRef, Meta, Value};
+
+use crate::entry::Item;
+use crate::hashes::field_row;
+use crate::spec::CommandSpec;
+use crate::table::{check_arity, keys_of, leaf, lookup};
+
+/// A key that a command names, and the fields that it looks for there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub db: u16,
+    /// Slices of the command's arguments.
+    pub key: Bytes,
+    pub fields: Vec<Bytes>,
+}
+
+impl Wanted {
+    pub fn meta_row(&self) -> Bytes {
+        KeyRef::new(self.db, &self.key).meta_row()
+    }
+
+    /// The rows of the fields, by what the key's meta row holds: none when that is no hash.
+    pub fn field_rows(&self, meta: &Bytes) -> Vec<Bytes> {
+        match Meta::decode(meta) {
+            Ok(Meta { value: Value::Hash { generation, .. }, .. }) => {
+                let key = KeyRef::new(self.db, &self.key);
+                self.fields.iter().map(|field| field_row(&key, generation, field)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// What an item of an entry will look for. Upkeep goes by ranges, and is not told of.
+pub fn of_item(item: &Item, visit: &mut dyn FnMut(Wanted)) {
+    if let Item::Command { db, args, .. } = item {
+        if let Some(spec) = args.first().and_then(|name| lookup(name)) {
+            of_command(spec, args, *db, visit);
+        }
+    }
+}
+
+/// What a command will look for; nothing if it will be refused for the count of its arguments.
+pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &mut dyn FnMut(Wanted)) {
+    if check_arity(spec, args).is_err() {
+        return;
+    }
+    let fields = match leaf(spec, args).fields {
+        Some(of) => args.iter().skip(of.first).step_by(of.step).take(of.count).cloned().collect(),
+        None => Vec::new(),
+    };
+    for (key, _) in keys_of(spec, args) {
+        // A hash's command has one key.
+        visit(Wanted { db, key: key.clone(), fields: fields.clone() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use storage::{MemoryKeyspace, Reader, Txn, Visit};
+    use types::SlotRange;
+
+    use super::*;
+    use crate::entry::Builder;
+
+    fn args(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    fn wanted(line: &str) -> Vec<(String, Vec<String>)> {
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let args = args(line);
+        let mut all = Vec::new();
+        of_command(lookup(&args[0]).unwrap(), &args, 0, &mut |wanted| {
+            all.push((text(&wanted.key), wanted.fields.iter().map(text).collect()));
+        });
+        all
+    }
+
+    /// A keyspace that writes down the rows that are asked for.
+    struct Asked<'a> {
+        keyspace: &'a MemoryKeyspace,
+        rows: RefCell<BTreeSet<Bytes>>,
+    }
+
+    impl Reader for Asked<'_> {
+        fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+            self.rows.borrow_mut().insert(Bytes::copy_from_slice(row));
+            self.keyspace.get(row)
+        }
+
+        fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
+            self.keyspace.scan(from, to, visit)
+        }
+    }
+
+    fn apply(keyspace: &mut MemoryKeyspace, line: &str) -> BTreeSet<Bytes> {
+        let mut builder = Builder::new();
+        builder.push(0, false, &args(line));
+        let asked = Asked { keyspace, rows: RefCell::default() };
+        let state = storage::load_state(asked.keyspace, 1).unwrap();
+        let mut txn = Txn::new(&asked, 1, state);
+        crate::entry::apply(&builder.finish(1000, 0), &mut txn, SlotRange::ALL).unwrap();
+        let (writes, _) = txn.finish();
+        let rows = asked.rows.into_inner();
+        keyspace.write(writes);
+        rows
+    }
+
+    #[test]
+    fn keys_and_fields_are_found_where_they_stand() {
+        let of =
+            |key: &str, fields: &[&str]| (key.to_owned(), fields.iter().map(|f| f.to_string()).collect());
+        assert_eq!(wanted("set a 1 EX 5"), [of("a", &[])]);
+        assert_eq!(wanted("mset a 1 b 2"), [of("a", &[]), of("b", &[])]);
+        assert_eq!(wanted("hset h f 1 g 2"), [of("h", &["f", "g"])]);
+        assert_eq!(wanted("hincrby h f 2"), [of("h", &["f"])]);
+        assert_eq!(wanted("hdel h f g"), [of("h", &["f", "g"])]);
+        assert_eq!(wanted("object encoding a"), [of("a", &[])]);
+        assert_eq!(wanted("get"), []);
+        assert_eq!(wanted("ping"), []);
+    }
+
+    #[test]
+    fn every_row_that_a_command_gets_is_told_of_and_no_other() {
+        let mut keyspace = MemoryKeyspace::default();
+        for line in ["MSET a 1 b 2 n 3", "HSET h f 1 g 2 n 3", "SET due v PX 1"] {
+            apply(&mut keyspace, line);
+        }
+        for line in [
+            "SET a 2",
+            "SET due 2",
+            "GET b",
+            "INCR n",
+            "MGET a b missing",
+            "APPEND a x",
+            "GETSET a y",
+            "EXPIRE a 100",
+            "DEL a missing",
+            "EXISTS b b",
+            "HGET h f",
+            "HMGET h f g missing",
+            "HSET h f 5 g 6 z 7",
+            "HINCRBY h n 2",
+            "HINCRBYFLOAT h n 0.5",
+            "HSETNX h f 1",
+            "HSTRLEN h f",
+            "HEXISTS h missing",
+            "HDEL h f z",
+            "HLEN h",
+            "RENAME b c",
+        ] {
+            let mut told = BTreeSet::new();
+            let words = args(line);
+            let spec = lookup(&words[0]).unwrap();
+            of_command(spec, &words, 0, &mut |wanted| {
+                let meta = wanted.meta_row();
+                if let Some(value) = keyspace.get(&meta).unwrap() {
+                    told.extend(wanted.field_rows(&value));
+                }
+                told.insert(meta);
+            });
+            assert_eq!(apply(&mut keyspace, line), told, "{line}");
+        }
+    }
+}
