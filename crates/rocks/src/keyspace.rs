@@ -163,6 +163,11 @@ impl FlashKeyspace {
         self.rows.as_ref()?.get_if_cached(row)
     }
 
+    /// The same for whoever only asks whether to read the row: no hit is counted.
+    pub fn peek(&self, row: &[u8]) -> Option<Bytes> {
+        self.rows.as_ref()?.peek(row)
+    }
+
     /// A point read of the present state, from the row cache when it holds the row.
     pub fn get_cached(&self, row: &[u8]) -> Result<Option<Bytes>> {
         match &self.rows {

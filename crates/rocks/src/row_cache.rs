@@ -132,6 +132,11 @@ impl RowCache {
         Some(value)
     }
 
+    /// Neither hit nor miss is counted.
+    pub(crate) fn peek(&self, row: &[u8]) -> Option<Bytes> {
+        self.get(row)
+    }
+
     pub(crate) fn get_or_read(
         &self,
         row: &[u8],

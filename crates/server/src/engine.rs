@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use command::{Exec, Limits, Mode, Outcome};
@@ -10,18 +11,34 @@ use rocks::FlashKeyspace;
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
+use crate::ahead::Missing;
 use crate::dispatch::Item;
+use crate::readers::Readers;
 use crate::region::shared::RegionShared;
 
+/// What reads of one client bring into RAM before they execute.
+const ROWS_AHEAD_MAX: usize = 256;
+const BYTES_AHEAD_MAX: usize = 4 << 20;
+
 pub struct Engine {
-    flash: FlashKeyspace,
+    flash: Arc<FlashKeyspace>,
+    readers: Readers,
     /// Keys and keys with expiry of each region and database, as applied.
     counts: Mutex<BTreeMap<(RegionId, u16), (u64, u64)>>,
 }
 
 impl Engine {
     pub fn new(flash: FlashKeyspace) -> Engine {
-        Engine { flash, counts: Mutex::new(BTreeMap::new()) }
+        let flash = Arc::new(flash);
+        Engine { readers: Readers::new(flash.clone()), flash, counts: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// An engine that takes every read for a slow one.
+    #[cfg(test)]
+    pub fn on_a_slow_device(flash: FlashKeyspace) -> Engine {
+        let flash = Arc::new(flash);
+        let readers = Readers::with(flash.clone(), std::time::Duration::ZERO);
+        Engine { readers, flash, counts: Mutex::new(BTreeMap::new()) }
     }
 
     pub fn flash(&self) -> &FlashKeyspace {
@@ -44,7 +61,7 @@ impl Engine {
 
     /// What the rows say of a region: how far it is applied, its time, its counts.
     pub fn region_state(&self, region: RegionId) -> storage::Result<RegionState> {
-        storage::load_state(&self.flash, region)
+        storage::load_state(self.flash(), region)
     }
 
     /// Executes a read of a few rows that are all in RAM. `None`: it must go to the rows.
@@ -55,6 +72,24 @@ impl Engine {
         let rows = FewRows::new(&self.flash, Source::Ram);
         let outcome = run(&rows, region, item, now).ok()?;
         rows.are_of_one_moment().then_some(outcome)
+    }
+
+    pub fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// Brings rows that these reads will look for into RAM, several at once where the device is slow.
+    pub fn read_ahead(&self, items: &[Item]) {
+        let mut missing = Missing::new(&self.flash);
+        for item in items {
+            command::foresight::of_command(item.spec, &item.args, item.db, &mut |wanted| missing.add(wanted));
+            if missing.len() >= ROWS_AHEAD_MAX {
+                break;
+            }
+        }
+        if missing.len() > 1 {
+            missing.read(&self.readers, BYTES_AHEAD_MAX);
+        }
     }
 
     /// Executes a read over rows of one moment.

@@ -13,6 +13,7 @@
 
 pub mod admin;
 mod admin_backend;
+mod ahead;
 mod client;
 mod clock;
 mod cluster_state;
@@ -30,6 +31,7 @@ mod members;
 mod membership;
 mod metrics;
 mod orders;
+mod readers;
 mod recovery;
 mod region;
 mod regions;

@@ -89,6 +89,8 @@ pub struct Metrics {
     pub log_bytes: Counter,
     pub entries_applied: Counter,
     pub rows_bytes_written: Counter,
+    pub rows_read_ahead: Counter,
+    pub rows_read_ahead_used: Counter,
     pub reads_by_lease: Counter,
     pub reads_by_read_index: Counter,
     pub forwarded: Counter,
@@ -156,6 +158,9 @@ impl Metrics {
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
         let entries_applied = counter("entries_applied", "Raft entries applied");
         let rows_bytes_written = counter("rows_bytes_written", "Bytes of rows handed to RocksDB");
+        let rows_read_ahead = counter("rows_read_ahead", "Rows read before an entry's commands asked for them");
+        let rows_read_ahead_used =
+            counter("rows_read_ahead_used", "Rows read ahead that a command then asked for");
         let reads_by_lease = counter("reads_by_lease", "Reads answered under the leader's lease");
         let reads_by_read_index = counter("reads_by_read_index", "Reads that needed a ReadIndex round");
         let forwarded = counter("forwarded", "Commands passed on to the store that leads");
@@ -186,6 +191,8 @@ impl Metrics {
             log_bytes,
             entries_applied,
             rows_bytes_written,
+            rows_read_ahead,
+            rows_read_ahead_used,
             reads_by_lease,
             reads_by_read_index,
             forwarded,
@@ -229,13 +236,15 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 13] = [
+        let rows: [(&str, u64); 15] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
             ("log_bytes", self.log_bytes.get()),
             ("entries_applied", self.entries_applied.get()),
             ("rows_bytes_written", self.rows_bytes_written.get()),
+            ("rows_read_ahead", self.rows_read_ahead.get()),
+            ("rows_read_ahead_used", self.rows_read_ahead_used.get()),
             ("reads_by_lease", self.reads_by_lease.get()),
             ("reads_by_read_index", self.reads_by_read_index.get()),
             ("forwarded", self.forwarded.get()),

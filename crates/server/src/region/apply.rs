@@ -4,6 +4,8 @@
 //! This has its own thread, so that a stalled device holds up neither votes nor heartbeats. A full one makes
 //! the batch wait, and with it everything committed later; reads go on.
 //!
+//! Where rows have to be read from a slow device first, those of several commands are read at once (`turn`).
+//!
 //! A split makes its region's rows here, in the batch of its entry; a merge's rows change hands in it. Snapshots and the end of peers pass
 //! through here, in their order among the entries, on their way to the thread that sees to them (`lives`).
 
@@ -23,6 +25,7 @@ use types::{Changed, RegionDescriptor, RegionId, SlotRange, META_REGION};
 use super::inbox::ToWorker;
 use super::lives::LifeJob;
 use super::proposals::{Outcomes, Waiting};
+use super::turn::Turn;
 use crate::store::Store;
 
 /// Committed bytes that wait to be applied beyond which nothing more is proposed here.
@@ -101,6 +104,8 @@ pub struct Applier {
     lives: Sender<LifeJob>,
     queued_bytes: Arc<AtomicUsize>,
     outcomes: mpsc::UnboundedSender<Outcomes>,
+    /// Turns from here on in which rows are read ahead.
+    ahead: u32,
 }
 
 impl Applier {
@@ -125,7 +130,7 @@ impl Applier {
         let (sender, jobs) = crossbeam_channel::unbounded();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let queue = ApplyQueue { jobs: sender.clone(), bytes: queued_bytes.clone() };
-        (Applier { store, states, slots, jobs, lives, queued_bytes, outcomes }, queue, sender)
+        (Applier { store, states, slots, jobs, lives, queued_bytes, outcomes, ahead: 0 }, queue, sender)
     }
 
     /// Runs until the worker has gone and everything it handed over is applied.
@@ -227,11 +232,17 @@ impl Applier {
 
     fn execute(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> Executed {
         let mut executed = Executed::default();
+        let store = self.store.clone();
+        let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
+        let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
+        let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
+        let turn = Turn::new(&store.engine, &store.metrics, self.ahead, payloads);
         for (region, entries) in by_region {
-            if let Err(error) = self.execute_region(region, entries, &mut executed) {
+            if let Err(error) = self.execute_region(region, entries, &turn, &mut executed) {
                 self.store.fatal(&format!("region {region} cannot apply: {error}"));
             }
         }
+        self.ahead = turn.left();
         executed
     }
 
@@ -239,6 +250,7 @@ impl Applier {
         &mut self,
         region: RegionId,
         entries: Vec<ToApply>,
+        turn: &Turn<'_>,
         executed: &mut Executed,
     ) -> storage::Result<()> {
         let Some(state) = self.states.get(&region) else {
@@ -248,7 +260,7 @@ impl Applier {
         };
         let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
         let mut born = Vec::new();
-        let mut txn = Txn::new(self.store.engine.flash(), region, state.clone());
+        let mut txn = Txn::new(turn, region, state.clone());
         for ToApply { entry, waiting } in entries {
             assert_eq!(
                 entry.index,
@@ -258,7 +270,11 @@ impl Applier {
             if !entry.payload.is_empty() {
                 let replies = match region {
                     META_REGION => self.store.cluster.apply(&entry.payload, &mut txn)?,
-                    _ => command::entry::apply(&entry.payload, &mut txn, slots)?,
+                    _ => {
+                        turn.begin_payload();
+                        let coming = &mut |items: &_| turn.coming(items);
+                        command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?
+                    }
                 };
                 if let Some(waiting) = waiting {
                     executed.answers.push((waiting, replies));

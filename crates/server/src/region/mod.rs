@@ -10,4 +10,5 @@ pub mod log_writer;
 pub mod proposals;
 pub mod shared;
 pub mod snapshots;
+mod turn;
 pub mod worker;

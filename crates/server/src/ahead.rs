@@ -1,0 +1,76 @@
+//! From what commands are going to look for to rows that are read before they do.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use command::foresight::Wanted;
+use rocks::FlashKeyspace;
+
+use crate::readers::{Found, Read, Readers};
+
+/// Rows to read at once, however many keys a single command names.
+const ROWS_MAX: usize = 1 << 16;
+
+/// Rows that commands will look for and that are not in the row cache.
+pub struct Missing<'a> {
+    flash: &'a FlashKeyspace,
+    rows: Vec<Bytes>,
+    known: HashSet<Bytes>,
+    /// Fields whose rows are known once the meta row is there.
+    fields: Vec<(Bytes, Wanted)>,
+}
+
+impl<'a> Missing<'a> {
+    pub fn new(flash: &'a FlashKeyspace) -> Missing<'a> {
+        Missing { flash, rows: Vec::new(), known: HashSet::new(), fields: Vec::new() }
+    }
+
+    /// Rows so far, apart from fields whose places are not known yet.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn add(&mut self, wanted: Wanted) {
+        let meta = wanted.meta_row();
+        match self.flash.peek(&meta) {
+            Some(value) if !wanted.fields.is_empty() => {
+                for row in wanted.field_rows(&value) {
+                    self.add_row(row);
+                }
+            }
+            Some(_) => {}
+            None if wanted.fields.is_empty() => self.add_row(meta),
+            None => {
+                self.add_row(meta.clone());
+                self.fields.push((meta, wanted));
+            }
+        }
+    }
+
+    fn add_row(&mut self, row: Bytes) {
+        if self.rows.len() < ROWS_MAX && self.flash.peek(&row).is_none() && self.known.insert(row.clone()) {
+            self.rows.push(row);
+        }
+    }
+
+    /// Reads them, then the fields, at most about so many bytes of each. `Read::taken` counts the first.
+    pub fn read(self, readers: &Readers, bytes_max: usize) -> Read {
+        let mut read = readers.read(self.rows, bytes_max);
+        if self.fields.is_empty() {
+            return read;
+        }
+        let metas: HashMap<&Bytes, &Found> = read.rows.iter().map(|(row, found)| (row, found)).collect();
+        let mut fields = Missing::new(self.flash);
+        for (meta, wanted) in &self.fields {
+            if let Some(Some(value)) = metas.get(meta) {
+                for row in wanted.field_rows(value) {
+                    fields.add_row(row);
+                }
+            }
+        }
+        let more = readers.read(fields.rows, bytes_max);
+        read.rows.extend(more.rows);
+        read.slow |= more.slow;
+        read
+    }
+}

@@ -1,0 +1,276 @@
+//! Rows that are read at once: a device overlaps the latencies of reads only of different threads.
+//!
+//! Whoever needs several rows begins to read them itself. Only when a read takes as long as a device does are the
+//! pool's threads woken, which take rows from the same list; until then they cost nothing, and before the first
+//! such read there are none. What is in memtables, in the block cache or excluded by a filter is read
+//! faster than a thread is woken.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender};
+use rocks::FlashKeyspace;
+
+/// A SATA device takes 32 requests at once, and clients' own misses come on top of these.
+const THREADS: usize = 16;
+
+/// A read that takes this long has waited for a device. From RAM it takes a few microseconds, and waking a thread
+/// about ten.
+const SLOW: Duration = Duration::from_micros(30);
+
+/// A row's value; `None` where there is no such row.
+pub type Found = Option<Bytes>;
+
+pub struct Readers {
+    flash: Arc<FlashKeyspace>,
+    threads: OnceLock<Threads>,
+    slow_from: Duration,
+    /// Whether the last list had a slow read: the next one's readers are woken at once.
+    slow: AtomicBool,
+}
+
+/// Rows that were read.
+pub struct Read {
+    /// In any order; without those whose reading failed.
+    pub rows: Vec<(Bytes, Found)>,
+    /// So many of those asked for were read, from the first on: fewer than all when values are large.
+    pub taken: usize,
+    /// Whether a read waited for the device.
+    pub slow: bool,
+}
+
+impl Readers {
+    pub fn new(flash: Arc<FlashKeyspace>) -> Readers {
+        Readers::with(flash, SLOW)
+    }
+
+    /// Readers to whom a read is slow that takes so long.
+    pub fn with(flash: Arc<FlashKeyspace>, slow_from: Duration) -> Readers {
+        Readers { flash, threads: OnceLock::new(), slow_from, slow: AtomicBool::new(false) }
+    }
+
+    /// Whether a read that began then, and has just ended, waited for the device.
+    pub fn is_slow(&self, began: Instant) -> bool {
+        began.elapsed() >= self.slow_from
+    }
+
+    /// Reads rows through the row cache, until all are read or values of `bytes_max` bytes were. Returns when the
+    /// last read that was begun has ended.
+    pub fn read(&self, rows: Vec<Bytes>, bytes_max: usize) -> Read {
+        let list = Arc::new(List { rows, bytes_max, slow_from: self.slow_from, ..List::default() });
+        let (sender, parts) = crossbeam_channel::unbounded();
+        let mut called = false;
+        let mut call = || {
+            let left = list.left();
+            if !called && left > 0 {
+                called = true;
+                self.threads().call(left, &list, &sender);
+            }
+        };
+        if self.slow.load(Ordering::Relaxed) && list.rows.len() > 1 {
+            call();
+        }
+        let Part { taken: mut read, mut found } = list.read(&self.flash, call);
+        drop(sender);
+        let taken = list.close();
+        while read < taken {
+            // Nobody is left only if a reader died; its rows are read by whoever needs them.
+            let Ok(part) = parts.recv() else { break };
+            read += part.taken;
+            found.extend(part.found);
+        }
+        let slow = list.slow.load(Ordering::Relaxed);
+        self.slow.store(slow, Ordering::Relaxed);
+        let rows = found.into_iter().map(|(at, value)| (list.rows[at].clone(), value)).collect();
+        Read { rows, taken, slow }
+    }
+
+    fn threads(&self) -> &Threads {
+        self.threads.get_or_init(|| Threads::start(&self.flash))
+    }
+}
+
+/// Rows, taken one by one by whoever is free.
+#[derive(Default)]
+struct List {
+    rows: Vec<Bytes>,
+    next: AtomicUsize,
+    /// Of the values that were read. Beyond `bytes_max` no row is taken.
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    slow_from: Duration,
+    slow: AtomicBool,
+}
+
+/// What one thread made of a list.
+struct Part {
+    taken: usize,
+    found: Vec<(usize, Found)>,
+}
+
+impl List {
+    fn left(&self) -> usize {
+        self.rows.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
+    fn take(&self) -> Option<usize> {
+        if self.bytes.load(Ordering::Relaxed) > self.bytes_max {
+            return None;
+        }
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        (at < self.rows.len()).then_some(at)
+    }
+
+    /// How many rows were taken. None will be from here on.
+    fn close(&self) -> usize {
+        self.next.swap(self.rows.len(), Ordering::Relaxed).min(self.rows.len())
+    }
+
+    /// Calls `slow` after each read that waited for the device.
+    fn read(&self, flash: &FlashKeyspace, mut slow: impl FnMut()) -> Part {
+        let mut part = Part { taken: 0, found: Vec::new() };
+        while let Some(at) = self.take() {
+            part.taken += 1;
+            let began = Instant::now();
+            // Whoever needs the row meets the error again, and knows what it means.
+            let Ok(value) = flash.get_cached(&self.rows[at]) else { continue };
+            self.bytes.fetch_add(value.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+            part.found.push((at, value));
+            if began.elapsed() >= self.slow_from {
+                self.slow.store(true, Ordering::Relaxed);
+                slow();
+            }
+        }
+        part
+    }
+}
+
+struct Job {
+    list: Arc<List>,
+    parts: Sender<Part>,
+}
+
+struct Threads {
+    /// `None` when the pool ends.
+    jobs: Option<Sender<Job>>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn start(flash: &Arc<FlashKeyspace>) -> Threads {
+        let (jobs, inbox) = crossbeam_channel::unbounded();
+        let start = |_| {
+            let (flash, inbox) = (flash.clone(), inbox.clone());
+            let thread = std::thread::Builder::new().name("read".into());
+            let started = thread.spawn(move || run(&flash, &inbox));
+            started.inspect_err(|error| tracing::warn!(%error, "a thread less reads rows")).ok()
+        };
+        Threads { jobs: Some(jobs), handles: (0..THREADS).map_while(start).collect() }
+    }
+
+    /// Has up to so many threads read from the list.
+    fn call(&self, readers: usize, list: &Arc<List>, parts: &Sender<Part>) {
+        if let Some(jobs) = &self.jobs {
+            for _ in 0..readers.min(self.handles.len()) {
+                let _ = jobs.send(Job { list: list.clone(), parts: parts.clone() });
+            }
+        }
+    }
+}
+
+impl Drop for Threads {
+    /// The rows are closed by whoever drops them last, which must be none of these threads.
+    fn drop(&mut self) {
+        self.jobs = None;
+        for handle in self.handles.drain(..) {
+            let _ = handle.join();
+        }
+    }
+}
+
+fn run(flash: &FlashKeyspace, jobs: &Receiver<Job>) {
+    while let Ok(Job { list, parts }) = jobs.recv() {
+        let part = list.read(flash, || {});
+        if part.taken > 0 {
+            let _ = parts.send(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::WriteSet;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn row(at: usize) -> Bytes {
+        Bytes::from(format!("d{at:05}"))
+    }
+
+    /// Every other row of `rows` is there, with a value of `bytes`, which the row cache does not hold.
+    fn readers(rows: usize, bytes: usize, slow_from: Duration) -> (TempDir, Readers) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
+        let flash = FlashKeyspace::open(dir.path(), &options).unwrap();
+        let rows = (0..rows).step_by(2).map(|at| (row(at), Some(value(at, bytes)))).collect();
+        flash.write(&WriteSet { ranges_deleted: vec![], rows }).unwrap();
+        flash.flush().unwrap();
+        (dir, Readers::with(Arc::new(flash), slow_from))
+    }
+
+    fn value(at: usize, bytes: usize) -> Bytes {
+        format!("{at:0bytes$}").into()
+    }
+
+    fn check(read: &Read, bytes: usize) {
+        for (row, found) in &read.rows {
+            let at: usize = std::str::from_utf8(&row[1..]).unwrap().parse().unwrap();
+            assert_eq!(*found, (at % 2 == 0).then(|| value(at, bytes)), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_read_once_by_however_many_threads() {
+        let (_dir, readers) = readers(1000, 100, Duration::ZERO);
+        std::thread::scope(|scope| {
+            for caller in 0..4 {
+                let readers = &readers;
+                scope.spawn(move || {
+                    for from in (caller..900).step_by(50) {
+                        let read = readers.read((from..from + 100).map(row).collect(), usize::MAX);
+                        assert!(read.taken == 100 && read.slow);
+                        check(&read, 100);
+                        let mut rows: Vec<_> = read.rows.into_iter().map(|(row, _)| row).collect();
+                        rows.sort_unstable();
+                        assert_eq!(rows, (from..from + 100).map(row).collect::<Vec<_>>());
+                    }
+                });
+            }
+        });
+        assert!(readers.threads.get().is_some_and(|threads| threads.handles.len() == THREADS));
+    }
+
+    #[test]
+    fn no_thread_is_started_while_reads_are_fast() {
+        let (_dir, readers) = readers(100, 100, Duration::MAX);
+        let read = readers.read((0..100).map(row).collect(), usize::MAX);
+        check(&read, 100);
+        assert!(read.rows.len() == 100 && !read.slow && readers.threads.get().is_none());
+    }
+
+    #[test]
+    fn large_values_end_a_list_early_and_what_was_read_is_its_beginning() {
+        let (_dir, readers) = readers(400, 10_000, Duration::ZERO);
+        let read = readers.read((0..400).map(row).collect(), 200_000);
+        // Each thread may have taken one more when the last that fits was counted.
+        assert!(read.taken >= 40 && read.taken <= 41 + 2 * (THREADS + 1), "{}", read.taken);
+        check(&read, 10_000);
+        let mut rows: Vec<_> = read.rows.into_iter().map(|(row, _)| row).collect();
+        rows.sort_unstable();
+        assert_eq!(rows, (0..read.taken).map(row).collect::<Vec<_>>());
+    }
+}
