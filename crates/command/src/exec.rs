@@ -189,6 +189,7 @@ impl Exec<'_, '_> {
             self.drop_elements(key, old)?;
         }
         self.account(key, old.map(|old| old.expire_at_ms), Some(expire_at_ms));
+        self.txn.state_mut().adjust_bytes(value.len(), old.map_or(0, |old| old.value.string_len()));
         self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
         Ok(())
     }
@@ -199,6 +200,7 @@ impl Exec<'_, '_> {
         if old.is_none() {
             self.account(key, None, Some(None));
         }
+        self.txn.state_mut().adjust_bytes(value.len(), old.map_or(0, |old| old.bytes.len()));
         self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
     }
 
@@ -218,6 +220,7 @@ impl Exec<'_, '_> {
     pub(crate) fn remove(&mut self, key: &KeyRef<'_>, meta: &Meta) -> Step<()> {
         self.drop_elements(key, meta)?;
         self.account(key, Some(meta.expire_at_ms), None);
+        self.txn.state_mut().adjust_bytes(0, meta.value.string_len());
         self.txn.delete(key.meta_row());
         Ok(())
     }
@@ -231,16 +234,29 @@ impl Exec<'_, '_> {
         }
         let (from, to) = key.element_range(generation);
         let mut rows = Vec::with_capacity(len as usize);
-        self.txn.scan(&from, &to, &mut |row, _| {
-            rows.push(Bytes::copy_from_slice(row));
+        self.txn.scan(&from, &to, &mut |row, value| {
+            rows.push((Bytes::copy_from_slice(row), value.len()));
             std::ops::ControlFlow::Continue(())
         })?;
-        rows.into_iter().for_each(|row| self.txn.delete(row));
+        rows.into_iter().for_each(|(row, value)| self.delete_element(key, row, value));
         Ok(())
     }
 
-    /// Keeps the counts and the expiry index in step with a key's meta row. `None`: no key; `Some(None)`:
-    /// a key without a time.
+    /// Writes an element's row. `old`: the length of the value that it has now.
+    pub(crate) fn put_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: Option<usize>, value: Bytes) {
+        let went = old.map_or(0, |old| key.element_bytes(&row, old));
+        self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), went);
+        self.txn.put(row, value);
+    }
+
+    /// Deletes an element's row, whose value is of the length `old`.
+    pub(crate) fn delete_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: usize) {
+        self.txn.state_mut().adjust_bytes(0, key.element_bytes(&row, old));
+        self.txn.delete(row);
+    }
+
+    /// Keeps the counts and the expiry index in step with a key's meta row, but for the bytes of its value.
+    /// `None`: no key; `Some(None)`: a key without a time.
     fn account(&mut self, key: &KeyRef<'_>, old: Option<Option<u64>>, new: Option<Option<u64>>) {
         let (old_at, new_at) = (old.flatten(), new.flatten());
         if old_at != new_at {
@@ -257,5 +273,7 @@ impl Exec<'_, '_> {
         if keys != 0 || with_expiry != 0 {
             self.txn.state_mut().adjust(key.db, keys, with_expiry);
         }
+        let length = |present: bool| if present { key.key.len() } else { 0 };
+        self.txn.state_mut().adjust_bytes(length(new.is_some()), length(old.is_some()));
     }
 }

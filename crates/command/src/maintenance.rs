@@ -20,7 +20,7 @@ use crate::keys::walk::visit_keys;
 pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
     let (from, to) = rows::due_range(slot, exec.now_ms);
     let due = first_rows(exec, &from, &to, limit)?;
-    for row in &due {
+    for (row, _) in &due {
         let (at, key) = decode_expiry_row(row)?;
         let meta = match exec.txn.get(&key.meta_row())? {
             Some(meta) => Some(Meta::decode(&meta)?),
@@ -39,7 +39,7 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Ste
 pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut left = limit;
-    for garbage in first_rows(exec, &from, &to, limit)? {
+    for (garbage, _) in first_rows(exec, &from, &to, limit)? {
         if left == 0 {
             break;
         }
@@ -47,7 +47,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
         let (from, to) = key.element_range(generation);
         let elements = first_rows(exec, &from, &to, left)?;
         left -= elements.len() as u32;
-        elements.into_iter().for_each(|row| exec.txn.delete(row));
+        elements.into_iter().for_each(|(row, value)| exec.delete_element(&key, row, value));
         if left > 0 {
             exec.txn.delete(garbage);
             left -= 1;
@@ -56,11 +56,12 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
     Ok(Reply::Int(i64::from(limit - left)))
 }
 
-fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<Vec<Bytes>> {
+/// The first rows of a range, with the lengths of their values.
+fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<Vec<(Bytes, usize)>> {
     let mut found = Vec::new();
     if limit > 0 {
-        exec.txn.scan(from, to, &mut |row, _| {
-            found.push(Bytes::copy_from_slice(row));
+        exec.txn.scan(from, to, &mut |row, value| {
+            found.push((Bytes::copy_from_slice(row), value.len()));
             if found.len() < limit as usize {
                 ControlFlow::Continue(())
             } else {

@@ -62,6 +62,7 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
     let mut expiry = BTreeSet::new();
     let mut elements: BTreeMap<(u16, Bytes, u64), u64> = BTreeMap::new();
     let mut garbage = BTreeSet::new();
+    let mut bytes = 0;
     for (row, value) in engine.iter().filter(|(row, _)| row[0] == rows::SPACE_DATA) {
         match rows::table_of(row).unwrap().1 {
             rows::TABLE_KEYS => {
@@ -71,6 +72,7 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
                 match part {
                     Part::Meta => {
                         let meta = Meta::decode(value).unwrap();
+                        bytes += key.key.len() + meta.value.string_len();
                         let count = counts.entry(key.db).or_default();
                         count.keys += 1;
                         if let Some(at) = meta.expire_at_ms {
@@ -81,7 +83,8 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
                             hashes.insert((key.db, name, generation), len);
                         }
                     }
-                    Part::Element { generation, .. } => {
+                    Part::Element { generation, subkey } => {
+                        bytes += subkey.len() + value.len();
                         *elements.entry((key.db, name, generation)).or_default() += 1;
                     }
                 }
@@ -96,8 +99,9 @@ fn check(engine: &MemoryKeyspace) -> Result<(), TestCaseError> {
         }
     }
     prop_assert_eq!(expiry, expected_expiry);
-    let state: BTreeMap<u16, DbCounts> = load_state(engine, REGION).unwrap().databases().collect();
-    prop_assert_eq!(state, counts);
+    let state = load_state(engine, REGION).unwrap();
+    prop_assert_eq!(state.databases().collect::<BTreeMap<u16, DbCounts>>(), counts);
+    prop_assert_eq!(state.bytes(), bytes as u64);
     for (owner, len) in &hashes {
         prop_assert!(*len > 0);
         prop_assert_eq!(elements.get(owner), Some(len));

@@ -4,6 +4,7 @@
 //! DIR/LOCK       flock held by the running store
 //! DIR/IDENTITY   format version, store id, layout, token, cluster id, whether the store has begun (TOML)
 //! DIR/MEMBERS    the stores of the cluster as last heard of (JSON)
+//! DIR/CAPABILITY what was measured of the device (JSON; `capability::kept`)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
 //! ```
@@ -20,7 +21,7 @@ use crate::members::AgreedMembers;
 
 /// Version of everything under the data directory. A newer one is refused, an older one is migrated
 /// or refused by name.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Opening the engines writes a few small files. RocksDB 7.8 built with assertions aborts where it cannot.
 const START_BYTES_MIN: u64 = 2 << 20;
@@ -344,7 +345,7 @@ fn temporary_name(name: &str) -> String {
 }
 
 /// Writes a small file so that after a crash it is there whole or not at all.
-fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+pub fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let temporary = dir.join(temporary_name(name));
     let mut file = File::create(&temporary)?;
     file.write_all(text.as_bytes())?;

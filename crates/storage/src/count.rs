@@ -1,4 +1,4 @@
-//! Counting a region's keys anew, as a split must: the counts of its state are of all its slots.
+//! Counting a region's keys and bytes anew, as a split must: the counts of its state are of all its slots.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -6,16 +6,18 @@ use std::ops::ControlFlow;
 use types::SlotRange;
 
 use crate::rows::{decode_key_row, table_range, Part, TABLE_KEYS};
-use crate::{meta, DbCounts, Result, Txn};
+use crate::{meta, Counted, DbCounts, KeyRef, Result, Txn};
 
-/// The keys of these slots by database, ascending, as the batch sees them. It visits all of their rows.
-pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Vec<(u16, DbCounts)>> {
+/// What these slots hold, as the batch sees it. It visits all of their rows.
+pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Counted> {
     let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
+    let mut bytes = 0;
     let mut result = Ok(());
     for slot in slots.first..=slots.last {
         let (from, to) = table_range(slot, TABLE_KEYS);
         txn.scan(&from, &to, &mut |row, value| {
             result = decode_key_row(row).and_then(|(key, part)| {
+                bytes += row_bytes(&key, &part, value)?;
                 if let Part::Meta = part {
                     let count = counts.entry(key.db).or_default();
                     count.keys += 1;
@@ -30,7 +32,16 @@ pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Vec<(u16, DbCounts)
         })?;
         result.clone()?;
     }
-    Ok(counts.into_iter().collect())
+    Ok(Counted { keys: counts.into_iter().collect(), bytes })
+}
+
+/// What a row of the keys table adds to [`RegionState::bytes`](crate::RegionState::bytes).
+fn row_bytes(key: &KeyRef<'_>, part: &Part<'_>, value: &[u8]) -> Result<u64> {
+    let length = match part {
+        Part::Meta => key.key.len() + meta::string_len(value)?,
+        Part::Element { subkey, .. } => subkey.len() + value.len(),
+    };
+    Ok(length as u64)
 }
 
 #[cfg(test)]
@@ -54,6 +65,8 @@ mod tests {
             txn.put(key.meta_row(), meta::encode_string(expire_at, b"value"));
             txn.put(key.element_row(1, b"element"), Bytes::new());
             txn.state_mut().adjust(number % 3, 1, i64::from(expire_at.is_some()));
+            let bytes = name.len() + 5 + 7;
+            txn.state_mut().adjust_bytes(bytes, 0);
         }
         middle.sort_unstable();
         let at = middle[100];
@@ -64,13 +77,16 @@ mod tests {
         let late = KeyRef::new(0, b"late");
         txn.put(late.meta_row(), meta::encode_string(None, b""));
         txn.state_mut().adjust(0, 1, 0);
+        txn.state_mut().adjust_bytes(4, 0);
         let whole = txn.state_mut().clone();
         let right = count_keys(&txn, SlotRange { first: at, last: types::SLOT_COUNT - 1 }).unwrap();
         let left = count_keys(&txn, SlotRange { first: 0, last: at - 1 }).unwrap();
         let child = txn.state_mut().split_off(&right);
-        assert_eq!(child.databases().collect::<Vec<_>>(), right);
-        assert_eq!(txn.state_mut().databases().collect::<Vec<_>>(), left);
-        let sum: u64 = left.iter().chain(&right).map(|(_, counts)| counts.keys).sum();
+        assert_eq!(child.databases().collect::<Vec<_>>(), right.keys);
+        assert_eq!(txn.state_mut().databases().collect::<Vec<_>>(), left.keys);
+        assert_eq!((child.bytes(), txn.state().bytes()), (right.bytes, left.bytes));
+        assert_eq!(left.bytes + right.bytes, whole.bytes());
+        let sum: u64 = left.keys.iter().chain(&right.keys).map(|(_, counts)| counts.keys).sum();
         assert_eq!(sum, whole.databases().map(|(_, counts)| counts.keys).sum::<u64>());
         assert_eq!(child.next_generation, whole.next_generation);
         assert_eq!(child.applied_index, RegionState::default().applied_index);

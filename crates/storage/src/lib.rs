@@ -21,7 +21,7 @@ pub use count::count_keys;
 pub use memory::MemoryKeyspace;
 pub use meta::{Meta, Value};
 pub use rows::KeyRef;
-pub use state::{DbCounts, RegionState, SEMANTICS_VERSION};
+pub use state::{Counted, DbCounts, RegionState, SEMANTICS_VERSION};
 pub use txn::{load_state, Txn, WriteSet};
 
 /// A local failure (disk, corruption). It never becomes a reply: it stalls or stops the store.

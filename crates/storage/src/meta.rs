@@ -21,6 +21,16 @@ pub enum Value {
     },
 }
 
+impl Value {
+    /// Length of a string; 0 for a collection.
+    pub fn string_len(&self) -> usize {
+        match self {
+            Value::String(bytes) => bytes.len(),
+            Value::Hash { .. } => 0,
+        }
+    }
+}
+
 /// What a key's meta row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
@@ -85,6 +95,15 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
     out.put_u64(expire_at_ms.unwrap_or(0));
 }
 
+/// Length of the string that a meta row holds; 0 for a collection.
+pub fn string_len(row: &[u8]) -> Result<usize> {
+    match row {
+        [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
+        [META_VERSION, TAG_HASH, ..] if row.len() >= HEADER_LEN => Ok(0),
+        _ => Err(StorageError::Corrupt("the header of a key's meta row".into())),
+    }
+}
+
 /// When a key's time is over, from its meta row alone.
 pub fn expire_at(row: &[u8]) -> Result<Option<u64>> {
     match row.get(..HEADER_LEN) {
@@ -109,6 +128,7 @@ mod tests {
             ] {
                 let meta = Meta { expire_at_ms, value };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+                assert_eq!(string_len(&meta.encode()).unwrap(), meta.value.string_len());
             }
         }
     }
@@ -125,6 +145,7 @@ mod tests {
         let good = Meta { expire_at_ms: None, value: Value::Hash { generation: 1, len: 1 } }.encode();
         for cut in 0..good.len() {
             assert!(matches!(Meta::decode(&good.slice(..cut)), Err(StorageError::Corrupt(_))), "{cut}");
+            assert!(cut >= HEADER_LEN || string_len(&good[..cut]).is_err(), "{cut}");
         }
         for (at, byte) in [(0, 2), (1, 0), (1, 99)] {
             let mut bad = good.to_vec();

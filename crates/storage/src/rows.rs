@@ -75,6 +75,12 @@ impl<'a> KeyRef<'a> {
         out.freeze()
     }
 
+    /// What an element adds to a region's bytes: its sub-key and its value.
+    pub fn element_bytes(&self, row: &[u8], value: usize) -> usize {
+        // The kind and the generation stand before the sub-key.
+        row.len().saturating_sub(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + 9) + value
+    }
+
     /// The range of all element rows of one generation.
     pub fn element_range(&self, generation: u64) -> (Bytes, Bytes) {
         let from = self.element_row(generation, b"");
@@ -286,6 +292,7 @@ mod tests {
             prop_assert_eq!(decode_key_row(&meta).unwrap(), (key, Part::Meta));
             let part = Part::Element { generation: n, subkey: &subkey };
             prop_assert_eq!(decode_key_row(&element).unwrap(), (key, part));
+            prop_assert_eq!(key.element_bytes(&element, 7), subkey.len() + 7);
             prop_assert_eq!(decode_expiry_row(&expiry).unwrap(), (n, key));
             prop_assert_eq!(decode_garbage_row(&garbage).unwrap(), (key, n));
         }

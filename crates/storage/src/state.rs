@@ -8,8 +8,8 @@ use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
 
 use crate::{Result, StorageError};
 
-const STATE_VERSION: u8 = 1;
-const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 2;
+const STATE_VERSION: u8 = 2;
+const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 8 + 2;
 const COUNTS_LEN: usize = 2 + 8 + 8;
 
 /// Semantics that this program executes. Rises only when every store of a cluster supports it.
@@ -21,6 +21,14 @@ pub struct DbCounts {
     pub with_expiry: u64,
 }
 
+/// What some slots hold: [`count_keys`](crate::count_keys).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// By database, ascending.
+    pub keys: Vec<(u16, DbCounts)>,
+    pub bytes: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionState {
     pub applied_index: LogIndex,
@@ -30,6 +38,9 @@ pub struct RegionState {
     /// The generation that the next new collection gets. Generations are never used twice.
     pub next_generation: u64,
     pub semantics: u32,
+    /// Of keys and values as clients gave them: each key once, with a string's value or each field and value of
+    /// a collection. Elements of a dead generation count until they are swept.
+    bytes: u64,
     /// By database, ascending, only those that hold keys.
     counts: Vec<(u16, DbCounts)>,
 }
@@ -43,6 +54,7 @@ impl Default for RegionState {
             last_stamp_ms: 0,
             next_generation: 1,
             semantics: SEMANTICS_VERSION,
+            bytes: 0,
             counts: Vec::new(),
         }
     }
@@ -83,8 +95,24 @@ impl RegionState {
         self.set_counts(db, new);
     }
 
+    /// Nothing is left.
     pub fn clear_counts(&mut self) {
         self.counts.clear();
+        self.bytes = 0;
+    }
+
+    /// Bytes of live keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts bytes that came and bytes that went.
+    ///
+    /// # Panics
+    /// If more went than had come: then rows and counts disagree, which replication must not spread.
+    pub fn adjust_bytes(&mut self, came: usize, went: usize) {
+        let more = self.bytes.saturating_add(came as u64);
+        self.bytes = more.checked_sub(went as u64).expect("bytes are counted when they come");
     }
 
     /// The region's time once an entry with `stamp_ms` is applied.
@@ -100,17 +128,19 @@ impl RegionState {
     }
 
     /// The state of a region that takes these counts with it. Time and generations go on in both.
-    pub fn split_off(&mut self, counts: &[(u16, DbCounts)]) -> RegionState {
+    pub fn split_off(&mut self, counted: &Counted) -> RegionState {
         let mut child = RegionState {
             last_stamp_ms: self.last_stamp_ms,
             next_generation: self.next_generation,
             semantics: self.semantics,
+            bytes: counted.bytes,
             ..RegionState::default()
         };
-        for &(db, gone) in counts {
+        let left = |had: u64, gone: u64| had.checked_sub(gone).expect("a part is no more than the whole");
+        self.bytes = left(self.bytes, counted.bytes);
+        for &(db, gone) in &counted.keys {
             child.set_counts(db, gone);
             let had = self.counts(db);
-            let left = |had: u64, gone: u64| had.checked_sub(gone).expect("a part is no more than the whole");
             let keys = left(had.keys, gone.keys);
             self.set_counts(db, DbCounts { keys, with_expiry: left(had.with_expiry, gone.with_expiry) });
         }
@@ -125,6 +155,7 @@ impl RegionState {
             let (keys, with_expiry) = (had.keys + gained.keys, had.with_expiry + gained.with_expiry);
             self.set_counts(db, DbCounts { keys, with_expiry });
         }
+        self.bytes = self.bytes.saturating_add(source.bytes);
         self.last_stamp_ms = self.last_stamp_ms.max(source.last_stamp_ms);
         self.next_generation = self.next_generation.max(source.next_generation);
     }
@@ -137,6 +168,7 @@ impl RegionState {
         out.put_u64(self.last_stamp_ms);
         out.put_u64(self.next_generation);
         out.put_u32(self.semantics);
+        out.put_u64(self.bytes);
         out.put_u16(u16::try_from(self.counts.len()).expect("fewer databases than 65536"));
         for (db, counts) in &self.counts {
             out.put_u16(*db);
@@ -161,6 +193,7 @@ impl RegionState {
             last_stamp_ms: row.get_u64(),
             next_generation: row.get_u64(),
             semantics: row.get_u32(),
+            bytes: row.get_u64(),
             counts: Vec::new(),
         };
         let databases = usize::from(row.get_u16());
@@ -187,6 +220,7 @@ mod tests {
         let mut state = RegionState { applied_index: 9, applied_term: 2, ..RegionState::default() };
         state.adjust(3, 2, 1);
         state.adjust(0, 1, 0);
+        state.adjust_bytes(70, 7);
         state
     }
 
@@ -205,7 +239,9 @@ mod tests {
         let mut left = sample();
         (left.last_stamp_ms, left.next_generation) = (50, 7);
         let whole = left.clone();
-        let mut right = left.split_off(&[(3, DbCounts { keys: 1, with_expiry: 1 })]);
+        let counted = Counted { keys: vec![(3, DbCounts { keys: 1, with_expiry: 1 })], bytes: 20 };
+        let mut right = left.split_off(&counted);
+        assert_eq!((left.bytes(), right.bytes()), (43, 20));
         (right.last_stamp_ms, right.next_generation) = (70, 5);
         left.absorb(&right);
         assert_eq!(left, RegionState { last_stamp_ms: 70, ..whole });
@@ -227,6 +263,12 @@ mod tests {
     #[should_panic(expected = "keys are counted")]
     fn counts_never_fall_below_zero() {
         RegionState::default().adjust(0, -1, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes are counted")]
+    fn bytes_never_fall_below_zero() {
+        sample().adjust_bytes(1, 65);
     }
 
     #[test]

@@ -94,10 +94,13 @@ impl Writing {
         value: Bytes,
     ) -> Step<bool> {
         let row = field_row(key, self.new.generation, field);
-        let is_new = self.old.is_none() && self.new.len == 0 || exec.txn.get(&row)?.is_none();
-        exec.txn.put(row, value);
-        self.new.len += u64::from(is_new);
-        Ok(is_new)
+        let old = match self.old.is_none() && self.new.len == 0 {
+            true => None,
+            false => exec.txn.get(&row)?.map(|old| old.len()),
+        };
+        exec.put_element(key, row, old, value);
+        self.new.len += u64::from(old.is_none());
+        Ok(old.is_none())
     }
 
     pub fn finish(self, exec: &mut Exec<'_, '_>, key: &KeyRef<'_>) {
@@ -192,8 +195,8 @@ pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     let mut new = old;
     for field in &args[2..] {
         let row = field_row(&key, old.generation, field);
-        if exec.txn.get(&row)?.is_some() {
-            exec.txn.delete(row);
+        if let Some(value) = exec.txn.get(&row)? {
+            exec.delete_element(&key, row, value.len());
             new.len -= 1;
         }
     }

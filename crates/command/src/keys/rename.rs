@@ -87,7 +87,7 @@ fn duplicate(exec: &mut Exec<'_, '_>, from: &KeyRef<'_>, meta: &Meta, to: &KeyRe
             }
             let generation = exec.txn.state_mut().take_generation();
             for (field, value) in fields {
-                exec.txn.put(field_row(to, generation, &field), value);
+                exec.put_element(to, field_row(to, generation, &field), None, value);
             }
             exec.put_hash(to, None, HashValue { generation, ..source });
             Ok(())

@@ -232,6 +232,7 @@ impl World {
 fn split_state(txn: &mut Txn<'_>, child: &RegionDescriptor) -> Result<RegionState, String> {
     let slots = child.slots.ok_or("a region without slots is not split")?;
     let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
+    let mut bytes = 0;
     let mut failure = None;
     for slot in slots.first..=slots.last {
         let (from, to) = table_range(slot, TABLE_KEYS);
@@ -243,8 +244,9 @@ fn split_state(txn: &mut Txn<'_>, child: &RegionDescriptor) -> Result<RegionStat
                     let counts = counts.entry(key.db).or_default();
                     counts.keys += 1;
                     counts.with_expiry += u64::from(expires);
+                    bytes += key.key.len() + storage::meta::string_len(value).unwrap_or(0);
                 }
-                Ok(_) => {}
+                Ok((_, Part::Element { subkey, .. })) => bytes += subkey.len() + value.len(),
                 Err(error) => failure = Some(error.to_string()),
             }
             ControlFlow::Continue(())
@@ -258,6 +260,11 @@ fn split_state(txn: &mut Txn<'_>, child: &RegionDescriptor) -> Result<RegionStat
     let mut state = parent.clone();
     (state.applied_index, state.applied_term) = (FIRST_INDEX, FIRST_TERM);
     state.clear_counts();
+    state.adjust_bytes(bytes, 0);
+    if parent.bytes() < bytes as u64 {
+        return Err("a region counts fewer bytes than it has".into());
+    }
+    parent.adjust_bytes(0, bytes);
     for (db, counts) in counts {
         state.set_counts(db, counts);
         let left = parent.counts(db);
