@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, CStr};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use device::{Control, ControlBlock, DEVICE_ENV, IMAGE_ENV, ROOT_ENV};
+use device::{Cache, Control, ControlBlock, DEVICE_ENV, IMAGE_ENV, ROOT_ENV};
 
 use crate::image;
 use crate::pace::Pace;
@@ -25,6 +26,8 @@ pub const RANDOM: u32 = 8;
 static FLAGS: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 /// Where the descriptor's last read ended.
 static READ_END: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+/// The inode number of the descriptor's file, once somebody asked.
+static FILES: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
 pub struct State {
@@ -69,6 +72,11 @@ pub fn state() -> Option<&'static State> {
 impl State {
     pub fn block(&self) -> &ControlBlock {
         self.control.block()
+    }
+
+    /// Of a hybrid device.
+    pub fn cache(&self) -> Option<Cache<'_>> {
+        self.control.cache()
     }
 
     /// The root directory as a C string for system calls.
@@ -157,6 +165,7 @@ pub fn set_flags(fd: c_int, flags: u32) {
     {
         slot.store(flags, Ordering::Relaxed);
         end.store(u64::MAX, Ordering::Relaxed);
+        FILES[fd as usize].store(0, Ordering::Relaxed);
     }
     if flags & ON_DEVICE == 0 {
         image::forget(fd);
@@ -173,6 +182,7 @@ pub fn forget_range(first: u32, last: u32) {
     let last = (last as usize).min(DESCRIPTORS - 1);
     (first as usize..=last).for_each(|fd| {
         FLAGS[fd].store(0, Ordering::Relaxed);
+        FILES[fd].store(0, Ordering::Relaxed);
         image::forget(fd as c_int);
     });
 }
@@ -184,6 +194,25 @@ pub fn on_device(fd: c_int) -> Option<(&'static ControlBlock, u32)> {
         return None;
     }
     state().map(|state| (state.block(), flags))
+}
+
+/// The inode number of a descriptor's file.
+pub fn file_of(fd: c_int) -> u64 {
+    let Some(slot) = usize::try_from(fd).ok().and_then(|fd| FILES.get(fd)) else { return 0 };
+    match slot.load(Ordering::Relaxed) {
+        0 => {
+            let inode = status(fd).map_or(0, |status| status.st_ino);
+            slot.store(inode, Ordering::Relaxed);
+            inode
+        }
+        inode => inode,
+    }
+}
+
+pub fn status(fd: c_int) -> Option<libc::stat> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat fills the structure when it returns 0.
+    unsafe { (libc::fstat(fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
 }
 
 /// Notes a read of `[begin, end)`; whether it continued the one before.

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 use device::ControlBlock;
 
-use crate::device_state::{now, State};
+use crate::device_state::{now, status, State};
 
 const DEPTH_MAX: u32 = 24;
 const BLOCK: u64 = 512;
@@ -46,7 +46,7 @@ pub fn has_room(state: &State, fd: c_int, bytes: u64, end: Option<u64>) -> bool 
     if block.capacity().is_none() || block.admit(bytes) {
         return true;
     }
-    let needed = match file_status(fd) {
+    let needed = match status(fd) {
         Some(status) => {
             let end = end.unwrap_or((status.st_size as u64).saturating_add(bytes));
             bytes.min(end.saturating_sub((status.st_blocks as u64).saturating_mul(BLOCK)))
@@ -62,12 +62,6 @@ pub fn has_room(state: &State, fd: c_int, bytes: u64, end: Option<u64>) -> bool 
     let mark = block.admitted().saturating_sub(bytes);
     let used = used_bytes(state);
     block.admit_measured(mark, now(), used, needed)
-}
-
-fn file_status(fd: c_int) -> Option<libc::stat> {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: fstat fills the structure when it returns 0.
-    unsafe { (libc::fstat(fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
 }
 
 fn tree_bytes(parent: c_int, name: *const c_char, depth: u32) -> u64 {

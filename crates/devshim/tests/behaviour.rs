@@ -104,6 +104,92 @@ fn injected_faults_reach_the_calls_they_are_for() {
     assert_eq!(exercise.ask("read 1000 100"), Ok(10), "what failed wrote nothing");
 }
 
+/// A hybrid whose cache holds 256 blocks.
+const HYBRID: &str = "hybrid,cache=1MiB";
+const HALF_DIRTY: u64 = 512 << 10;
+
+#[test]
+fn a_hybrid_reads_what_was_written_from_its_cache_also_in_another_process() {
+    let device = Device::new(HYBRID, 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("write 100000").unwrap();
+    exercise.ask("write 100000").unwrap();
+    drop(exercise); // killed
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("read 50000 100000").unwrap();
+    let stats = device.control.stats();
+    assert_eq!((stats.bytes_hit, stats.bytes_missed), (100_000, 0));
+    assert_eq!(stats.dirty_bytes, 200_704, "49 blocks of 4 KiB");
+}
+
+#[test]
+fn a_hybrid_destages_what_it_has_no_room_for_and_misses_it_later() {
+    let device = Device::new(HYBRID, 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    (0..16).for_each(|_| assert_eq!(exercise.ask("write 524288"), Ok(524_288)));
+    let stats = device.control.stats();
+    assert!(stats.dirty_bytes <= 768 << 10, "{stats:?}");
+    assert_eq!(stats.bytes_destaged + stats.dirty_bytes, 8 << 20);
+    exercise.ask("read 0 524288").unwrap();
+    let stats = device.control.stats();
+    assert!(stats.bytes_missed > 500_000 && stats.bytes_hit + stats.bytes_missed == 524_288, "{stats:?}");
+}
+
+#[test]
+fn what_is_deleted_cut_or_replaced_leaves_a_hybrids_cache() {
+    let device = Device::new(HYBRID, 1.0);
+    let mut exercise = device.exercise();
+    let mut fill = |name: &str| {
+        exercise.ask(&format!("open {}", device.file(name))).unwrap();
+        exercise.ask("truncate 0").unwrap();
+        exercise.ask(&format!("write {HALF_DIRTY}")).unwrap();
+        exercise.ask("sync").unwrap();
+    };
+    let dirty = || device.control.stats().dirty_bytes;
+    fill("deleted");
+    assert_eq!(dirty(), HALF_DIRTY);
+    std::fs::hard_link(device.file("deleted"), device.file("other-name")).unwrap();
+    let mut other = device.exercise();
+    other.ask(&format!("unlink {}", device.file("deleted"))).unwrap();
+    assert_eq!(dirty(), HALF_DIRTY, "it has another name");
+    other.ask(&format!("unlink {}", device.file("other-name"))).unwrap();
+    assert_eq!(dirty(), 0);
+    fill("cut");
+    other.ask(&format!("open {}", device.file("cut"))).unwrap();
+    other.ask("truncate 10000").unwrap();
+    assert_eq!(dirty(), 3 * 4096);
+    other.ask(&format!("unlink {}", device.file("cut"))).unwrap();
+    fill("replaced");
+    let renamed = |other: &mut Exercise, from: &str, to: &str| {
+        other.ask(&format!("rename {} {}", device.file(from), device.file(to))).unwrap();
+    };
+    renamed(&mut other, "replaced", "replaced");
+    assert_eq!(dirty(), HALF_DIRTY, "nothing was replaced");
+    renamed(&mut other, "replaced", "moved");
+    assert_eq!(dirty(), HALF_DIRTY, "it moved");
+    other.ask(&format!("open {}", device.file("small"))).unwrap();
+    renamed(&mut other, "small", "moved");
+    assert_eq!(dirty(), 0, "it was replaced");
+    assert_eq!(device.control.stats().bytes_destaged, 0);
+}
+
+#[test]
+fn files_outside_the_root_leave_a_hybrids_cache_alone() {
+    let device = Device::new(HYBRID, 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("inside"))).unwrap();
+    exercise.ask("write 5000").unwrap();
+    exercise.ask(&format!("open {}", device.outside("elsewhere"))).unwrap();
+    exercise.ask("write 5000").unwrap();
+    exercise.ask("read 0 5000").unwrap();
+    exercise.ask(&format!("unlink {}", device.outside("elsewhere"))).unwrap();
+    let stats = device.control.stats();
+    assert_eq!((stats.dirty_bytes, stats.bytes_hit, stats.bytes_dropped), (8192, 0, 0));
+}
+
 #[test]
 fn the_wall_clock_jumps_forth_and_back() {
     const HOUR: i64 = 3600;

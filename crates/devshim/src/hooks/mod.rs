@@ -2,6 +2,7 @@
 
 mod clock;
 mod descriptors;
+mod names;
 mod space;
 mod sync;
 mod transfer;

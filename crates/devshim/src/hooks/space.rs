@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use device::Fault;
 use libc::off_t;
 
-use super::{fail, interpose, keeping_errno};
+use super::{fail, interpose, keeping_errno, names};
 use crate::device_state::{on_device, state, State};
 use crate::image;
 use crate::usage::{has_room, used_lately};
@@ -50,8 +50,16 @@ fn marking(fd: c_int, offset: off_t, length: off_t, real: impl FnOnce() -> c_int
 
 fn truncated(real: impl FnOnce() -> c_int, fd: c_int, length: off_t) -> c_int {
     let length = u64::try_from(length).unwrap_or(0);
-    keeping_errno(|| image::resized(fd, length));
-    real()
+    let mut cut = None;
+    keeping_errno(|| {
+        image::resized(fd, length);
+        cut = names::beyond(fd, length);
+    });
+    let result = real();
+    if result == 0 {
+        names::forget(cut);
+    }
+    result
 }
 
 fn fits(fd: c_int, offset: off_t, length: off_t) -> bool {

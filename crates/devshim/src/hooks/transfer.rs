@@ -2,11 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use device::{ControlBlock, Fault};
+use device::{Extent, Fault};
 use libc::{iovec, off_t, size_t, ssize_t};
 
 use super::{fail, interpose, keeping_errno};
-use crate::device_state::{continues, now, on_device, state, wait, DIRECT, RANDOM, SYNCHRONOUS};
+use crate::device_state::{
+    continues, file_of, now, on_device, state, wait, State, DIRECT, RANDOM, SYNCHRONOUS,
+};
 use crate::image;
 use crate::usage::has_room;
 
@@ -122,21 +124,33 @@ fn write_parts_with(
 fn copied(
     real: impl FnOnce() -> ssize_t,
     from: c_int,
-    _: *mut i64,
+    from_offset: *mut i64,
     to: c_int,
-    _: *mut i64,
+    to_offset: *mut i64,
     count: size_t,
     _: u32,
 ) -> ssize_t {
-    moving(real, from, to, count)
+    moving(real, (from, from_offset), (to, to_offset), count)
 }
 
-fn sent(real: impl FnOnce() -> ssize_t, to: c_int, from: c_int, _: *mut off_t, count: size_t) -> ssize_t {
-    moving(real, from, to, count)
+fn sent(
+    real: impl FnOnce() -> ssize_t,
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    moving(real, (from, offset), (to, std::ptr::null_mut()), count)
 }
 
-/// The kernel copies: what is on the device is read, written, or both.
-fn moving(real: impl FnOnce() -> ssize_t, from: c_int, to: c_int, count: size_t) -> ssize_t {
+/// The kernel copies: what is on the device is read, written, or both. A descriptor comes with where its offset is
+/// kept, which is its own position if that is null.
+fn moving(
+    real: impl FnOnce() -> ssize_t,
+    (from, from_offset): (c_int, *mut i64),
+    (to, to_offset): (c_int, *mut i64),
+    count: size_t,
+) -> ssize_t {
     if on_device(from).is_none() && on_device(to).is_none() {
         return real();
     }
@@ -152,14 +166,17 @@ fn moving(real: impl FnOnce() -> ssize_t, from: c_int, to: c_int, count: size_t)
     let entered = now();
     let moved = real();
     let Some(bytes) = u64::try_from(moved).ok().filter(|&bytes| bytes > 0) else { return moved };
+    // SAFETY: null, or the caller's, which the real call has just moved on.
+    let begin = |offset: *mut i64| {
+        let end = unsafe { offset.as_ref() }.and_then(|&end| u64::try_from(end).ok());
+        end.map(|end| end.saturating_sub(bytes))
+    };
     keeping_errno(|| {
-        if let Some((block, _)) = on_device(from) {
-            wait(block, entered, |start| block.read(start, bytes, false));
-        }
-        if let Some((block, flags)) = on_device(to) {
+        charge_read(from, entered, begin(from_offset), bytes, false);
+        if on_device(to).is_some() {
             // Where to is not always told: all of the file counts as written.
             image::marked(to, 0, u64::MAX);
-            charge_write(block, flags, entered, bytes, false);
+            charge_write(to, entered, begin(to_offset), bytes, false);
         }
     });
     moved
@@ -177,9 +194,23 @@ fn reading(fd: c_int, offset: Option<u64>, real: impl FnOnce() -> ssize_t) -> ss
     keeping_errno(|| {
         let begin = offset.unwrap_or_else(|| position(fd).saturating_sub(bytes));
         let prefetched = continues(fd, begin, begin.saturating_add(bytes)) && flags & RANDOM == 0;
-        wait(block, entered, |start| block.read(start, bytes, prefetched));
+        charge_read(fd, entered, Some(begin), bytes, prefetched);
     });
     count
+}
+
+/// `begin`: none, if the bytes are those up to the descriptor's position. As in `charge_write`.
+fn charge_read(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, prefetched: bool) {
+    let Some((block, _)) = on_device(fd) else { return };
+    wait(block, entered, |start| match state().and_then(State::cache) {
+        Some(cache) => cache.read(start, extent(fd, begin, bytes), prefetched),
+        None => block.read(start, bytes, prefetched),
+    });
+}
+
+fn extent(fd: c_int, begin: Option<u64>, bytes: u64) -> Extent {
+    let begin = begin.unwrap_or_else(|| position(fd).saturating_sub(bytes));
+    Extent { file: file_of(fd), begin, bytes }
 }
 
 fn writing(
@@ -204,7 +235,7 @@ fn writing(
     if let Some(written) = u64::try_from(count).ok().filter(|&written| written > 0) {
         keeping_errno(|| {
             wrote(fd, offset, written, synchronous);
-            charge_write(block, flags, entered, written, synchronous);
+            charge_write(fd, entered, offset, written, synchronous);
         });
     }
     count
@@ -221,9 +252,13 @@ fn wrote(fd: c_int, offset: Option<u64>, written: u64, synchronous: bool) {
     }
 }
 
-fn charge_write(block: &ControlBlock, flags: u32, entered: u64, bytes: u64, synchronous: bool) {
+fn charge_write(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, synchronous: bool) {
+    let Some((block, flags)) = on_device(fd) else { return };
     wait(block, entered, |start| {
-        let done = block.write(start, bytes);
+        let done = match state().and_then(State::cache) {
+            Some(cache) => cache.write(start, extent(fd, begin, bytes)),
+            None => block.write(start, bytes),
+        };
         if synchronous {
             block.sync(start)
         } else if flags & DIRECT != 0 {
