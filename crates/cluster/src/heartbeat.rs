@@ -1,15 +1,16 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 2
+//! version u8 = 3
 //! store, token u64, cluster_id u64, members_version
 //! incarnation, seq, since
-//! kv_bytes_per_s f64, ops_per_s f64                     capability
+//! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
+//! io_bytes_per_s f64, correction f64                    what it was made of
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
-//! snapshots_in, snapshots_out
+//! snapshots_in, snapshots_out, unapplied_bytes
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
-//!   term, commit, applied, bytes, keys
+//!   term, commit, applied, bytes, sized u8 (0 or 1), keys
 //!   write_rate f64, read_rate f64, write_bytes_rate f64, heat f64
 //!   truncate_to
 //!   count, then for each peer, ascending: store, matched, flags u8 (1 active, 2 needs a snapshot)
@@ -35,10 +36,15 @@ mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+
+/// Rates in a report are decaying averages over about this long, kept by the leader from its election on.
+pub const RATE_WINDOW_S: f64 = 5.0;
+/// And heat is one over this long.
+pub const HEAT_WINDOW_S: f64 = 600.0;
 
 /// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
-const LEAD_BYTES_MIN: usize = 61 + 5 + 4 * 8 + 2;
+const LEAD_BYTES_MIN: usize = 61 + 6 + 4 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 
 const PEER_ACTIVE: u8 = 1;
@@ -57,7 +63,13 @@ pub struct StoreHeartbeat {
     pub incarnation: u64,
     /// Rises with every heartbeat of an incarnation.
     pub seq: u64,
+    /// Told or measured, by the correction.
     pub capability: Capability,
+    /// As measured; 0: it was not.
+    pub io_bytes_per_s: f64,
+    /// 1 unless the device does less than it was measured to do.
+    pub correction: f64,
+    /// Live user bytes that it is meant to hold, and those that it holds.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
     /// Commands answered per second lately, and their 99th percentile.
@@ -66,6 +78,8 @@ pub struct StoreHeartbeat {
     /// Snapshots being received and being sent.
     pub snapshots_in: u64,
     pub snapshots_out: u64,
+    /// Of entries that are committed and wait here to be applied.
+    pub unapplied_bytes: u64,
     pub leads: Leads,
 }
 
@@ -76,7 +90,11 @@ pub struct LeadReport {
     pub term: Term,
     pub commit: LogIndex,
     pub applied: LogIndex,
+    /// Live user bytes of one copy, when they were last measured.
     pub bytes: u64,
+    /// Whether that was since the region has had its present slots. What is cut in two counts as before until
+    /// it has been measured, and its second half as nothing.
+    pub sized: bool,
     pub keys: u64,
     /// Operations per second.
     pub write_rate: f64,
@@ -129,10 +147,12 @@ impl StoreHeartbeat {
         }
         out.float(rate(self.capability.kv_bytes_per_s));
         out.float(rate(self.capability.ops_per_s));
+        out.float(rate(self.io_bytes_per_s));
+        out.float(rate(self.correction));
         out.uint(self.capacity_bytes);
         out.uint(self.used_bytes);
         out.float(rate(self.load_ops_per_s));
-        for number in [self.p99_us, self.snapshots_in, self.snapshots_out] {
+        for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
         out.uint(reports.len() as u64);
@@ -158,12 +178,15 @@ impl StoreHeartbeat {
             seq: from.uint()?,
             leads: Leads { since: from.uint()?, ..Leads::default() },
             capability: Capability { kv_bytes_per_s: from.float()?, ops_per_s: from.float()? },
+            io_bytes_per_s: from.float()?,
+            correction: from.float()?,
             capacity_bytes: from.uint()?,
             used_bytes: from.uint()?,
             load_ops_per_s: from.float()?,
             p99_us: from.uint()?,
             snapshots_in: from.uint()?,
             snapshots_out: from.uint()?,
+            unapplied_bytes: from.uint()?,
         };
         let Leads { since, reports, gone } = &mut heartbeat.leads;
         if *since > heartbeat.seq {
@@ -193,6 +216,7 @@ impl LeadReport {
             commit: 0,
             applied: 0,
             bytes: 0,
+            sized: true,
             keys: 0,
             write_rate: 0.0,
             read_rate: 0.0,
@@ -231,9 +255,11 @@ impl LeadReport {
     fn encode(&self, out: &mut Writer) {
         assert!(is_ascending(self.peers.iter().map(|peer| peer.store)), "peers ascend");
         out.descriptor(&self.descriptor);
-        for number in [self.term, self.commit, self.applied, self.bytes, self.keys] {
+        for number in [self.term, self.commit, self.applied, self.bytes] {
             out.uint(number);
         }
+        out.u8(self.sized.into());
+        out.uint(self.keys);
         for value in [self.write_rate, self.read_rate, self.write_bytes_rate, self.heat] {
             out.float(rate(value));
         }
@@ -253,6 +279,11 @@ impl LeadReport {
             commit: from.uint()?,
             applied: from.uint()?,
             bytes: from.uint()?,
+            sized: match from.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(WireError::Malformed("a size is neither measured nor not")),
+            },
             keys: from.uint()?,
             write_rate: from.float()?,
             read_rate: from.float()?,

@@ -26,7 +26,9 @@ mod wire;
 
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
-pub use heartbeat::{LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat};
+pub use heartbeat::{
+    LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
+};
 pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Route, Routes, SlotMap};
 pub use order::Order;

@@ -12,9 +12,10 @@ use serde_json::Value;
 use types::StoreId;
 
 use crate::admin::{
-    AdminBackend, AdminError, Answer, OperatorRow, PeerRow, RegionRequest, RegionRow, StoreRequest, StoreRow,
-    StoreStatus,
+    AdminBackend, AdminError, Answer, OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest,
+    StoreRow, StoreStatus,
 };
+use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
 use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::members::AgreedMembers;
@@ -333,12 +334,40 @@ impl AdminBackend for Backend {
         })
     }
 
+    fn probe(&self) -> Answer<'_, ProbeRow> {
+        Box::pin(async {
+            let store = &self.store;
+            let (load_ops_per_s, _) = store.metrics.recent();
+            let measured = capability::probe(store, Probe::Full).await.map_err(|error| {
+                let status = match error {
+                    NotProbed::UnderWay | NotProbed::NoRoom { .. } => 409,
+                    NotProbed::Failed(_) | NotProbed::NoThread => 500,
+                };
+                refuse(status, error.to_string())
+            })?;
+            let counts = store.capability.counts_for(&measured);
+            let method = serde_json::to_value(measured.method).expect("plain data");
+            Ok(ProbeRow {
+                store: store.id,
+                method: method.as_str().unwrap_or_default().to_owned(),
+                io_bytes_per_s: measured.write_bytes_per_s,
+                sync_us: measured.sync_latency.as_secs_f64() * 1e6,
+                read_us: measured.read_latency.as_secs_f64() * 1e6,
+                capability_bytes_per_s: counts.kv_bytes_per_s,
+                ops_per_s: counts.ops_per_s,
+                told: store.capability.is_told(),
+                load_ops_per_s,
+            })
+        })
+    }
+
     fn healthy(&self) -> bool {
         self.store.is_healthy()
     }
 
     fn metrics(&self) -> String {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
+        self.store.metrics.set_capability(self.store.capability.present());
         self.store.metrics.text()
     }
 }
@@ -369,7 +398,12 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             admin: member.admin.to_string(),
             forward: member.forward.map(|address| address.to_string()),
             device: member.device.clone(),
-            capability_bytes_per_s: crate::members::capability_of(member).kv_bytes_per_s,
+            capability_bytes_per_s: match at {
+                Some(_) => heartbeat.capability.kv_bytes_per_s,
+                None => crate::members::capability_of(member).kv_bytes_per_s,
+            },
+            io_bytes_per_s: heartbeat.io_bytes_per_s,
+            correction: if at.is_some() { heartbeat.correction } else { 1.0 },
             leaders: regions.iter().filter(leads).count(),
             regions: regions.iter().filter(|r| r.newest().has_peer_on(member.id)).count(),
             used_bytes: heartbeat.used_bytes,

@@ -43,7 +43,8 @@ pub struct Member {
     pub admin: SocketAddr,
     /// Plain clients are served there by forwarding (cluster mode only).
     pub forward: Option<SocketAddr>,
-    /// What the store can do; the same unit for all stores. `None`: unknown, taken as 1.
+    /// What the store is told that it can do; the same unit for all stores. `None`: it is measured, and counts
+    /// as 1 until then.
     pub capability: Option<Capability>,
     /// The emulated device's profile, or empty: for people.
     pub device: String,
@@ -110,6 +111,12 @@ pub struct Config {
     pub raft_tick: Duration,
     /// New writes are refused when the data device has less free than this.
     pub reserve_bytes: u64,
+    /// Live user bytes that this store is meant to hold; absent: as much as its file system.
+    pub capacity_bytes: Option<u64>,
+    /// From what a device does to what a store on it does.
+    pub fit: device::Fit,
+    /// Whether the store measures its device by itself.
+    pub probe: bool,
     /// Bytes per second at which snapshots leave, and as much again at which they come in; 0: no limit.
     pub snapshot_rate: u64,
     pub rocksdb_profile: String,
@@ -164,6 +171,9 @@ impl Config {
             request_timeout: Duration::from_secs(5),
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,
+            capacity_bytes: None,
+            fit: device::Fit::shipped(),
+            probe: true,
             snapshot_rate: 100 << 20,
             rocksdb_profile: "default".into(),
             rocksdb: Vec::new(),

@@ -23,8 +23,14 @@ const BYTES_AHEAD_MAX: usize = 4 << 20;
 pub struct Engine {
     flash: Arc<FlashKeyspace>,
     readers: Readers,
-    /// Keys and keys with expiry of each region and database, as applied.
-    counts: Mutex<BTreeMap<(RegionId, u16), (u64, u64)>>,
+    /// Of each region that has a peer here, as applied.
+    counts: Mutex<BTreeMap<RegionId, Counts>>,
+}
+
+struct Counts {
+    /// By database: keys, and those with a time.
+    keys: Vec<(u16, (u64, u64))>,
+    bytes: u64,
 }
 
 impl Engine {
@@ -110,23 +116,20 @@ impl Engine {
     }
 
     pub fn publish_counts(&self, region: RegionId, state: &RegionState) {
-        let mut counts = self.counts.lock();
-        for (db, of_db) in state.databases() {
-            counts.insert((region, db), (of_db.keys, of_db.with_expiry));
-        }
-        counts.retain(|(of, db), _| *of != region || state.counts(*db).keys > 0);
+        let keys = state.databases().map(|(db, of_db)| (db, (of_db.keys, of_db.with_expiry))).collect();
+        self.counts.lock().insert(region, Counts { keys, bytes: state.bytes() });
     }
 
     /// The region has no peer here any more.
     pub fn forget_counts(&self, region: RegionId) {
-        self.counts.lock().retain(|(of, _), _| *of != region);
+        self.counts.lock().remove(&region);
     }
 
     /// Keys and keys with expiry by database, over the regions that have a peer here.
     pub fn key_counts(&self) -> BTreeMap<u16, (u64, u64)> {
         let mut sums = BTreeMap::new();
-        for ((region, db), (keys, with_expiry)) in self.counts.lock().iter() {
-            if *region != META_REGION {
+        for (_, counts) in self.counts.lock().iter().filter(|(region, _)| **region != META_REGION) {
+            for (db, (keys, with_expiry)) in &counts.keys {
                 let sum: &mut (u64, u64) = sums.entry(*db).or_default();
                 *sum = (sum.0 + keys, sum.1 + with_expiry);
             }
@@ -136,7 +139,17 @@ impl Engine {
 
     pub fn keys_in_region(&self, region: RegionId) -> u64 {
         let counts = self.counts.lock();
-        counts.range((region, 0)..=(region, u16::MAX)).map(|(_, (keys, _))| keys).sum()
+        counts.get(&region).map_or(0, |counts| counts.keys.iter().map(|(_, (keys, _))| keys).sum())
+    }
+
+    /// Bytes of a region's live keys and values, as applied: exact, whatever is in memtables or overwritten.
+    pub fn bytes_in_region(&self, region: RegionId) -> u64 {
+        self.counts.lock().get(&region).map_or(0, |counts| counts.bytes)
+    }
+
+    /// The sum over the regions that have a peer here.
+    pub fn user_bytes(&self) -> u64 {
+        self.counts.lock().values().fold(0, |sum, counts| sum.saturating_add(counts.bytes))
     }
 
     /// Up to `max` keys of a slot in database 0, as applied here.
@@ -146,16 +159,10 @@ impl Engine {
 
     pub fn has_expiring_keys(&self, region: RegionId) -> bool {
         let counts = self.counts.lock();
-        counts.range((region, 0)..=(region, u16::MAX)).any(|(_, (_, expiring))| *expiring > 0)
+        counts.get(&region).is_some_and(|counts| counts.keys.iter().any(|(_, (_, expiring))| *expiring > 0))
     }
 
-    /// Approximate bytes on the device of each slot range, of all that have rows here.
-    pub fn bytes_of(&self, slots: &[SlotRange]) -> Vec<u64> {
-        let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
-        self.flash.approximate_shares(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
-    }
-
-    /// The same of ranges that others lie between.
+    /// Approximate bytes on the device of each slot range. What is in memtables only does not count.
     fn bytes_within(&self, slots: &[SlotRange]) -> Vec<u64> {
         let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
         self.flash.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
@@ -187,11 +194,6 @@ impl Engine {
             _ => range.first,
         };
         Some(middle.clamp(slots.first + 1, slots.last))
-    }
-
-    /// Bytes that the rows take, on the device and in memtables.
-    pub fn used_bytes(&self) -> u64 {
-        self.flash.stats().map_or(0, |stats| stats.live_sst_bytes + stats.memtable_bytes)
     }
 }
 

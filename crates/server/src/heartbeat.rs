@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::{LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat};
+use cluster::{
+    LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
+};
 use futures::future::join_all;
-use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId};
 
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::dispatch::NotDone;
-use crate::members::capability_of;
 use crate::membership::{self, MembershipKeeper};
 use crate::orders;
 use crate::region::inbox::{ToWorker, Work};
@@ -30,14 +30,9 @@ const PERIOD: Duration = Duration::from_millis(200);
 const PERIOD_MIN: Duration = Duration::from_millis(20);
 /// Everything that is led is reported this often, and when a store is heard for the first time.
 const FULL_PERIOD: Duration = Duration::from_secs(10);
-/// Sizes are asked of the engines this often: it walks all files.
-const SIZES_PERIOD: Duration = Duration::from_secs(3);
 /// A store of which nothing was heard for this long may have left its regions without a leader.
 const QUIET_NANOS: u64 = 1_000_000_000;
-/// Rates are decaying averages over about this long.
-const RATE_WINDOW_S: f64 = 5.0;
-/// Heat is one with a long memory, brought up to date for regions at rest every so often.
-const HEAT_WINDOW_S: f64 = 600.0;
+/// Heat has a long memory, and is brought up to date for regions at rest every so often.
 const HEAT_PERIOD: Duration = Duration::from_secs(30);
 /// Operations per second that count as none.
 const RATE_MIN: f64 = 0.05;
@@ -45,11 +40,8 @@ const RATE_MIN: f64 = 0.05;
 /// Runs until the task is dropped. Nothing that may take long is awaited here: a heartbeat that is late is a
 /// store that is down.
 pub async fn run(store: Arc<Store>) {
-    let sizes = Arc::new(Mutex::new(Sizes::default()));
-    let mut reporter = Reporter::new(sizes.clone());
-    // Dropping these ends their tasks.
-    let mut measuring = JoinSet::new();
-    measuring.spawn(measure(store.clone(), sizes));
+    let mut reporter = Reporter::new();
+    // Dropping it ends its tasks.
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let (mut silent, mut quiet) = (BTreeSet::new(), BTreeSet::new());
@@ -201,54 +193,9 @@ async fn propose(store: Arc<Store>, commands: Vec<MetaCommand>) {
     }
 }
 
-/// What the engines said when they were last asked.
-#[derive(Default)]
-struct Sizes {
-    used_bytes: u64,
-    regions: BTreeMap<RegionId, u64>,
-}
-
-/// Keeps `sizes` up to date until the task is dropped.
-async fn measure(store: Arc<Store>, sizes: Arc<Mutex<Sizes>>) {
-    let mut seen = None;
-    loop {
-        tokio::time::sleep(if seen.is_some() { SIZES_PERIOD } else { Duration::ZERO }).await;
-        let measured = store.clone();
-        // Where nothing happens and no file changes, no size does, however many regions there are.
-        let looked = tokio::task::spawn_blocking(move || (measured.activity(), measured.engine.used_bytes()));
-        let now = looked.await.ok();
-        if now.is_some() && seen == Some(now) {
-            continue;
-        }
-        seen = Some(now);
-        let measured = store.clone();
-        let measuring = tokio::task::spawn_blocking(move || {
-            let local: Vec<_> = measured
-                .user_regions()
-                .into_iter()
-                .filter(|region| region.is_local())
-                .filter_map(|region| Some((region.id(), region.slots()?)))
-                .collect();
-            let ranges: Vec<_> = local.iter().map(|(_, slots)| *slots).collect();
-            let bytes = measured.engine.bytes_of(&ranges);
-            Sizes {
-                used_bytes: measured.engine.used_bytes(),
-                regions: local.into_iter().map(|(id, _)| id).zip(bytes).collect(),
-            }
-        });
-        if let Ok(now) = measuring.await {
-            let before = std::mem::replace(&mut *sizes.lock(), now);
-            let sizes = sizes.lock();
-            let changed = sizes.regions.iter().filter(|(id, bytes)| before.regions.get(id) != Some(bytes));
-            changed.filter_map(|(id, _)| store.regions.get(*id)).for_each(|region| store.touch(&region));
-        }
-    }
-}
-
 struct Reporter {
     incarnation: u64,
     seq: u64,
-    sizes: Arc<Mutex<Sizes>>,
     book: LeadBook,
     /// Of the regions that are led.
     rates: BTreeMap<RegionId, Rates>,
@@ -272,11 +219,10 @@ struct Rates {
 }
 
 impl Reporter {
-    fn new(sizes: Arc<Mutex<Sizes>>) -> Reporter {
+    fn new() -> Reporter {
         Reporter {
             incarnation: clock::unix_millis(),
             seq: 0,
-            sizes,
             book: LeadBook::default(),
             rates: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -306,6 +252,7 @@ impl Reporter {
             self.full_at = Some(now);
         }
         let (load_ops_per_s, p99_us) = store.metrics.recent();
+        let present = store.capability.present();
         StoreHeartbeat {
             store: store.id,
             token: store.identity.token,
@@ -313,13 +260,16 @@ impl Reporter {
             members_version: store.members().agreed.version,
             incarnation: self.incarnation,
             seq: self.seq,
-            capability: capability_of(store.config.this()),
-            capacity_bytes: store.disk.total(),
-            used_bytes: self.sizes.lock().used_bytes,
+            capability: present.capability,
+            io_bytes_per_s: present.io_bytes_per_s,
+            correction: present.correction,
+            capacity_bytes: store.config.capacity_bytes.unwrap_or_else(|| store.disk.total()),
+            used_bytes: store.engine.user_bytes(),
             load_ops_per_s,
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
+            unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
             leads: self.book.tell(self.seq, full),
         }
     }
@@ -367,7 +317,9 @@ impl Reporter {
             term: status.term,
             commit: status.commit,
             applied: status.applied,
-            bytes: self.sizes.lock().regions.get(&region.id()).copied().unwrap_or(0),
+            bytes: store.engine.bytes_in_region(region.id()),
+            // What the region has applied may be later than what its worker told.
+            sized: region.slots() == status.descriptor.slots,
             keys: store.engine.keys_in_region(region.id()),
             write_rate: rates.writes_per_s,
             read_rate: rates.reads_per_s,

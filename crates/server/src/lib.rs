@@ -14,6 +14,7 @@
 pub mod admin;
 mod admin_backend;
 mod ahead;
+mod capability;
 mod client;
 mod clock;
 mod cluster_state;

@@ -132,9 +132,15 @@ pub fn is_removed(store: &Store, id: StoreId) -> bool {
 /// Acts on what other stores say when they refuse this one, until the task is dropped.
 pub async fn heed_refusals(store: Arc<Store>, mut refused: UnboundedReceiver<(StoreId, Refusal)>) {
     let mut last = None;
+    let mut has_begun_to_end = false;
     while let Some((by, refusal)) = refused.recv().await {
         match refusal.reason {
-            RefusalReason::OtherToken | RefusalReason::Removed => store.fatal(&refusal.text),
+            RefusalReason::OtherToken => store.fatal(&refusal.text),
+            RefusalReason::Removed if has_begun_to_end => {}
+            RefusalReason::Removed => {
+                store.end(&refusal.text);
+                has_begun_to_end = true;
+            }
             RefusalReason::Wrong if last.as_ref() != Some(&(by, refusal.clone())) => {
                 tracing::warn!(by, refusal.text, "another store refuses this one");
             }

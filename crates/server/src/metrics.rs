@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::admin::StageRow;
+use crate::capability::Present;
 use crate::snapshot;
 
 /// One step of a command's way through the store, timed in microseconds.
@@ -101,6 +102,7 @@ pub struct Metrics {
     pub connections_rejected: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
+    capability: [Gauge<f64, AtomicU64>; 3],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     recent: Mutex<Recent>,
@@ -122,7 +124,22 @@ const SNAPSHOTS: [(&str, &str); 9] = [
     ("snapshot_bytes_received", "Bytes of snapshots received"),
 ];
 
+const CAPABILITY: [(&str, &str); 3] = [
+    ("capability_bytes_per_s", "Bytes of keys and values per second that this store counts for; 1: unknown"),
+    ("capability_correction", "The part of what was told or measured that counts"),
+    ("device_ratio", "How much longer the device needs than it was measured to; 0: unknown"),
+];
+
 impl Metrics {
+    /// Takes over how the store counts now.
+    pub fn set_capability(&self, present: Present) {
+        let values =
+            [present.capability.kv_bytes_per_s, present.correction, present.ratio.unwrap_or_default()];
+        for (gauge, value) in self.capability.iter().zip(values) {
+            gauge.set(value);
+        }
+    }
+
     /// Takes over what the snapshot service has counted.
     pub fn set_snapshots(&self, counts: snapshot::Counts) {
         let values = [
@@ -158,7 +175,8 @@ impl Metrics {
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
         let entries_applied = counter("entries_applied", "Raft entries applied");
         let rows_bytes_written = counter("rows_bytes_written", "Bytes of rows handed to RocksDB");
-        let rows_read_ahead = counter("rows_read_ahead", "Rows read before an entry's commands asked for them");
+        let rows_read_ahead =
+            counter("rows_read_ahead", "Rows read before an entry's commands asked for them");
         let rows_read_ahead_used =
             counter("rows_read_ahead_used", "Rows read ahead that a command then asked for");
         let reads_by_lease = counter("reads_by_lease", "Reads answered under the leader's lease");
@@ -178,6 +196,11 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let capability = CAPABILITY.map(|(name, help)| {
+            let gauge = Gauge::default();
+            r.register(name, help, gauge.clone());
+            gauge
+        });
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -203,6 +226,7 @@ impl Metrics {
             connections_rejected,
             connections,
             leaders,
+            capability,
             snapshots,
             recent: Mutex::new(recent),
             started: now,

@@ -30,7 +30,7 @@ use crate::regions::Regions;
 use crate::snapshot::{self, SnapshotService};
 use crate::store::Store;
 use crate::transport::{self, Transport};
-use crate::{admin, clock, expiry, heartbeat, inbound, membership, recovery};
+use crate::{admin, capability, clock, expiry, heartbeat, inbound, membership, recovery};
 
 /// Why a store did not start, or ended otherwise than asked.
 #[derive(Debug, thiserror::Error)]
@@ -159,14 +159,19 @@ pub async fn run(
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.clone()));
     tasks.spawn(watch_disk(store.clone()));
+    tasks.spawn(capability::run(store.clone()));
     tasks.spawn(membership::heed_refusals(store.clone(), refused));
 
     tokio::select! {
         () = until_healthy(&store) => {
             ready(store.id);
-            shutdown.await;
+            tokio::select! {
+                () = &mut shutdown => {}
+                () = store.ending.notified() => {}
+            }
         }
         () = &mut shutdown => {}
+        () = store.ending.notified() => {}
     }
 
     tracing::info!("shutting down");

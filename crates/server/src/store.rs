@@ -1,6 +1,6 @@
 //! The store: what its connections, threads and tasks share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use resp::Reply;
 use tokio::sync::Notify;
 use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
 
+use crate::capability::OwnCapability;
 use crate::client::Clients;
 use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
@@ -51,15 +52,20 @@ pub struct Store {
     pub cluster: ClusterState,
     pub clients: Clients,
     pub metrics: Metrics,
+    pub capability: OwnCapability,
     pub disk: Disk,
     /// Regions of which the next heartbeat tells; see `touch`.
     touched: Mutex<Vec<RegionId>>,
     activity: AtomicU64,
     /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
+    /// Of entries that are committed and wait to be applied.
+    pub unapplied_bytes: Arc<AtomicUsize>,
     /// A flush is worth its cost before its time.
     pub flush_soon: AtomicBool,
     pub stopping: AtomicBool,
+    /// Rung when the store is to end by itself.
+    pub ending: Notify,
 }
 
 /// Where a command goes.
@@ -99,12 +105,15 @@ impl Store {
             regions,
             clients: Clients::default(),
             metrics: Metrics::new(),
+            capability: OwnCapability::load(&config),
             disk: Disk::new(config.dir.clone(), config.reserve_bytes),
             touched: Mutex::new(Vec::new()),
             activity: AtomicU64::new(0),
             leader_news: Notify::new(),
+            unapplied_bytes: Arc::default(),
             flush_soon: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            ending: Notify::new(),
             config,
         }
     }
@@ -319,6 +328,12 @@ impl Store {
         !self.stopping.load(Ordering::Relaxed)
             && table.covers_all()
             && table.iter().all(|region| region.leader().is_some())
+    }
+
+    /// The store has nothing left to do, as it was asked: the process shuts down as after SIGTERM.
+    pub fn end(&self, why: &str) {
+        tracing::info!("{why}: the store stops");
+        self.ending.notify_one();
     }
 
     /// A local failure that must not become a reply: the process ends, and the log tells the rest after

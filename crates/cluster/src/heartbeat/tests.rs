@@ -30,6 +30,7 @@ prop_compose! {
         descriptor in any_descriptor(),
         ids in any::<[u64; 6]>(),
         rates in [0.0..1e9, 0.0..1e9, 0.0..1e12, 0.0..1e9],
+        sized in any::<bool>(),
         peers in prop::collection::btree_map(any::<u64>(), any::<(u64, bool, bool)>(), 0..4),
     ) -> LeadReport {
         let [term, commit, applied, bytes, keys, truncate_to] = ids;
@@ -38,7 +39,7 @@ prop_compose! {
             PeerProgress { store, matched, active, needs_snapshot }
         });
         LeadReport {
-            descriptor, term, commit, applied, bytes, keys, truncate_to,
+            descriptor, term, commit, applied, bytes, sized, keys, truncate_to,
             write_rate, read_rate, write_bytes_rate, heat,
             peers: peers.collect(),
         }
@@ -62,8 +63,11 @@ prop_compose! {
             store, token, cluster_id, members_version, incarnation,
             seq: one.max(other),
             capability: Capability { kv_bytes_per_s: rates[0], ops_per_s: rates[1] },
+            io_bytes_per_s: rates[2],
+            correction: rates[1],
             capacity_bytes, used_bytes, p99_us, snapshots_in,
             snapshots_out: 3,
+            unapplied_bytes: 4,
             load_ops_per_s: rates[2],
             leads: Leads {
                 since: one.min(other),
@@ -126,6 +130,7 @@ fn small() -> StoreHeartbeat {
         seq: 300,
         snapshots_in: 8,
         snapshots_out: 9,
+        unapplied_bytes: 10,
         leads: Leads { since: 299, reports: vec![lead], gone: vec![4] },
         ..StoreHeartbeat::default()
     }
@@ -134,15 +139,16 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![2, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![3, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
     expected.extend(one);
     expected.extend(one);
+    expected.extend([0; 16]);
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 1]);
+    expected.extend([0, 8, 9, 10, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
-    expected.extend([3, 9, 0, 0, 0]);
+    expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 32]);
     expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4]);
     assert_eq!(small().encode()[..], expected);
@@ -162,8 +168,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 3;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(3)));
+    newer[0] = 4;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(4)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));

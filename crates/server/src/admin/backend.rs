@@ -14,8 +14,12 @@ pub struct StoreRow {
     pub admin: String,
     pub forward: Option<String>,
     pub device: String,
-    /// KV bytes/s.
+    /// KV bytes/s, as they count now: what was told or measured, by the correction. 1: unknown.
     pub capability_bytes_per_s: f64,
+    /// Bytes/s that the device was measured to write; 0: it was not.
+    pub io_bytes_per_s: f64,
+    /// The part of what was told or measured that counts: 1 while the device does what it was measured to do.
+    pub correction: f64,
     pub leaders: usize,
     pub regions: usize,
     pub used_bytes: u64,
@@ -96,6 +100,24 @@ pub struct StageRow {
     pub max_us: u64,
 }
 
+/// What a probe has measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeRow {
+    pub store: u64,
+    /// fio, direct or buffered.
+    pub method: String,
+    pub io_bytes_per_s: f64,
+    pub sync_us: f64,
+    pub read_us: f64,
+    /// What that lets a store do.
+    pub capability_bytes_per_s: f64,
+    pub ops_per_s: f64,
+    /// The store was told what it can do, which counts instead.
+    pub told: bool,
+    /// Commands per second that the store answered when the probe began, which it measured beside.
+    pub load_ops_per_s: f64,
+}
+
 /// What may be done to a region's peers and slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
@@ -155,6 +177,8 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn status(&self) -> Answer<'_, StoreStatus>;
     /// This store's emulated device: the factor by which it is slowed.
     fn slow_device(&self, factor: f64) -> Answer<'_, ()>;
+    /// Measures this store's device anew.
+    fn probe(&self) -> Answer<'_, ProbeRow>;
     /// Whether this store serves: it leads, or knows who leads, every region that it holds.
     fn healthy(&self) -> bool;
     /// Prometheus text.

@@ -11,6 +11,7 @@
 //! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
+//! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
 //!
 //! Every error is `{"error": "..."}` with its status. Requests that change something must say that they
 //! are JSON and must not come from a web page: a browser on the same machine sends such a request
@@ -61,6 +62,7 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/operators", get(operators))
         .route("/api/v1/status", get(status))
         .route("/api/v1/device", post(device))
+        .route("/api/v1/probe", post(probe))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method")
@@ -240,6 +242,15 @@ async fn device(State(backend): Backend, headers: HeaderMap, body: Body) -> Outc
     }
     backend.slow_device(slow).await?;
     Ok(Json(json!({ "slow": slow })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProbeRequest {}
+
+async fn probe(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let ProbeRequest {} = parse(&headers, body)?;
+    Ok(Json(backend.probe().await?))
 }
 
 #[cfg(test)]

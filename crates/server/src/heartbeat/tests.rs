@@ -53,7 +53,7 @@ fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
         assert!(one.set_leadership(Leadership { term, leader }));
         store.leader_changed(&one, before);
     };
-    let mut reporter = Reporter::new(Arc::default());
+    let mut reporter = Reporter::new();
     assert!(reporter.report(store).is_full());
     assert!(reporter.report(store).leads.reports.is_empty());
     lead(Some(store.id), 3);

@@ -128,7 +128,7 @@ impl Applier {
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
-        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let queued_bytes = store.unapplied_bytes.clone();
         let queue = ApplyQueue { jobs: sender.clone(), bytes: queued_bytes.clone() };
         (Applier { store, states, slots, jobs, lives, queued_bytes, outcomes, ahead: 0 }, queue, sender)
     }

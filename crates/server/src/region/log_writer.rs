@@ -84,6 +84,7 @@ impl<L: Log> LogWriter<L> {
 
     /// Runs until the worker has gone.
     pub fn run(mut self) {
+        self.store.capability.log.begin_thread();
         if let Err(GivenUp) = self.serve() {
             // The worker may still send until it is told to stop; nothing of that is acknowledged.
             self.jobs.iter().for_each(drop);
@@ -140,7 +141,8 @@ impl<L: Log> LogWriter<L> {
         let started = Instant::now();
         let mut told = false;
         loop {
-            match self.log.append(batch, sync) {
+            let clock = &self.store.capability.log;
+            match clock.during(|| self.log.append(batch, sync), |done| sync && done.is_ok()) {
                 Ok(written) => {
                     let metrics = &self.store.metrics;
                     metrics.log_batches.inc();
@@ -214,7 +216,7 @@ impl<L: Log> LogWriter<L> {
     /// False: there is no room, and it must be tried again.
     fn sync(&self) -> bool {
         let started = Instant::now();
-        match self.log.sync() {
+        match self.store.capability.log.during(|| self.log.sync(), Result::is_ok) {
             Ok(_) => {
                 self.store.metrics.log_syncs.inc();
                 self.store.metrics.log_sync.record(started.elapsed());

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::admin::{Answer, OperatorRow, RegionRow, StoreRow, StoreStatus};
+use crate::admin::{Answer, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus};
 
 #[derive(Default)]
 struct Recorder {
@@ -56,6 +56,20 @@ impl AdminBackend for Recorder {
     }
     fn slow_device(&self, factor: f64) -> Answer<'_, ()> {
         self.note(format!("slow {factor}"), Ok(()))
+    }
+    fn probe(&self) -> Answer<'_, ProbeRow> {
+        let row = ProbeRow {
+            store: 1,
+            method: "direct".into(),
+            io_bytes_per_s: 5e8,
+            sync_us: 1000.0,
+            read_us: 80.0,
+            capability_bytes_per_s: 2e7,
+            ops_per_s: 3e4,
+            told: false,
+            load_ops_per_s: 0.0,
+        };
+        self.note("probe".into(), Ok(row))
     }
     fn healthy(&self) -> bool {
         !self.unhealthy
@@ -123,6 +137,9 @@ async fn requests_reach_the_backend_with_their_arguments() {
         let (status, body) = endpoint.send(method, "/api/v1/policy", r#"{"policy":"leader-only"}"#).await;
         assert_eq!((status, body.as_str()), (200, r#"{"policy":"leader-only"}"#));
     }
+    let (status, body) = endpoint.send("POST", "/api/v1/probe", "{}").await;
+    assert!(status == 200 && body.contains(r#""io_bytes_per_s":500000000.0"#), "{body}");
+    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a look measures nothing");
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
     let moved = r#"{"change":"move-peer","from":1,"to":3}"#;
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/change", moved).await, (200, moved.into()));
@@ -140,6 +157,7 @@ async fn requests_reach_the_backend_with_their_arguments() {
             "policy",
             "set_policy leader-only",
             "set_policy leader-only",
+            "probe",
             "move_leader 7 2",
             "change_region 7 MovePeer { from: 1, to: 3 }",
             "change_store 2 Drain",

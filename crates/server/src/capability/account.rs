@@ -1,0 +1,228 @@
+//! What this process does to its device, as the kernel counts it: bytes written by the threads that write
+//! files, and how long the log thread was not waiting for anything but a CPU.
+//!
+//! RocksDB says what it has written when a whole flush or compaction is over, which may be many seconds late.
+//! The kernel says it at every call.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock;
+
+/// Threads that write to the data directory and to nothing else, by what their names begin with.
+const WRITERS: [&str; 6] = ["log", "lives", "flusher", "snap-make", "snap-receive", "rocksdb"];
+
+/// When the log thread is with its device. It alone writes this.
+#[derive(Default)]
+pub struct LogClock {
+    /// Where the kernel tells of that thread.
+    thread: Mutex<Option<PathBuf>>,
+    busy_ns: AtomicU64,
+    syncs: AtomicU64,
+    /// 0: it is not.
+    since_ns: AtomicU64,
+}
+
+impl LogClock {
+    /// To be called by the log thread before anything else.
+    pub fn begin_thread(&self) {
+        // A link to the thread that asks.
+        *self.thread.lock() =
+            fs::read_link("/proc/thread-self").ok().map(|thread| Path::new("/proc").join(thread));
+    }
+
+    /// Counts the time of `call`, and a sync if it made one.
+    pub fn during<T>(&self, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
+        let began = clock::boot_nanos();
+        self.since_ns.store(began, Ordering::Relaxed);
+        let outcome = call();
+        // In this order nothing is counted twice in between.
+        self.since_ns.store(0, Ordering::Relaxed);
+        self.busy_ns.fetch_add(clock::boot_nanos().saturating_sub(began), Ordering::Relaxed);
+        if synced(&outcome) {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// The call that is under way included.
+    pub fn busy(&self) -> Duration {
+        let since = self.since_ns.load(Ordering::Relaxed);
+        let pending = if since == 0 { 0 } else { clock::boot_nanos().saturating_sub(since) };
+        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed).saturating_add(pending))
+    }
+
+    /// How long the thread has run, or could have run had a CPU been free.
+    pub fn scheduled(&self) -> io::Result<Duration> {
+        match &*self.thread.lock() {
+            Some(thread) => scheduled(thread),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// The same of the thread that asks.
+pub fn scheduled_here() -> io::Result<Duration> {
+    scheduled(Path::new("/proc/thread-self"))
+}
+
+/// `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
+fn scheduled(thread: &Path) -> io::Result<Duration> {
+    let text = fs::read_to_string(thread.join("schedstat"))?;
+    let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(ran), Some(waited)) => Ok(Duration::from_nanos(ran.saturating_add(waited))),
+        _ => Err(io::Error::other("schedstat is not as expected")),
+    }
+}
+
+/// Bytes written to the device so far.
+#[derive(Default)]
+pub struct Written {
+    /// Of the directory of threads when they were last listed: it has one for each.
+    links: u64,
+    writers: BTreeMap<PathBuf, u64>,
+    /// Of threads, those that have ended included.
+    by_threads: u64,
+    /// What the kernel told first of the process.
+    process: Option<u64>,
+}
+
+impl Written {
+    /// The larger one of what the writing threads handed over and what the process made dirty: a file system
+    /// in RAM counts only the first, and a thread that came and went unseen is only in the second.
+    pub fn bytes(&mut self) -> io::Result<u64> {
+        let links = fs::metadata("/proc/self/task")?.nlink();
+        if links != self.links {
+            self.list()?;
+            self.links = links;
+        }
+        let mut gone = Vec::new();
+        for (thread, before) in &mut self.writers {
+            match counter(&thread.join("io"), "wchar") {
+                Ok(now) => {
+                    self.by_threads += now.saturating_sub(*before);
+                    *before = now;
+                }
+                Err(_) => gone.push(thread.clone()),
+            }
+        }
+        self.writers.retain(|thread, _| !gone.contains(thread));
+        let process = counter(Path::new("/proc/self/io"), "write_bytes")?;
+        let first = *self.process.get_or_insert(process);
+        Ok(self.by_threads.max(process.saturating_sub(first)))
+    }
+
+    fn list(&mut self) -> io::Result<()> {
+        for thread in fs::read_dir("/proc/self/task")? {
+            let thread = thread?.path();
+            if self.writers.contains_key(&thread) {
+                continue;
+            }
+            let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
+            if WRITERS.iter().any(|writer| name.trim_end().starts_with(writer)) {
+                // What it wrote before it was seen belongs to no window.
+                if let Ok(now) = counter(&thread.join("io"), "wchar") {
+                    self.writers.insert(thread, now);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn counter(file: &Path, name: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(file)?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
+    value.ok_or_else(|| io::Error::other(format!("{} has no {name}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_writing_threads_count_and_those_of_others_do_not() {
+        let mut written = Written::default();
+        written.bytes().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        // Each writes when it is told to, and says so.
+        let thread = |name: &str| {
+            let (go, told) = mpsc::channel::<()>();
+            let (done, answer) = mpsc::channel();
+            let mut file = fs::File::create(dir.path().join(name)).unwrap();
+            let body = move || {
+                while told.recv().is_ok() {
+                    file.write_all(&[7; 1 << 20]).unwrap();
+                    done.send(()).unwrap();
+                }
+            };
+            let handle = std::thread::Builder::new().name(name.into()).spawn(body).unwrap();
+            (go, answer, handle)
+        };
+        // Other tests of this process may have writers, too: they only add.
+        let (go, answer, handle) = thread("rocksdb:low7");
+        let before = written.bytes().unwrap();
+        go.send(()).unwrap();
+        answer.recv().unwrap();
+        assert!(written.bytes().unwrap() >= before + (1 << 20));
+        drop(go);
+        handle.join().unwrap();
+        assert!(written.bytes().is_ok(), "a thread may end");
+
+        let (go, answer, handle) = thread("io");
+        written.list().unwrap();
+        assert!(!written.writers.keys().any(|thread| {
+            fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim_end() == "io")
+        }));
+        drop((go, answer));
+        handle.join().unwrap();
+    }
+
+    #[test]
+    fn a_call_under_way_counts_and_sleep_is_not_work() {
+        let clock = Arc::new(LogClock::default());
+        assert!(clock.scheduled().is_err(), "no thread has said that it is the log's");
+        let (begun, has_begun) = mpsc::channel();
+        let (end, told_to_end) = mpsc::channel::<()>();
+        let of_thread = clock.clone();
+        let thread = std::thread::spawn(move || {
+            of_thread.begin_thread();
+            let wait = || {
+                begun.send(()).unwrap();
+                told_to_end.recv()
+            };
+            of_thread.during(wait, |_| true).unwrap();
+            has_ended(&of_thread)
+        });
+        fn has_ended(clock: &LogClock) -> (Duration, Duration) {
+            (clock.busy(), clock.scheduled().unwrap())
+        }
+        has_begun.recv().unwrap();
+        let first = clock.busy();
+        while clock.busy() < first + Duration::from_millis(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(clock.syncs(), 0, "it is not over");
+        end.send(()).unwrap();
+        let (busy, scheduled) = thread.join().unwrap();
+        assert!(busy >= Duration::from_millis(20) && scheduled < busy, "{busy:?} {scheduled:?}");
+        assert_eq!(clock.syncs(), 1);
+        assert_eq!(clock.busy(), busy);
+    }
+}

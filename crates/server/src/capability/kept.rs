@@ -1,0 +1,132 @@
+//! `DIR/CAPABILITY`: what was measured of the device, as JSON.
+//!
+//! ```text
+//! { "version": 1, "unix_ms": …, "brief": false,
+//!   "measured": { "write_bytes_per_s": …, "sync_latency": { "secs": …, "nanos": … }, "read_latency": …,
+//!                 "method": "direct", "emulated": false },
+//!   "kv_bytes_per_s": …, "ops_per_s": …, "fit": "…" }
+//! ```
+//!
+//! The last three are what it meant when it was written, for people: a start asks the fit that it is given
+//! then. It is no part of what the store has promised: lost, it is measured anew.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use device::Measured;
+use placement::Capability;
+use serde::{Deserialize, Serialize};
+
+use crate::{clock, datadir};
+
+const NAME: &str = "CAPABILITY";
+const VERSION: u32 = 1;
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{} has version {found}, and this program knows {VERSION}", path.display())]
+    Version { path: PathBuf, found: u64 },
+    #[error("{} cannot be read: {reason}", path.display())]
+    Unreadable { path: PathBuf, reason: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    version: u32,
+    unix_ms: u64,
+    /// Measured only to be compared with.
+    pub brief: bool,
+    pub measured: Measured,
+    kv_bytes_per_s: f64,
+    ops_per_s: f64,
+    fit: String,
+}
+
+impl Kept {
+    pub fn new(measured: Measured, counts: Capability, brief: bool, fit: &str) -> Kept {
+        Kept {
+            version: VERSION,
+            unix_ms: clock::unix_millis(),
+            brief,
+            measured,
+            kv_bytes_per_s: counts.kv_bytes_per_s,
+            ops_per_s: counts.ops_per_s,
+            fit: fit.to_owned(),
+        }
+    }
+
+    /// `None`: nothing was ever kept.
+    pub fn read(dir: &Path) -> Result<Option<Kept>, KeptError> {
+        let path = dir.join(NAME);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(KeptError::Io { path, source }),
+        };
+        let unreadable = |reason: String| KeptError::Unreadable { path: path.clone(), reason };
+        // The version is read alone first: a newer one may hold anything else.
+        let value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|e| unreadable(e.to_string()))?;
+        let found = value["version"].as_u64().ok_or_else(|| unreadable("it has no version".into()))?;
+        if found != u64::from(VERSION) {
+            return Err(KeptError::Version { path, found });
+        }
+        let kept: Kept = serde_json::from_value(value).map_err(|e| unreadable(e.to_string()))?;
+        let rate = kept.measured.write_bytes_per_s;
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(unreadable(format!("a device that writes {rate} bytes/s")));
+        }
+        Ok(Some(kept))
+    }
+
+    /// Whole or not at all.
+    pub fn write(&self, dir: &Path) -> Result<(), KeptError> {
+        let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
+        datadir::write_durably(dir, NAME, &text)
+            .map_err(|source| KeptError::Io { path: dir.join(NAME), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    pub fn kept(brief: bool) -> Kept {
+        let measured = Measured {
+            write_bytes_per_s: 5e8,
+            sync_latency: Duration::from_micros(1234),
+            read_latency: Duration::from_micros(80),
+            method: device::probe::Method::Direct,
+            emulated: true,
+        };
+        Kept::new(measured, Capability { kv_bytes_per_s: 2e7, ops_per_s: 3e4 }, brief, "measured somewhere")
+    }
+
+    #[test]
+    fn what_was_kept_is_read_back_and_anything_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Kept::read(dir.path()).unwrap(), None);
+        let kept = kept(false);
+        kept.write(dir.path()).unwrap();
+        assert_eq!(Kept::read(dir.path()).unwrap(), Some(kept));
+        let names = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(names, 1, "nothing is left beside it");
+        let path = dir.path().join(NAME);
+        let text = fs::read_to_string(&path).unwrap();
+        for (from, to, said) in [
+            ("\"version\": 1", "\"version\": 9", "has version 9"),
+            ("500000000.0", "-1.0", "writes -1 bytes/s"),
+            ("{", "[", "cannot be read"),
+            ("measured", "unheard", "cannot be read"),
+        ] {
+            fs::write(&path, text.replacen(from, to, 1)).unwrap();
+            let error = Kept::read(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("CAPABILITY"), "{to}: {error}");
+        }
+    }
+}

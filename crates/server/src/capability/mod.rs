@@ -1,0 +1,354 @@
+//! What this store can do, as placement counts it.
+//!
+//! It is told (`capability`), or measured when the store starts for the first time and kept beside the data
+//! (`DIR/CAPABILITY`); `ctl probe` measures again. While the store runs, what its log waits for the device is
+//! compared with what the device was measured to do ([`watch`]), and what was told or measured counts only by
+//! the factor that comes of it.
+//!
+//! A store that was told what it can do still needs something to compare with: it takes a short look, which
+//! serves for that alone.
+
+mod account;
+mod kept;
+mod touch;
+pub mod watch;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device::{Fit, KvCapability, Measured};
+use parking_lot::Mutex;
+use placement::Capability;
+
+use crate::config::Config;
+use crate::store::Store;
+use account::{LogClock, Written};
+use kept::Kept;
+use touch::Toucher;
+use watch::{Changed, Reference, Totals, Watch};
+
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// The first probe waits this long at most for the store to serve: other stores may not have come yet.
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+/// Commands per second of a store that serves.
+const SERVING_OPS_PER_S: f64 = 50.0;
+
+/// How thoroughly the device is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Something to compare with.
+    Brief,
+    /// At the first start: nothing that matters waits for the device yet, but it soon may.
+    Start,
+    /// On demand, beside whatever the store does.
+    Full,
+}
+
+impl Probe {
+    fn options(self) -> device::probe::Options {
+        let (file_bytes, bytes_max, time_ms, jobs) = match self {
+            Probe::Brief => (16 << 20, 16 << 20, 700, 1),
+            Probe::Start => (64 << 20, 64 << 20, 2000, 4),
+            Probe::Full => (256 << 20, 1 << 30, 5000, 4),
+        };
+        let time_max = Duration::from_millis(time_ms);
+        let fio = self != Probe::Brief;
+        device::probe::Options { file_bytes, jobs, time_max, bytes_max, fio, ..Default::default() }
+    }
+}
+
+/// Why a probe told nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum NotProbed {
+    #[error("a probe is under way")]
+    UnderWay,
+    #[error("a probe's file would leave less than the reserve: {room} bytes of room")]
+    NoRoom { room: u64 },
+    #[error(transparent)]
+    Failed(#[from] device::ProbeError),
+    #[error("the probe's thread could not be started, or died")]
+    NoThread,
+}
+
+/// How this store stands, for heartbeats and metrics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Present {
+    /// What was told or measured, by the correction.
+    pub capability: Capability,
+    /// As measured; 0: it was not.
+    pub io_bytes_per_s: f64,
+    pub correction: f64,
+    /// How much longer the device needs than it was measured to; `None`: nobody knows.
+    pub ratio: Option<f64>,
+}
+
+pub struct OwnCapability {
+    told: Option<Capability>,
+    fit: Fit,
+    state: Mutex<State>,
+    probing: AtomicBool,
+    pub log: LogClock,
+}
+
+struct State {
+    kept: Option<Kept>,
+    correction: f64,
+    ratio: Option<f64>,
+    /// Rises when the device was measured anew.
+    measurements: u64,
+}
+
+impl OwnCapability {
+    pub fn load(config: &Config) -> OwnCapability {
+        let kept = Kept::read(&config.dir).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was measured of the device is lost, and is measured anew");
+            None
+        });
+        let told = config
+            .this()
+            .capability
+            .map(|told| Capability { kv_bytes_per_s: told.kv_bytes_per_s, ops_per_s: told.ops_per_s });
+        OwnCapability {
+            told,
+            fit: config.fit.clone(),
+            state: Mutex::new(State { kept, correction: 1.0, ratio: None, measurements: 0 }),
+            probing: AtomicBool::new(false),
+            log: LogClock::default(),
+        }
+    }
+
+    pub fn present(&self) -> Present {
+        let state = self.state.lock();
+        let measured = state.kept.as_ref().filter(|kept| !kept.brief);
+        let whole = self.told.or_else(|| measured.map(|kept| self.counts_for(&kept.measured)));
+        Present {
+            capability: whole.map_or(Capability::UNKNOWN, |whole| Capability {
+                kv_bytes_per_s: whole.kv_bytes_per_s * state.correction,
+                ops_per_s: whole.ops_per_s * state.correction,
+            }),
+            io_bytes_per_s: measured.map_or(0.0, |kept| kept.measured.write_bytes_per_s),
+            correction: state.correction,
+            ratio: state.ratio,
+        }
+    }
+
+    pub fn is_told(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// What a device that was measured so lets a store do.
+    pub fn counts_for(&self, measured: &Measured) -> Capability {
+        let kv = KvCapability::measured(measured, &self.fit);
+        Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
+    }
+
+    /// What has to be measured before the store knows enough of itself.
+    fn lacks(&self) -> Option<Probe> {
+        let state = self.state.lock();
+        match (&state.kept, self.is_told()) {
+            (None, true) => Some(Probe::Brief),
+            (None, false) => Some(Probe::Start),
+            // It was told until now.
+            (Some(kept), false) if kept.brief => Some(Probe::Start),
+            (Some(_), _) => None,
+        }
+    }
+
+    fn reference(&self) -> (u64, Option<Reference>) {
+        let state = self.state.lock();
+        let reference = state.kept.as_ref().map(|kept| Reference {
+            sync_latency: kept.measured.sync_latency,
+            write_bytes_per_s: kept.measured.write_bytes_per_s,
+        });
+        (state.measurements, reference)
+    }
+
+    /// The device is what it is now: there is nothing to correct.
+    fn take(&self, kept: Kept) {
+        let mut state = self.state.lock();
+        state.kept = Some(kept);
+        (state.correction, state.ratio) = (1.0, None);
+        state.measurements += 1;
+    }
+
+    fn correct(&self, watch: &Watch) {
+        let mut state = self.state.lock();
+        (state.correction, state.ratio) = (watch.correction(), watch.ratio());
+    }
+}
+
+/// Measures the device in a thread of its own, keeps what came of it, and says it. One at a time.
+pub async fn probe(store: &Arc<Store>, probe: Probe) -> Result<Measured, NotProbed> {
+    if store.capability.probing.swap(true, Ordering::AcqRel) {
+        return Err(NotProbed::UnderWay);
+    }
+    let (answer, told) = tokio::sync::oneshot::channel();
+    let of_thread = store.clone();
+    let body = move || {
+        let outcome = probe_here(&of_thread, probe);
+        of_thread.capability.probing.store(false, Ordering::Release);
+        // The store may be stopping: then nobody waits.
+        let _ = answer.send(outcome);
+    };
+    if std::thread::Builder::new().name("probe".into()).spawn(body).is_err() {
+        store.capability.probing.store(false, Ordering::Release);
+        return Err(NotProbed::NoThread);
+    }
+    let measured = told.await.map_err(|_| NotProbed::NoThread)??;
+    store.cluster.report_soon.notify_one();
+    Ok(measured)
+}
+
+fn probe_here(store: &Store, probe: Probe) -> Result<Measured, NotProbed> {
+    let options = probe.options();
+    let room = store.disk.room();
+    if room < options.file_bytes {
+        return Err(NotProbed::NoRoom { room });
+    }
+    let measured = device::probe(&store.config.dir, &options)?;
+    let own = &store.capability;
+    let counts = own.counts_for(&measured);
+    let kept = Kept::new(measured, counts, probe == Probe::Brief, own.fit.provenance());
+    if let Err(error) = kept.write(&store.config.dir) {
+        tracing::warn!(%error, "what was measured of the device cannot be kept: the next start measures it again");
+    }
+    own.take(kept);
+    say_measured(&measured, counts, own.is_told());
+    Ok(measured)
+}
+
+fn say_measured(measured: &Measured, counts: Capability, is_told: bool) {
+    let device = format!(
+        "the device under this store writes {} and syncs in {} ({:?})",
+        rate(measured.write_bytes_per_s),
+        time(measured.sync_latency),
+        measured.method,
+    );
+    match is_told {
+        true => tracing::info!("{device}: the store is compared with that and counts as it was told"),
+        false => tracing::info!(
+            "{device}: the store counts for {} of keys and values, {:.0} operations/s",
+            rate(counts.kv_bytes_per_s),
+            counts.ops_per_s
+        ),
+    }
+}
+
+pub fn rate(bytes_per_s: f64) -> String {
+    format!("{:.1} MB/s", bytes_per_s / 1e6)
+}
+
+fn time(latency: Duration) -> String {
+    match latency.as_secs_f64() * 1e3 {
+        ms if ms < 0.1 => format!("{:.0} us", ms * 1e3),
+        ms => format!("{ms:.1} ms"),
+    }
+}
+
+/// Measures what was not measured yet and watches the device from then on, until the task is dropped.
+pub async fn run(store: Arc<Store>) {
+    if let Some(wanted) = store.capability.lacks().filter(|_| store.config.probe) {
+        let deadline = Instant::now() + PROBE_AFTER;
+        while !store.is_healthy() && Instant::now() < deadline {
+            let news = store.leader_news.notified();
+            let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+        }
+        if let Err(error) = probe(&store, wanted).await {
+            tracing::warn!(%error, "the device was not measured: what it can do is not known");
+        }
+    }
+    let mut watcher = Watcher::default();
+    let mut period = tokio::time::interval(LOOK_PERIOD);
+    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        if let Err(error) = watcher.look(&store).await {
+            // Where the kernel does not count (or the container hides it) there is nothing to judge by.
+            tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
+            return;
+        }
+    }
+}
+
+/// Brings the store's counts before the watch.
+#[derive(Default)]
+struct Watcher {
+    watch: Option<Watch>,
+    measurements: u64,
+    began: Option<Instant>,
+    written: Written,
+    /// The log thread's time on a CPU, or waiting for one, when it was last looked at.
+    last: Option<(Duration, Duration)>,
+    blocked: Duration,
+    bytes: u64,
+    bytes_per_s: f64,
+    looked_at: Option<Instant>,
+    toucher: Toucher,
+}
+
+impl Watcher {
+    async fn look(&mut self, store: &Arc<Store>) -> std::io::Result<()> {
+        let own = &store.capability;
+        let (measurements, reference) = own.reference();
+        let Some(reference) = reference else { return Ok(()) };
+        if self.watch.is_none() || measurements != self.measurements {
+            self.watch = Some(Watch::new(reference));
+            self.measurements = measurements;
+        }
+        let now = self.began.get_or_insert_with(Instant::now).elapsed();
+        let totals = self.totals(&own.log)?;
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        if own.probing.load(Ordering::Acquire) {
+            watch.skip();
+            return Ok(());
+        }
+        let mut changed = watch.observe(now, totals);
+        let is_serving = store.metrics.recent().0 >= SERVING_OPS_PER_S;
+        if watch.wants_touch(now, is_serving) && store.disk.room() > touch::FILE_BYTES {
+            match self.toucher.touch(&store.config.dir, self.bytes_per_s).await {
+                Ok(touch) => changed = watch.touched(now, touch).or(changed),
+                Err(error) => tracing::debug!(%error, "the device could not be touched"),
+            }
+        }
+        own.correct(watch);
+        if let Some(changed) = changed {
+            say_changed(changed, own.present());
+            store.cluster.report_soon.notify_one();
+        }
+        Ok(())
+    }
+
+    fn totals(&mut self, log: &LogClock) -> std::io::Result<Totals> {
+        let (busy, scheduled) = (log.busy(), log.scheduled()?);
+        let (busy_before, scheduled_before) = *self.last.get_or_insert((busy, scheduled));
+        let worked = scheduled.saturating_sub(scheduled_before);
+        self.blocked += busy.saturating_sub(busy_before).saturating_sub(worked);
+        self.last = Some((busy.max(busy_before), scheduled));
+        let bytes = self.written.bytes()?;
+        let at = Instant::now();
+        if let Some(before) = self.looked_at.replace(at) {
+            let seconds = at.duration_since(before).as_secs_f64().max(1e-3);
+            self.bytes_per_s = bytes.saturating_sub(self.bytes) as f64 / seconds;
+        }
+        self.bytes = bytes;
+        Ok(Totals { blocked: self.blocked, syncs: log.syncs(), bytes })
+    }
+}
+
+fn say_changed(changed: Changed, present: Present) {
+    let Changed { before, correction, ratio } = changed;
+    let counts = format!(
+        "this store counts for {:.0}% of its capability from now on ({}), and did for {:.0}%",
+        correction * 100.0,
+        rate(present.capability.kv_bytes_per_s),
+        before * 100.0
+    );
+    match correction < before {
+        true => tracing::warn!("the device needs {ratio:.1} times as long as it was measured to: {counts}"),
+        false => tracing::info!("the device needs {ratio:.1} times as long as it was measured to: {counts}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

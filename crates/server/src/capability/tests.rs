@@ -1,0 +1,102 @@
+use super::*;
+use crate::fixture::Fixture;
+
+fn measured(write_bytes_per_s: f64) -> Measured {
+    Measured {
+        write_bytes_per_s,
+        sync_latency: Duration::from_millis(1),
+        read_latency: Duration::from_micros(80),
+        method: device::probe::Method::Direct,
+        emulated: false,
+    }
+}
+
+fn keep(own: &OwnCapability, write_bytes_per_s: f64, brief: bool) -> Capability {
+    let measured = measured(write_bytes_per_s);
+    let counts = own.counts_for(&measured);
+    own.take(Kept::new(measured, counts, brief, "of a test"));
+    counts
+}
+
+#[test]
+fn what_is_measured_counts_until_something_else_is_told() {
+    let fixture = Fixture::new();
+    let own = &fixture.store.capability;
+    assert_eq!(own.present().capability, Capability::UNKNOWN);
+    assert_eq!(own.lacks(), Some(Probe::Start));
+    assert!(own.reference().1.is_none(), "there is nothing to compare with");
+    let counts = keep(own, 5e8, false);
+    let present = own.present();
+    assert_eq!((present.capability, present.io_bytes_per_s), (counts, 5e8));
+    assert_eq!(own.lacks(), None);
+
+    let told = crate::Capability { kv_bytes_per_s: 700.0, ops_per_s: 7.0 };
+    let fixture = Fixture::with(|config| config.members[0].capability = Some(told));
+    let own = &fixture.store.capability;
+    assert_eq!(own.present().capability.kv_bytes_per_s, 700.0);
+    assert_eq!(own.lacks(), Some(Probe::Brief));
+    keep(own, 5e8, true);
+    let present = own.present();
+    assert_eq!((present.capability.kv_bytes_per_s, present.io_bytes_per_s), (700.0, 0.0));
+    assert!(own.reference().1.is_some() && own.lacks().is_none());
+}
+
+#[test]
+fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::single(dir.path().to_path_buf(), 6379);
+    let own = OwnCapability::load(&config);
+    let counts = own.counts_for(&measured(5e8));
+    Kept::new(measured(5e8), counts, true, "of a test").write(dir.path()).unwrap();
+    let own = OwnCapability::load(&config);
+    assert_eq!(own.present().capability, Capability::UNKNOWN);
+    assert_eq!(own.lacks(), Some(Probe::Start));
+    // A damaged file is as good as none.
+    std::fs::write(dir.path().join("CAPABILITY"), "{").unwrap();
+    config.members[0].capability = Some(crate::Capability { kv_bytes_per_s: 7.0, ops_per_s: 7.0 });
+    assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
+}
+
+#[test]
+fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
+    let fixture = Fixture::new();
+    let own = &fixture.store.capability;
+    let counts = keep(own, 5e8, false);
+    let (first, reference) = own.reference();
+    let mut watch = Watch::new(reference.unwrap());
+    for second in 0..20 {
+        let now = Duration::from_secs(second);
+        watch.observe(now, Totals { blocked: now / 2, syncs: 50 * second, bytes: 0 });
+    }
+    assert!((watch.correction() - 0.1).abs() < 0.001, "{}", watch.correction());
+    own.correct(&watch);
+    let present = own.present();
+    assert!((present.capability.kv_bytes_per_s / counts.kv_bytes_per_s - 0.1).abs() < 0.001);
+    assert!((present.capability.ops_per_s / counts.ops_per_s - 0.1).abs() < 0.001);
+    assert_eq!(present.io_bytes_per_s, 5e8, "what was measured stays");
+    let metrics = &fixture.store.metrics;
+    metrics.set_capability(present);
+    let text = metrics.text();
+    for name in ["capability_bytes_per_s", "capability_correction 0.1", "device_ratio 10"] {
+        assert!(text.contains(&format!("steelyard_{name}")), "{name}: {text}");
+    }
+    keep(own, 5e7, false);
+    assert_eq!((own.present().correction, own.present().ratio), (1.0, None));
+    assert!(own.reference().0 > first);
+}
+
+#[tokio::test]
+async fn a_probe_measures_keeps_and_is_alone() {
+    let fixture = Fixture::new();
+    let store = &fixture.store;
+    let (one, other) = tokio::join!(probe(store, Probe::Brief), probe(store, Probe::Brief));
+    let measured = one.unwrap();
+    assert!(measured.write_bytes_per_s > 0.0);
+    assert!(matches!(other, Err(NotProbed::UnderWay)));
+    assert_eq!(Kept::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
+    assert!(probe(store, Probe::Brief).await.is_ok(), "the first is over");
+
+    let full = Fixture::with(|config| config.reserve_bytes = u64::MAX);
+    let refused = probe(&full.store, Probe::Brief).await;
+    assert!(matches!(refused, Err(NotProbed::NoRoom { .. })), "{refused:?}");
+}
