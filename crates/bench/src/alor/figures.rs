@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::scale::Scale;
 use crate::ycsb::Workload;
 
 /// The baseline of every ratio: the usual even distribution.
@@ -184,6 +185,8 @@ impl Paper {
     }
 }
 
+const HYBRID: &str = "hybrid";
+
 /// ALOR §4. Of mixes, scales and single latencies only what is quoted in its abstract and text is known here.
 pub fn paper(comparison: Comparison, mix: &str, policy: &str, workload: Workload, metric: Metric) -> Paper {
     let main = mix == "1N2H3P";
@@ -207,6 +210,26 @@ pub fn paper_mean(metric: Metric) -> f64 {
     }
 }
 
+/// Bytes per second of the `nvm` device, and the room that each of the paper's stores has.
+const NVM_WRITE: f64 = 5e9;
+const NVM_READ: f64 = 8e9;
+const NVM_BYTES: f64 = 5e9;
+
+/// The devices of a mix as a run makes them. The caches of all hybrid stores together are one `nvm` device, as the
+/// unequal stores beside them have one: its bandwidths, and its bytes by the data factor, in equal parts.
+/// Its latencies are each cache's own, for parts of a device answer no sooner.
+pub fn scaled_devices(mix: &str, scale: &Scale) -> Result<Vec<String>, String> {
+    let names = devices(mix)?;
+    let caches = names.iter().filter(|name| **name == HYBRID).count().max(1) as f64;
+    let hybrid = format!(
+        "{HYBRID},cache={}B,cache-write={}B/s,cache-read={}B/s",
+        (NVM_BYTES * scale.data_factor / caches) as u64,
+        (NVM_WRITE / caches) as u64,
+        (NVM_READ / caches) as u64
+    );
+    Ok(names.into_iter().map(|name| if name == HYBRID { hybrid.clone() } else { name.to_owned() }).collect())
+}
+
 /// `1N2H3P` -> the devices' names, fastest kinds first.
 pub fn devices(mix: &str) -> Result<Vec<&'static str>, String> {
     let wrong = || format!("'{mix}' is no mix of devices: counts of N, H, P and Y, as in 1N2H3P");
@@ -219,7 +242,7 @@ pub fn devices(mix: &str) -> Result<Vec<&'static str>, String> {
             b'N' => "nvm",
             b'H' => "high-end-ssd",
             b'P' => "plain-ssd",
-            b'Y' => "hybrid",
+            b'Y' => HYBRID,
             _ => return Err(wrong()),
         };
         if number > 50 {
@@ -266,6 +289,18 @@ mod tests {
         }
         assert_eq!(devices("1N2H3P").unwrap()[..3], ["nvm", "high-end-ssd", "high-end-ssd"]);
         assert!(devices("1N").is_err() && devices("3").is_err() && devices("3X").is_err());
+    }
+
+    #[test]
+    fn the_caches_of_hybrid_stores_are_one_nvm_device() {
+        let scale = Scale { data_factor: 0.01, ..Scale::named("quick").unwrap() };
+        let stores = scaled_devices("6Y", &scale).unwrap();
+        assert_eq!(stores.len(), 6);
+        assert_eq!(stores[5], "hybrid,cache=8333333B,cache-write=833333333B/s,cache-read=1333333333B/s");
+        let mixed = scaled_devices("1N2Y", &scale).unwrap();
+        assert_eq!(mixed[0], "nvm");
+        assert_eq!(mixed[2], "hybrid,cache=25000000B,cache-write=2500000000B/s,cache-read=4000000000B/s");
+        assert!(scaled_devices("1Y", &scale).is_err());
     }
 
     /// The paper's own numbers agree with each other: leader migration, then ALOR over it.

@@ -13,7 +13,7 @@ mod scale;
 mod statistics;
 
 pub use evidence::{Evidence, Sample, StoreSample, StoreUse};
-pub use figures::{devices, select, Comparison, Figure, Metric, BASELINE, FIGURES};
+pub use figures::{devices, scaled_devices, select, Comparison, Figure, Metric, BASELINE, FIGURES};
 pub use plot::write_plots;
 pub use report::{charts, report};
 pub use runs::{
