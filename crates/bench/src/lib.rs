@@ -1,5 +1,6 @@
 //! Measuring and driving stores from outside: child processes, a RESP client that knows clusters, a load
-//! generator, YCSB, comparisons with neighbours on the same machine, and the reproduction of a paper's figures.
+//! generator, YCSB, comparisons with neighbours on the same machine, the reproduction of a paper's figures, and
+//! scenarios in which devices slow and stores fill.
 
 #![deny(unsafe_code)]
 
@@ -11,5 +12,7 @@ pub mod load;
 pub mod measure;
 pub mod peers;
 pub mod process;
+pub mod scenario;
+mod svg;
 pub mod table;
 pub mod ycsb;

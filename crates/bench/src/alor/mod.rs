@@ -7,6 +7,7 @@
 mod evidence;
 mod figures;
 mod plot;
+mod predictions;
 mod report;
 mod runs;
 mod scale;
@@ -15,6 +16,7 @@ mod statistics;
 pub use evidence::{Evidence, Sample, StoreSample, StoreUse};
 pub use figures::{devices, scaled_devices, select, Comparison, Figure, Metric, BASELINE, FIGURES};
 pub use plot::write_plots;
+pub use predictions::Prediction;
 pub use report::{charts, report};
 pub use runs::{
     cases, feasible, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Run, Runs, Setup,

@@ -9,13 +9,11 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::figures::{Metric, Paper};
 use super::statistics::{Bar, Chart};
+use crate::svg::{drawn, legend, Area, Failure, Swatch, FONT, PALETTE};
 
 const SIZE: (u32, u32) = (960, 440);
 /// Of the width of a group, the rest is between groups.
 const GROUP_WIDTH: f64 = 0.8;
-const FONT: &str = "sans-serif";
-const PALETTE: [RGBColor; 4] =
-    [RGBColor(120, 124, 130), RGBColor(86, 152, 200), RGBColor(222, 120, 52), RGBColor(70, 150, 90)];
 const PAPER_COLOUR: RGBColor = RGBColor(40, 40, 40);
 
 pub fn file_name(chart: &Chart) -> String {
@@ -72,20 +70,11 @@ fn highest(chart: &Chart) -> f64 {
     chart.bars.iter().map(of).fold(1.0, f64::max)
 }
 
-type Failure = Box<dyn std::error::Error>;
-
 pub fn svg(chart: &Chart) -> Result<String, Failure> {
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        draw(chart, &root)?;
-        root.present()?;
-    }
-    Ok(text)
+    drawn(SIZE, |root| draw(chart, root))
 }
 
-fn draw(chart: &Chart, root: &DrawingArea<SVGBackend, plotters::coord::Shift>) -> Result<(), Failure> {
+fn draw(chart: &Chart, root: &Area<'_>) -> Result<(), Failure> {
     let groups = groups(chart);
     let policies = policies(chart);
     let better = if chart.metric == Metric::Throughput { "higher is better" } else { "lower is better" };
@@ -141,30 +130,13 @@ fn draw(chart: &Chart, root: &DrawingArea<SVGBackend, plotters::coord::Shift>) -
         let centred = small(13).pos(Pos::new(HPos::Center, VPos::Top));
         root.draw(&Text::new(label.clone(), (x, y + 8), centred))?;
     }
-    legend(root, &policies)
+    let entries = policies.iter().map(|policy| (*policy, Swatch::Filled(colour(&policies, policy))));
+    legend(root, entries.chain([("the paper", Swatch::Outline(PAPER_COLOUR))]))
 }
 
 fn colour(policies: &[&str], policy: &str) -> RGBColor {
     let at = policies.iter().position(|known| *known == policy).unwrap_or(0);
     PALETTE[at % PALETTE.len()]
-}
-
-fn legend(root: &DrawingArea<SVGBackend, plotters::coord::Shift>, policies: &[&str]) -> Result<(), Failure> {
-    let top = SIZE.1 as i32 - 30;
-    let style = (FONT, 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
-    let mut left = 60;
-    let entries = policies.iter().map(|policy| (*policy, Some(colour(policies, policy))));
-    for (name, colour) in entries.chain([("the paper", None)]) {
-        let square = [(left, top), (left + 14, top + 14)];
-        match colour {
-            Some(colour) => root.draw(&Rectangle::new(square, colour.filled()))?,
-            None => root.draw(&Rectangle::new(square, PAPER_COLOUR.stroke_width(2)))?,
-        }
-        root.draw(&Text::new(name.to_owned(), (left + 20, top + 7), style.clone()))?;
-        // No font is asked for its widths: nine pixels hold a letter of this size.
-        left += 36 + 9 * name.len() as i32;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

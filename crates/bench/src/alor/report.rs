@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::evidence::Evidence;
 use super::figures::{paper_mean, Comparison, Figure, Metric, BASELINE};
 use super::plot::file_name;
+use super::predictions::{self, Prediction};
 use super::runs::{Account, Phase, Run, Setup};
 use super::scale::{RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
 use super::statistics::{chart, Chart};
@@ -21,13 +22,21 @@ pub fn charts(figures: &[Figure], runs: &[Run]) -> Vec<Chart> {
     figures.iter().flat_map(of).collect()
 }
 
-pub fn report(setup: &Setup, charts: &[Chart], runs: &[Run], account: &Account) -> String {
+/// `predictions`: what a model said of any of the bars; may be empty.
+pub fn report(
+    setup: &Setup,
+    charts: &[Chart],
+    runs: &[Run],
+    account: &Account,
+    predictions: &[Prediction],
+) -> String {
     let mut text = String::from("# ALOR's evaluation, made again\n\n");
     text += &settings(setup);
     text += &summary(charts);
     for chart in charts {
         text += &section(chart);
     }
+    text += &predictions::section(charts, predictions);
     text += &moves(runs);
     text += &void(runs);
     text += &absent(account);
@@ -80,11 +89,25 @@ fn settings(setup: &Setup) -> String {
         format!("{} of every device's bandwidth, latencies in inverse proportion", scale.device_speed),
     );
     line("load", format!("{} closed-loop threads, {} regions", scale.threads, scale.regions));
-    line("after Load", format!("as many operations as records, at most {} s", scale.phase_at_most_s));
+    line(
+        "after Load",
+        format!(
+            "at most {} s to come to rest, then as many operations as records, at most {} s of each workload",
+            scale.settle_at_most_s, scale.phase_at_most_s
+        ),
+    );
     line("Raft", format!("a tick of {RAFT_TICK_MS} ms; a command may take {} s", REQUEST_TIMEOUT_MS / 1000));
     line(
         "capacity",
-        "not limited: no store fills, where the paper's six stores of 5 GB were exactly full".to_owned(),
+        match scale.capacity_bytes() {
+            Some(capacity) => format!(
+                "{} of live user bytes per store: the paper's 5 GB by the data factor, times {} as headroom, for its \
+                 six stores were exactly full",
+                bytes(capacity as f64),
+                scale.capacity_headroom
+            ),
+            None => "not limited: no store fills, where the paper's six stores of 5 GB were exactly full".to_owned(),
+        },
     );
     line(
         "machine",
@@ -100,8 +123,14 @@ fn settings(setup: &Setup) -> String {
 /// The paper's sums over all workloads of its main cluster.
 fn summary(charts: &[Chart]) -> String {
     use Align::{Left, Right};
-    let mut table =
-        Table::new([("mean over workloads", Left), ("policy", Left), ("ratio", Right), ("paper", Right)]);
+    let mut table = Table::new([
+        ("mean over workloads", Left),
+        ("policy", Left),
+        ("over even", Right),
+        ("change", Right),
+        ("of", Left),
+        ("paper", Right),
+    ]);
     for chart in charts.iter().filter(|chart| chart.figure.comparison == Comparison::Workloads) {
         let mut policies: Vec<&str> = Vec::new();
         for bar in &chart.bars {
@@ -110,20 +139,28 @@ fn summary(charts: &[Chart]) -> String {
             }
         }
         for policy in policies {
-            let ratio = chart.mean_ratio("1N2H3P", policy);
+            let Some((ratio, workloads)) = chart.mean_ratio("1N2H3P", policy) else { continue };
+            let names: Vec<&str> = workloads.iter().map(|workload| workload.name()).collect();
             table.row([
                 chart.metric.name().to_owned(),
                 policy.to_owned(),
-                ratio.map_or("incomplete".to_owned(), |ratio| format!("{ratio:.2}")),
-                if policy == "alor" { format!("{:.2}", paper_mean(chart.metric)) } else { "-".to_owned() },
+                format!("{ratio:.2}"),
+                change(ratio),
+                names.join(", "),
+                if policy == "alor" { change(paper_mean(chart.metric)) } else { "-".to_owned() },
             ]);
         }
     }
     if table.is_empty() {
         String::new()
     } else {
-        format!("## Over all workloads\n\n{}\n", table.markdown())
+        format!("## Over all workloads\n\nThe paper's are over Load, A, B and C.\n\n{}\n", table.markdown())
     }
+}
+
+/// `+36.89%`.
+fn change(ratio: f64) -> String {
+    format!("{:+.2}%", 100.0 * (ratio - 1.0))
 }
 
 fn section(chart: &Chart) -> String {
@@ -320,7 +357,7 @@ mod tests {
             found: 0,
         };
         let charts = charts(&figures, &runs);
-        let text = report(&setup(), &charts, &runs, &account);
+        let text = report(&setup(), &charts, &runs, &account, &[]);
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/alor/testdata/report.md");
         if std::env::var_os("REGENERATE").is_some() {
             std::fs::write(path, &text).unwrap();
@@ -333,8 +370,8 @@ mod tests {
     fn a_smoke_run_makes_no_claim() {
         let mut smoke = setup();
         smoke.scale = super::super::Scale::named("smoke").unwrap();
-        let text = report(&smoke, &[], &[], &Account::default());
+        let text = report(&smoke, &[], &[], &Account::default(), &[]);
         assert!(text.contains("makes no claim"), "{text}");
-        assert!(!report(&setup(), &[], &[], &Account::default()).contains("makes no claim"));
+        assert!(!report(&setup(), &[], &[], &Account::default(), &[]).contains("makes no claim"));
     }
 }

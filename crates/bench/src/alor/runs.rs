@@ -14,7 +14,7 @@ use super::scale::Scale;
 use crate::ycsb::{Summary, Workload};
 
 /// The version of the files.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One run to make.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

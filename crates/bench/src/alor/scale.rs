@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 /// ALOR §4: 10 GB of records of 1 KiB, over six stores.
 const PAPER_RECORDS: f64 = 10_000_000.0;
 const PAPER_STORES: f64 = 6.0;
+/// Of each store. With three copies of 10 GB its six stores were exactly full.
+const PAPER_CAPACITY_BYTES: f64 = 5e9;
 
 /// What a store has before the data factor: memtables and levels as TiKV, which the paper ran, has them by
 /// default; caches as ours are.
@@ -38,17 +40,25 @@ pub struct Scale {
     pub regions: u16,
     /// A workload after `Load` ends after this.
     pub phase_at_most_s: u64,
+    /// After `Load` the next workload waits for the cluster to come to rest, but no longer than this.
+    pub settle_at_most_s: u64,
+    /// Of the paper's capacity of a store, by the data factor; 0: unlimited.
+    pub capacity_headroom: f64,
 }
+
+/// The paper's own set-up has none, and what was overwritten takes room until it is compacted: with less than
+/// this even distribution would be above the threshold and shed.
+const CAPACITY_HEADROOM: f64 = 1.25;
 
 impl Scale {
     pub const NAMES: [&'static str; 4] = ["smoke", "quick", "full", "overnight"];
 
     pub fn named(name: &str) -> Result<Scale, String> {
-        let (data_factor, runs, phase_at_most_s) = match name {
-            "smoke" => (1.0 / 320.0, 1, 8),
-            "quick" => (1.0 / 64.0, 3, 40),
-            "full" => (1.0 / 32.0, 3, 60),
-            "overnight" => (1.0 / 8.0, 3, 180),
+        let (data_factor, runs, phase_at_most_s, settle_at_most_s) = match name {
+            "smoke" => (1.0 / 480.0, 1, 6, 10),
+            "quick" => (1.0 / 80.0, 3, 30, 60),
+            "full" => (1.0 / 64.0, 3, 60, 90),
+            "overnight" => (1.0 / 24.0, 3, 120, 180),
             other => return Err(format!("'{other}' is no scale: {}", Scale::NAMES.join(", "))),
         };
         Ok(Scale {
@@ -59,6 +69,8 @@ impl Scale {
             threads: 256,
             regions: 24,
             phase_at_most_s,
+            settle_at_most_s,
+            capacity_headroom: CAPACITY_HEADROOM,
         })
     }
 
@@ -74,6 +86,16 @@ impl Scale {
 
     pub fn phase_at_most(&self) -> Duration {
         Duration::from_secs(self.phase_at_most_s)
+    }
+
+    pub fn settle_at_most(&self) -> Duration {
+        Duration::from_secs(self.settle_at_most_s)
+    }
+
+    /// Live user bytes that each store is meant to hold. `None`: as much as its file system.
+    pub fn capacity_bytes(&self) -> Option<u64> {
+        let bytes = PAPER_CAPACITY_BYTES * self.data_factor * self.capacity_headroom;
+        (self.capacity_headroom > 0.0).then_some(bytes.round() as u64)
     }
 
     fn scaled(&self, bytes: f64, least: f64) -> u64 {
@@ -100,11 +122,21 @@ mod tests {
     #[test]
     fn data_is_in_proportion_to_stores() {
         let quick = Scale::named("quick").unwrap();
-        assert_eq!((quick.records(6), quick.records(4)), (156_250, 104_167));
-        let options = quick.store_options();
+        assert_eq!((quick.records(6), quick.records(4)), (125_000, 83_333));
+        let options = Scale::named("full").unwrap().store_options();
         assert_eq!(options[0], ("write_buffer_size", 2 << 20));
         assert!(options.iter().any(|(name, bytes)| *name == "maxmemory" && *bytes == 4 << 20));
         assert!(Scale::named("huge").is_err());
+    }
+
+    /// Six stores hold what three copies of the data take, and nothing is full by that alone.
+    #[test]
+    fn capacity_is_the_papers_by_data_factor_and_headroom() {
+        let quick = Scale::named("quick").unwrap();
+        assert_eq!(quick.capacity_bytes(), Some(78_125_000));
+        let even = quick.records(6) * (1024 + 16) / 2;
+        assert!((0.80..0.90).contains(&(even as f64 / 78_125_000.0)), "{even}");
+        assert_eq!(Scale { capacity_headroom: 0.0, ..quick }.capacity_bytes(), None);
     }
 
     /// Each store holds half of the records at three copies over six stores; a memtable must be a small part

@@ -86,12 +86,15 @@ pub fn chart(figure: Figure, metric: Metric, runs: &[Run]) -> Chart {
 }
 
 impl Chart {
-    /// The mean of a policy's ratios over workloads, as the paper sums up; `None` unless all are there.
-    pub fn mean_ratio(&self, mix: &str, policy: &str) -> Option<f64> {
+    /// The mean of a policy's ratios over workloads, as the paper sums up, and which they are: those that both it
+    /// and the baseline have good runs of. `None`: there are none.
+    pub fn mean_ratio(&self, mix: &str, policy: &str) -> Option<(f64, Vec<Workload>)> {
         let of = |bar: &&Bar| bar.mix == mix && bar.policy == policy;
-        let ratios: Option<Vec<f64>> = self.bars.iter().filter(of).map(|bar| bar.ratio).collect();
-        let ratios = ratios.filter(|ratios| !ratios.is_empty())?;
-        Some(ratios.iter().sum::<f64>() / ratios.len() as f64)
+        let known: Vec<(f64, Workload)> =
+            self.bars.iter().filter(of).filter_map(|bar| Some((bar.ratio?, bar.workload))).collect();
+        let sum: f64 = known.iter().map(|(ratio, _)| ratio).sum();
+        (!known.is_empty())
+            .then(|| (sum / known.len() as f64, known.iter().map(|(_, workload)| *workload).collect()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -132,7 +135,9 @@ mod tests {
         assert_eq!(alor.paper, Paper::Ratio(1.726));
         assert_eq!(bar(&chart, "even", Workload::Load).ratio, Some(1.0));
         assert_eq!(bar(&chart, "adaptive", Workload::Load).value, None);
-        assert_eq!(chart.mean_ratio("1N2H3P", "alor"), None, "B and C were not measured");
+        let measured = vec![Workload::Load, Workload::A];
+        assert_eq!(chart.mean_ratio("1N2H3P", "alor"), Some((1.8, measured)), "B and C were not measured");
+        assert_eq!(chart.mean_ratio("1N2H3P", "adaptive"), None);
     }
 
     #[test]

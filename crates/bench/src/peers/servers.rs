@@ -118,7 +118,8 @@ pub async fn steelyard(parent: &Path, program: &Path, stores: usize, regions: u1
     for i in 0..stores {
         let mut command = Command::new(program);
         command.args(["serve", "--store-id", &i.to_string(), "--stores", &list.join(",")]);
-        command.args(["--fsync", "always", "--dir"]).arg(dir.path().join(format!("store-{i}")));
+        // A probe beside what is measured would be in it.
+        command.args(["--fsync", "always", "--probe", "no", "--dir"]).arg(dir.path().join(format!("store-{i}")));
         if stores > 1 {
             command.args(["--cluster-enabled", "yes", "--regions", &regions.to_string()]);
         }

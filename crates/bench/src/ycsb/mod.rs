@@ -12,6 +12,8 @@ mod run;
 mod summary;
 mod workload;
 
+pub(crate) use inserts::Inserts;
+pub(crate) use record::Records;
 pub use cross_check::{cross_check, CrossCheck, Side};
 pub use generator::{fnv_hash, Chooser, Distribution, Zipfian};
 pub use run::{run, Settings};

@@ -3,14 +3,12 @@
 //! The clients cost different amounts of CPU, so their rates differ. What they say about the policies, the
 //! ratio of rates under one and under the other, must not.
 
-use std::path::PathBuf;
-
 use anyhow::{anyhow, ensure};
 use bench::alor::{Laboratory, Scale, Setup};
 use bench::table::{count, Align, Table};
 use bench::ycsb::{self, CrossCheck, Settings, Workload};
 
-use super::reproduce::laboratory::{settle, Stores, PATIENCE};
+use super::reproduce::laboratory::{settle, Stores, PATIENCE, PLACING_PATIENCE};
 use super::reproduce::observe::Observer;
 use crate::playground::START_PATIENCE;
 
@@ -37,7 +35,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
     let scale = Scale::named(&options.scale).map_err(|error| anyhow!(error))?;
     let stores = Stores::new(None, options.port)?;
     let setup = Setup { scale, ..super::reproduce::setup(&stores) };
-    let tools = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let tools = super::ground::target();
     ensure!(!options.policies.is_empty(), "there is no policy to check");
     for policy in &options.policies {
         stores.supports(&options.mix, policy).map_err(|error| anyhow!(error))?;
@@ -47,7 +45,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
         let mut cluster = stores.start(&options.mix, policy, &setup)?;
         cluster.wait_until_ready(START_PATIENCE).await?;
         let observer = Observer::new(&cluster)?;
-        settle(&observer).await?;
+        settle(&observer, PLACING_PATIENCE).await?;
         let addresses: Vec<_> = cluster.stores.iter().map(|store| store.member.client).collect();
         let records = setup.scale.records(cluster.stores.len());
         for workload in std::iter::once(Workload::Load).chain(options.workloads.iter().copied()) {
@@ -58,7 +56,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
                 eprintln!("{} operations of go-ycsb failed", check.go_ycsb_errors);
             }
             rows.push((policy.clone(), check));
-            settle(&observer).await?;
+            settle(&observer, setup.scale.settle_at_most()).await?;
         }
     }
     print!("{}", table(&rows, &options.policies[0]));

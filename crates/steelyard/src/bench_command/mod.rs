@@ -1,8 +1,14 @@
-//! `steelyard bench`: workloads against a running cluster, and measurements beside neighbours on the same machine.
+//! `steelyard bench`: workloads against a running cluster, and measurements on clusters of its own: beside
+//! neighbours on the same machine, a paper's figures, scenarios.
 
+mod check_emulation;
 mod cross_check;
+mod full_store;
+mod ground;
 mod peers;
-mod reproduce;
+pub mod reproduce;
+mod slowdown;
+mod watch;
 mod ycsb;
 
 use std::future::Future;
@@ -26,10 +32,16 @@ enum Command {
     CrossCheck(cross_check::Check),
     /// A paper's figures, on this machine
     Reproduce(reproduce::Reproduce),
+    /// A store's device slows tenfold under load and recovers: how soon the cluster does
+    Slowdown(slowdown::Slowdown),
+    /// Stores of equal capacity are written until all are full: what is shed, and when that ends
+    FullStore(full_store::FullStore),
+    /// Policies on real unequal devices and on emulated ones with the same numbers
+    CheckEmulation(check_emulation::CheckEmulation),
 }
 
 /// Threads of the load generator; the servers get the rest.
-const CLIENT_THREADS: usize = 1;
+pub const CLIENT_THREADS: usize = 1;
 
 pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
@@ -37,11 +49,14 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
         Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),
         Command::Reproduce(options) => drive(CLIENT_THREADS, reproduce::run(options)),
+        Command::Slowdown(options) => drive(CLIENT_THREADS, slowdown::run(options)),
+        Command::FullStore(options) => drive(CLIENT_THREADS, full_store::run(options)),
+        Command::CheckEmulation(options) => drive(CLIENT_THREADS, check_emulation::run(options)),
     }
 }
 
 /// Runs to the end or to a signal. The root future runs on the main thread, whose life child processes are bound to.
-fn drive<T>(client_threads: usize, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub fn drive<T>(client_threads: usize, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(client_threads).enable_all().build()?;
     let result = runtime.block_on(async {

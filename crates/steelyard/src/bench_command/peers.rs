@@ -38,7 +38,7 @@ pub struct Peers {
 }
 
 pub fn run(options: Peers) -> anyhow::Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let target = super::ground::target();
     let plan = Plan {
         dir: options.dir.unwrap_or_else(|| target.join("bench-peers")),
         steelyard: std::env::current_exe()?,

@@ -54,11 +54,21 @@ impl Cluster {
     /// Starts every store. They may not serve yet: see [`Cluster::wait_until_ready`]. Call it from the main
     /// thread, whose life the stores are bound to.
     pub fn start(layout: Layout, place: Place, extra: &[OsString]) -> anyhow::Result<Cluster> {
+        let members = layout.members()?;
+        Cluster::start_members(layout, members, place, extra)
+    }
+
+    /// As [`Cluster::start`], with members that may differ from the layout's in what is said of them.
+    pub fn start_members(
+        layout: Layout,
+        members: Vec<Member>,
+        place: Place,
+        extra: &[OsString],
+    ) -> anyhow::Result<Cluster> {
         layout.check()?;
         let dir = place.path().to_owned();
         std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         let dir = dir.canonicalize()?;
-        let members = layout.members()?;
         for member in &members {
             for address in [Some(member.client), Some(member.peer), Some(member.admin), member.forward] {
                 if let Some(address) = address.filter(|address| !bench::process::port_is_free(*address)) {

@@ -2,7 +2,7 @@
 
 pub mod members;
 mod options;
-mod size;
+pub mod size;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
 use bench::alor::{
-    devices, Case, Evidence, Laboratory, Measured, Phase, Setup, RAFT_TICK_MS, REQUEST_TIMEOUT_MS,
+    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Scale, Setup, RAFT_TICK_MS,
+    REQUEST_TIMEOUT_MS,
 };
 use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
@@ -20,15 +21,14 @@ use crate::playground::layout::Layout;
 use crate::playground::START_PATIENCE;
 
 const WORKLOADS: [Workload; 4] = [Workload::Load, Workload::A, Workload::B, Workload::C];
-/// How long leaders may take to reach their places, and followers to catch up, before what follows is measured
-/// all the same.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(120);
 /// A store's own patience ends first.
 pub const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(2),
     reply: Duration::from_millis(REQUEST_TIMEOUT_MS + 10_000),
     whole: Duration::from_millis(REQUEST_TIMEOUT_MS + 20_000),
 };
+/// How long leaders may take to reach their places in an empty cluster.
+pub const PLACING_PATIENCE: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -57,6 +57,10 @@ impl Stores {
         }
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn file_system(&self) -> String {
         match self.place() {
             Ok(place) => bench::measure::file_system(place.path()),
@@ -65,26 +69,62 @@ impl Stores {
     }
 
     pub fn start(&self, mix: &str, policy: &str, setup: &Setup) -> anyhow::Result<Cluster> {
-        let devices = devices(mix).map_err(|error| anyhow!(error))?;
-        let layout = Layout {
-            stores: devices.len().try_into()?,
-            port: self.port,
-            cluster_enabled: true,
-            regions: setup.scale.regions,
-            replicas: 3,
-            devices: devices.into_iter().map(str::to_owned).collect(),
-            device_speed: setup.scale.device_speed,
-        };
-        let mut extra: Vec<OsString> = vec!["--policy".into(), policy.into()];
-        let times = [("--raft-tick", RAFT_TICK_MS), ("--request-timeout", REQUEST_TIMEOUT_MS)];
-        extra.extend(times.iter().flat_map(|(name, ms)| [OsString::from(name), ms.to_string().into()]));
-        for (name, value) in setup.scale.store_options() {
-            match name {
-                "maxmemory" => extra.extend(["--maxmemory".into(), value.to_string().into()]),
-                name => extra.extend(["--rocksdb".into(), format!("{name}={value}").into()]),
-            }
+        let devices = scaled_devices(mix, &setup.scale).map_err(|error| anyhow!(error))?;
+        self.start_wanted(&Wanted { devices, ..Wanted::new(policy, &setup.scale) })
+    }
+
+    pub fn start_wanted(&self, wanted: &Wanted<'_>) -> anyhow::Result<Cluster> {
+        Cluster::start(wanted.layout(self.port)?, self.place()?, &wanted.options())
+    }
+}
+
+/// A cluster to start.
+pub struct Wanted<'a> {
+    /// One for each store, or none: real devices.
+    pub devices: Vec<String>,
+    /// Without devices.
+    pub stores: usize,
+    pub policy: &'a str,
+    pub scale: &'a Scale,
+    pub regions: u16,
+    pub capacity: Option<u64>,
+    pub extra: Vec<OsString>,
+}
+
+impl<'a> Wanted<'a> {
+    pub fn new(policy: &'a str, scale: &'a Scale) -> Wanted<'a> {
+        Wanted {
+            devices: Vec::new(),
+            stores: 0,
+            policy,
+            scale,
+            regions: scale.regions,
+            capacity: scale.capacity_bytes(),
+            extra: Vec::new(),
         }
-        Cluster::start(layout, self.place()?, &extra)
+    }
+
+    pub fn layout(&self, port: u16) -> anyhow::Result<Layout> {
+        Ok(Layout {
+            stores: self.devices.len().max(self.stores).try_into()?,
+            port,
+            cluster_enabled: true,
+            regions: self.regions,
+            replicas: 3,
+            devices: self.devices.clone(),
+            device_speed: self.scale.device_speed,
+        })
+    }
+
+    /// Options of every store.
+    pub fn options(&self) -> Vec<OsString> {
+        let mut options: Vec<OsString> = vec!["--policy".into(), self.policy.into()];
+        if let Some(bytes) = self.capacity {
+            options.extend(["--capacity".into(), bytes.to_string().into()]);
+        }
+        options.extend(serve_flags(self.scale));
+        options.extend(self.extra.iter().cloned());
+        options
     }
 }
 
@@ -121,7 +161,7 @@ impl Stores {
         cluster.wait_until_ready(START_PATIENCE).await?;
         let observer = Observer::new(cluster)?;
         self.progress.set_message(format!("{}: placing leaders", case.name()));
-        settle(&observer).await?;
+        settle(&observer, PLACING_PATIENCE).await?;
         let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         let records = setup.scale.records(cluster.stores.len());
@@ -140,7 +180,10 @@ impl Stores {
             self.progress.set_message(format!("{}: {}", case.name(), workload.name()));
             let before = observer.sample().await?;
             let bar = &self.progress;
-            let summary = ycsb::run(client.clone(), settings, |done| bar.set_position(done)).await?;
+            let summary = tokio::select! {
+                summary = ycsb::run(client.clone(), settings, |done| bar.set_position(done)) => summary?,
+                failed = observer.count_moves() => return Err(failed),
+            };
             let after = observer.sample().await?;
             moves = after.moves;
             let evidence = Evidence::between(&before, &after, setup.cpus, CLIENT_THREADS);
@@ -149,7 +192,7 @@ impl Stores {
             phases.push(phase);
             if workload == Workload::Load {
                 self.progress.set_message(format!("{}: coming to rest", case.name()));
-                settled_s = settle(&observer).await?;
+                settled_s = settle(&observer, setup.scale.settle_at_most()).await?;
             }
         }
         Ok(Measured { phases, settled_s, moves })
@@ -170,6 +213,20 @@ impl Stores {
     }
 }
 
+/// What a store is told, so that it is as much smaller than the paper's as its data is.
+pub fn serve_flags(scale: &Scale) -> Vec<OsString> {
+    let mut flags: Vec<OsString> = Vec::new();
+    let times = [("--raft-tick", RAFT_TICK_MS), ("--request-timeout", REQUEST_TIMEOUT_MS)];
+    flags.extend(times.iter().flat_map(|(name, ms)| [OsString::from(name), ms.to_string().into()]));
+    for (name, value) in scale.store_options() {
+        match name {
+            "maxmemory" => flags.extend(["--maxmemory".into(), value.to_string().into()]),
+            name => flags.extend(["--rocksdb".into(), format!("{name}={value}").into()]),
+        }
+    }
+    flags
+}
+
 /// A line that stays, above the bar where there is one: indicatif prints nothing where there is no terminal.
 pub fn say(progress: &ProgressBar, line: &str) {
     if progress.is_hidden() {
@@ -181,11 +238,11 @@ pub fn say(progress: &ProgressBar, line: &str) {
 
 /// Waits until no operator is in flight, peers and leaders stay where they are, and no peer lags. Seconds it
 /// took; none: patience ended first.
-pub async fn settle(observer: &Observer) -> anyhow::Result<Option<f64>> {
+pub async fn settle(observer: &Observer, patience: Duration) -> anyhow::Result<Option<f64>> {
     let started = Instant::now();
     let mut known = None;
     let mut quiet_since = Instant::now();
-    while started.elapsed() < SETTLE_PATIENCE {
+    while started.elapsed() < patience {
         let now = observer.placement().await?;
         if now.operators > 0 || now.worst_lag > 0 || known.as_ref() != Some(&now.peers) {
             known = Some(now.peers);

@@ -3,13 +3,13 @@
 pub mod laboratory;
 pub mod observe;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{anyhow, ensure, Context};
+use anyhow::{anyhow, Context};
 use bench::alor::{self, Account, Runs, Scale, Setup};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::ground::{cpus, program, Ground};
 use laboratory::Stores;
 
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ pub struct Reproduce {
 
 #[derive(clap::Subcommand)]
 enum Paper {
-    /// ALOR (NPC 2018), figures 5 to 18
+    /// ALOR (NPC 2018), figures 5 to 18; runs that are in the output directory already are not made again
     Alor(Alor),
 }
 
@@ -29,60 +29,31 @@ struct Alor {
     /// 5 to 18, a range as 5-7, or equal; say it again for more [default: 5 to 18]
     #[arg(long, value_name = "N")]
     figure: Vec<String>,
-    /// smoke (a quarter of an hour, no claims), quick, full (hours) or overnight
-    #[arg(long, value_name = "NAME", default_value = "quick")]
-    scale: String,
     /// Runs of each policy on each cluster [default: the scale's]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
     /// Policies, beside `even`, that are compared
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "leader-only,alor,adaptive")]
     policies: Vec<String>,
-    /// Results, plots and the report go here, and runs that are here already are not made again
-    /// [default: alor-SCALE under the build's target directory]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     /// Make runs again of which a measurement was void
     #[arg(long)]
     repeat_void: bool,
     /// Make no runs: only the report and the plots of those that are there
     #[arg(long)]
     report_only: bool,
-    /// Device speed, instead of the scale's
-    #[arg(long, value_name = "FACTOR")]
-    device_speed: Option<f64>,
-    /// Threads of the load, instead of the scale's
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Store i of a run serves on this port + i
-    #[arg(long, value_name = "PORT", default_value_t = 7600)]
-    port: u16,
-    /// The stores' data goes below this [default: a RAM file system with room]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    ground: Ground,
 }
 
 pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     let Paper::Alor(options) = options.paper;
     let figures = alor::select(&options.figure).map_err(|error| anyhow!(error))?;
-    let mut scale = Scale::named(&options.scale).map_err(|error| anyhow!(error))?;
+    let mut scale = options.ground.scale()?;
     if let Some(runs) = options.runs {
         scale.runs = usize::from(runs);
     }
-    if let Some(speed) = options.device_speed {
-        ensure!(speed.is_finite() && speed > 0.0, "a device's speed is a factor above 0");
-        scale.device_speed = speed;
-    }
-    if let Some(threads) = options.threads {
-        ensure!(threads > 0, "a load has threads");
-        scale.threads = threads;
-    }
-    let out = options.out.clone().unwrap_or_else(|| {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-        target.join(format!("alor-{}", scale.name))
-    });
-    std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
-    let mut stores = Stores::new(options.data.clone(), options.port)?;
+    let out = options.ground.out("alor")?;
+    let mut stores = options.ground.stores()?;
     let wanted_runs = scale.runs;
     // How many runs there are is no property of a run.
     let setup = Setup { scale: Scale { runs: 0, ..scale.clone() }, ..setup(&stores) };
@@ -115,7 +86,7 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     stores.progress.finish_and_clear();
     let charts = alor::charts(&figures, runs.done());
     alor::write_plots(&charts, &out)?;
-    let text = alor::report(&Setup { scale, ..setup }, &charts, runs.done(), &account);
+    let text = alor::report(&Setup { scale, ..setup }, &charts, runs.done(), &account, &[]);
     let path = out.join("report.md");
     std::fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
     print!("{text}");
@@ -128,9 +99,9 @@ pub fn setup(stores: &Stores) -> Setup {
     Setup {
         scale: Scale::named(Scale::NAMES[1]).expect("a name of its own"),
         seed: 1,
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        cpus: cpus(),
         file_system: stores.file_system(),
-        program: format!("steelyard {}", env!("CARGO_PKG_VERSION")),
+        program: program(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a cluster's stores, their devices and the machine say of themselves at one moment.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -26,10 +27,21 @@ struct Place {
 pub struct Observer {
     places: Arc<Vec<Place>>,
     started: Instant,
+    /// Every operator that was ever seen: the cluster remembers only the last few hundred.
+    seen: Arc<Mutex<BTreeSet<Begun>>>,
 }
+
+/// What tells operators apart: when one began, its region, its kind, from and to.
+type Begun = (u64, u64, String, Option<u64>, Option<u64>);
 
 /// Who leads and holds each region: its id, leader and peers.
 pub type Peers = Vec<(u64, Option<u64>, Vec<u64>)>;
+
+pub struct Glance {
+    pub stores: Vec<StoreRow>,
+    pub regions: Vec<RegionRow>,
+    pub operators: Vec<OperatorRow>,
+}
 
 pub struct Placement {
     pub operators: usize,
@@ -53,12 +65,55 @@ impl Observer {
                 rows: rows_dir(cluster.dir(), id),
             });
         }
-        Ok(Observer { places: Arc::new(places), started: Instant::now() })
+        Ok(Observer { places: Arc::new(places), started: Instant::now(), seen: Arc::default() })
+    }
+
+    #[cfg(test)]
+    pub fn of_nothing() -> Observer {
+        Observer { places: Arc::default(), started: Instant::now(), seen: Arc::default() }
     }
 
     pub async fn sample(&self) -> anyhow::Result<Sample> {
         let (places, started) = (self.places.clone(), self.started);
-        tokio::task::spawn_blocking(move || sample(&places, started)).await?
+        let sample = tokio::task::spawn_blocking(move || sample(&places, started)).await??;
+        Ok(Sample { moves: self.note_moves().await? as u64, ..sample })
+    }
+
+    /// Looks for operators as long as it is polled, often enough to miss none. Ends with a failure only.
+    pub async fn count_moves(&self) -> anyhow::Error {
+        loop {
+            tokio::time::sleep(COUNT_EVERY).await;
+            if let Err(failed) = self.note_moves().await {
+                return failed;
+            }
+        }
+    }
+
+    /// How many were ever begun.
+    async fn note_moves(&self) -> anyhow::Result<usize> {
+        let (places, seen) = (self.places.clone(), self.seen.clone());
+        tokio::task::spawn_blocking(move || {
+            let history: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
+            let begun =
+                history.into_iter().map(|row| (row.started_unix_ms, row.region, row.kind, row.from, row.to));
+            // Nothing can panic under this lock.
+            let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            seen.extend(begun);
+            Ok(seen.len())
+        })
+        .await?
+    }
+
+    /// What the cluster says of itself now, with the operators that it remembers.
+    pub async fn glance(&self) -> anyhow::Result<Glance> {
+        let places = self.places.clone();
+        tokio::task::spawn_blocking(move || {
+            let operators: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
+            let stores = ask(&places, "/api/v1/stores")?;
+            let regions = ask(&places, "/api/v1/regions")?;
+            Ok(Glance { stores, regions, operators })
+        })
+        .await?
     }
 
     pub async fn placement(&self) -> anyhow::Result<Placement> {
@@ -66,6 +121,9 @@ impl Observer {
         tokio::task::spawn_blocking(move || placement(&places)).await?
     }
 }
+
+/// Far less than what a cluster needs for as many operators as it remembers.
+const COUNT_EVERY: Duration = Duration::from_secs(4);
 
 /// The first store that answers; on a busy machine one may be late.
 fn ask<T: serde::de::DeserializeOwned>(places: &[Place], path: &str) -> anyhow::Result<T> {
@@ -102,10 +160,10 @@ fn worst_lag(regions: &[RegionRow]) -> u64 {
     lags.max().unwrap_or(0)
 }
 
+/// But for the number of moves.
 fn sample(places: &[Place], started: Instant) -> anyhow::Result<Sample> {
     let rows: Vec<StoreRow> = ask(places, "/api/v1/stores")?;
     let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
-    let history: Vec<OperatorRow> = ask(places, "/api/v1/operators?history=true")?;
     let mut stores = Vec::new();
     for place in places {
         let row = rows.iter().find(|row| row.id == place.store);
@@ -116,7 +174,7 @@ fn sample(places: &[Place], started: Instant) -> anyhow::Result<Sample> {
         machine_busy_s: seconds(machine_busy_time()),
         client_cpu_s: seconds(cpu_time(std::process::id())),
         stores,
-        moves: history.len() as u64,
+        moves: 0,
         worst_lag: worst_lag(&regions),
     })
 }
@@ -152,12 +210,17 @@ impl Place {
         if let Some(path) = &self.control {
             let control = device::Control::open(path)?;
             let (stats, profile) = (control.stats(), control.profile());
-            sample.device_written_bytes = stats.bytes_written;
-            sample.device_read_bytes = stats.bytes_read;
+            // Of a hybrid, what came through its cache: the profile's bandwidths are those of the device behind.
+            let (written, read, sync) = match &profile.cache {
+                Some(cache) => (stats.bytes_destaged, stats.bytes_missed, cache.sync_latency),
+                None => (stats.bytes_written, stats.bytes_read, profile.sync_latency),
+            };
+            sample.device_written_bytes = written;
+            sample.device_read_bytes = read;
             sample.device_flushes = stats.flushes;
             sample.device_write_bytes_per_s = profile.write_bytes_per_s as f64;
             sample.device_read_bytes_per_s = profile.read_bytes_per_s as f64;
-            sample.device_sync_s = profile.sync_latency.as_secs_f64();
+            sample.device_sync_s = sync.as_secs_f64();
         }
         Ok(sample)
     }

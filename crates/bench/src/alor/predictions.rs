@@ -1,0 +1,135 @@
+//! What was predicted before it was measured, beside the measurement.
+
+use std::fmt::Write as _;
+
+use super::figures::{Metric, BASELINE};
+use super::statistics::{Bar, Chart};
+use crate::table::{Align, Table};
+use crate::ycsb::Workload;
+
+/// Of a policy over even distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    pub mix: String,
+    pub policy: String,
+    pub workload: Workload,
+    pub metric: Metric,
+    pub ratio: f64,
+}
+
+/// A prediction this close in ratio is a good one.
+pub const CLOSE: f64 = 0.25;
+/// Policies whose measured ratios are closer than this have no order.
+pub const TIE: f64 = 0.05;
+
+fn predicted(predictions: &[Prediction], bar: &Bar, metric: Metric) -> Option<f64> {
+    if bar.policy == BASELINE {
+        return Some(1.0);
+    }
+    let of = |prediction: &&Prediction| {
+        prediction.mix == bar.mix
+            && prediction.policy == bar.policy
+            && prediction.workload == bar.workload
+            && prediction.metric == metric
+    };
+    predictions.iter().find(of).map(|prediction| prediction.ratio)
+}
+
+/// A section of the report; empty without a prediction of something that was measured.
+pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("figure", Right),
+        ("stores", Left),
+        ("workload", Left),
+        ("policy", Left),
+        ("predicted", Right),
+        ("measured", Right),
+        ("apart", Right),
+    ]);
+    let (mut close, mut all, mut in_order, mut pairs) = (0, 0, 0, 0);
+    for chart in charts {
+        let both: Vec<(&Bar, f64, f64)> = chart
+            .bars
+            .iter()
+            .filter_map(|bar| Some((bar, predicted(predictions, bar, chart.metric)?, bar.ratio?)))
+            .collect();
+        for (index, (bar, predicted, measured)) in both.iter().enumerate() {
+            let rivals = both[..index].iter().filter(|(other, ..)| {
+                other.mix == bar.mix && other.workload == bar.workload && other.policy != bar.policy
+            });
+            for (_, rival_predicted, rival_measured) in rivals {
+                if (measured / rival_measured).ln().abs() > TIE.ln_1p() {
+                    pairs += 1;
+                    in_order += usize::from((predicted > rival_predicted) == (measured > rival_measured));
+                }
+            }
+            if bar.policy == BASELINE {
+                continue;
+            }
+            all += 1;
+            // As far apart one way as the other: 0.8 of it and 1.25 of it.
+            close += usize::from((predicted / measured).ln().abs() <= CLOSE.ln_1p());
+            table.row([
+                chart.figure.name.to_owned(),
+                bar.mix.clone(),
+                bar.workload.name().to_owned(),
+                bar.policy.clone(),
+                format!("{predicted:.2}"),
+                format!("{measured:.2}"),
+                format!("{:+.0}%", 100.0 * (predicted / measured - 1.0)),
+            ]);
+        }
+    }
+    let mut text = String::new();
+    if !table.is_empty() {
+        let _ = writeln!(
+            text,
+            "## Predicted and measured\n\n{close} of {all} ratios are within {:.0}%; {in_order} of {pairs} pairs of policies \
+             that differ by more than {:.0}% are in the order that was predicted.\n\n{}",
+            100.0 * CLOSE,
+            100.0 * TIE,
+            table.markdown()
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::select;
+    use super::super::report::charts;
+    use super::super::runs::tests::run;
+    use super::*;
+
+    fn prediction(policy: &str, workload: Workload, ratio: f64) -> Prediction {
+        let (mix, policy) = ("1N2H3P".to_owned(), policy.to_owned());
+        Prediction { mix, policy, workload, metric: Metric::Throughput, ratio }
+    }
+
+    #[test]
+    fn predictions_are_judged_by_closeness_and_by_order() {
+        let runs = [
+            run("1N2H3P", "even", 1, 100.0, 100.0),
+            run("1N2H3P", "leader-only", 1, 150.0, 102.0),
+            run("1N2H3P", "alor", 1, 200.0, 160.0),
+        ];
+        let charts = charts(&select(&["5".to_owned()]).unwrap(), &runs);
+        let predictions = [
+            prediction("leader-only", Workload::Load, 1.6),
+            prediction("alor", Workload::Load, 1.55),
+            prediction("leader-only", Workload::A, 0.9),
+        ];
+        let text = section(&charts, &predictions);
+        // Load: even below both is right, alor above leader-only is not. A: too close to have an order.
+        assert!(text.contains("2 of 3 ratios are within 25%; 2 of 3 pairs"), "{text}");
+        assert!(text.contains("| 5 | 1N2H3P | Load | alor | 1.55 | 2.00 | -22% |"), "{text}");
+    }
+
+    #[test]
+    fn without_predictions_there_is_no_section() {
+        let runs = [run("1N2H3P", "even", 1, 100.0, 100.0), run("1N2H3P", "alor", 1, 150.0, 102.0)];
+        let charts = charts(&select(&["5".to_owned()]).unwrap(), &runs);
+        assert_eq!(section(&charts, &[]), "");
+    }
+}

@@ -1,0 +1,258 @@
+//! A load that fills stores with data of unequal heat: every record is inserted once, and those of some slots are
+//! read and written again and again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use resp::Reply;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use types::{slot_of_key, SLOT_COUNT};
+
+use crate::cluster_client::{ClusterClient, Outcome};
+use crate::load::Draw;
+use crate::ycsb::{key, Inserts, Records};
+
+/// Slots in equal bands, as the regions of a new cluster; neighbours differ in heat by these weights. Data of the
+/// last kind is written once.
+const HEAT: [u64; 4] = [8, 4, 2, 0];
+/// Of all operations; the others go to records that are there, half of them reads.
+const INSERT_PERCENT: u64 = 50;
+/// Before a refused write is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Draws until one hits a record of the heat wanted.
+const DRAWS: usize = 64;
+
+/// Counts so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    pub inserted: u64,
+    pub updated: u64,
+    pub read: u64,
+    /// Writes refused for lack of space.
+    pub refused: u64,
+    /// Operations that no store could serve in time.
+    pub not_done: u64,
+    pub unknown: u64,
+    /// Other errors of stores, and the last of them.
+    pub errors: u64,
+    pub last_error: Option<String>,
+}
+
+impl Written {
+    pub fn operations(&self) -> u64 {
+        self.inserted + self.updated + self.read
+    }
+}
+
+/// Threads that fill until they are told to stop.
+pub struct Filling {
+    shared: Arc<Shared>,
+    threads: JoinSet<()>,
+}
+
+struct Shared {
+    client: Arc<ClusterClient>,
+    records: Records,
+    inserts: Inserts,
+    bands: u16,
+    stop: AtomicBool,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    inserted: AtomicU64,
+    updated: AtomicU64,
+    read: AtomicU64,
+    refused: AtomicU64,
+    not_done: AtomicU64,
+    unknown: AtomicU64,
+    errors: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Insert,
+    Update(u64),
+    Read(u64),
+}
+
+impl Filling {
+    /// `bands`: as many as the cluster was made with regions.
+    pub fn start(client: Arc<ClusterClient>, threads: usize, bands: u16, seed: u64) -> Filling {
+        let shared = Arc::new(Shared {
+            client,
+            records: Records::new(1, 1024, seed),
+            inserts: Inserts::new(0, u64::MAX),
+            bands: bands.max(1),
+            stop: AtomicBool::new(false),
+            counts: Counts::default(),
+        });
+        let mut running = JoinSet::new();
+        for number in 0..threads as u64 {
+            let draw = Draw::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
+            running.spawn(drive(shared.clone(), draw));
+        }
+        Filling { shared, threads: running }
+    }
+
+    pub fn written(&self) -> Written {
+        let counts = &self.shared.counts;
+        let get = |count: &AtomicU64| count.load(Relaxed);
+        Written {
+            inserted: get(&counts.inserted),
+            updated: get(&counts.updated),
+            read: get(&counts.read),
+            refused: get(&counts.refused),
+            not_done: get(&counts.not_done),
+            unknown: get(&counts.unknown),
+            errors: get(&counts.errors),
+            last_error: counts.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+        }
+    }
+
+    /// Waits for what is under way.
+    pub async fn stop(mut self) -> anyhow::Result<Written> {
+        self.shared.stop.store(true, Relaxed);
+        while let Some(ended) = self.threads.join_next().await {
+            ended?;
+        }
+        Ok(self.written())
+    }
+}
+
+/// 0 to 3, the hottest first.
+fn heat_class(record: u64, bands: u16) -> usize {
+    let slot = usize::from(slot_of_key(key(record).as_bytes()));
+    slot * usize::from(bands) / usize::from(SLOT_COUNT) % HEAT.len()
+}
+
+/// What to do next while there are `records`.
+fn choose(draw: &mut Draw, records: u64, bands: u16) -> Step {
+    if records == 0 || draw.below(100) < INSERT_PERCENT {
+        return Step::Insert;
+    }
+    let mut weight = draw.below(HEAT.iter().sum());
+    let class = HEAT.iter().position(|of_class| match weight.checked_sub(*of_class) {
+        Some(left) => {
+            weight = left;
+            false
+        }
+        None => true,
+    });
+    let hit =
+        (0..DRAWS).map(|_| draw.below(records)).find(|record| Some(heat_class(*record, bands)) == class);
+    match hit {
+        Some(record) if draw.below(2) == 0 => Step::Update(record),
+        Some(record) => Step::Read(record),
+        None => Step::Insert,
+    }
+}
+
+async fn drive(shared: Arc<Shared>, mut draw: Draw) {
+    while !shared.stop.load(Relaxed) {
+        let counts = &shared.counts;
+        match choose(&mut draw, shared.inserts.records(), shared.bands) {
+            Step::Insert => {
+                let Some(record) = shared.inserts.take() else { return };
+                let call = shared.records.insert(record, &mut draw);
+                // An insert may be repeated: it comes to the same.
+                while !shared.stop.load(Relaxed) {
+                    if counts.note(shared.client.call(&call).await, &counts.inserted) {
+                        shared.inserts.acknowledge(record);
+                        break;
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            Step::Update(record) => {
+                let call = shared.records.update(record, &mut draw);
+                if !counts.note(shared.client.call(&call).await, &counts.updated) {
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            Step::Read(record) => {
+                counts.note(shared.client.call(&shared.records.read(record)).await, &counts.read);
+            }
+        }
+    }
+}
+
+impl Counts {
+    /// Whether it was acknowledged.
+    fn note(&self, outcome: Outcome, done: &AtomicU64) -> bool {
+        let acknowledged = outcome.acknowledged();
+        let count = match &outcome {
+            Outcome::Done(Reply::Error(text)) if text.starts_with("MISCONF") => &self.refused,
+            Outcome::Done(Reply::Error(text)) => {
+                let mut last = self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                *last = Some(text.to_string());
+                &self.errors
+            }
+            Outcome::Done(_) => done,
+            Outcome::NotDone(_) => &self.not_done,
+            Outcome::Unknown(_) => &self.unknown,
+        };
+        count.fetch_add(1, Relaxed);
+        acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster_client::tests::{scripted, slots};
+    use crate::cluster_client::Patience;
+
+    #[test]
+    fn hot_slots_are_asked_for_by_their_weight_and_cold_ones_never() {
+        let mut draw = Draw::new(7);
+        let (mut inserts, mut classes) = (0, [0u64; 4]);
+        for _ in 0..20_000 {
+            match choose(&mut draw, 10_000, 24) {
+                Step::Insert => inserts += 1,
+                Step::Update(record) | Step::Read(record) => classes[heat_class(record, 24)] += 1,
+            }
+        }
+        assert!((9_500..10_500).contains(&inserts), "{inserts}");
+        assert_eq!(classes[3], 0);
+        let ratio = classes[0] as f64 / classes[2] as f64;
+        assert!((3.2..4.8).contains(&ratio), "{classes:?}");
+        assert_eq!(choose(&mut draw, 0, 24), Step::Insert, "there is nothing to read yet");
+    }
+
+    #[test]
+    fn neighbouring_bands_differ_in_heat() {
+        let bands = 8;
+        let class_of_slot = |slot: usize| slot * bands / usize::from(SLOT_COUNT) % HEAT.len();
+        let edge = usize::from(SLOT_COUNT) / bands;
+        assert_eq!([0, edge - 1, edge, 4 * edge].map(class_of_slot), [0, 0, 1, 0]);
+    }
+
+    #[tokio::test]
+    async fn refusals_are_counted_and_refused_inserts_are_tried_again() {
+        let address = Arc::new(std::sync::OnceLock::new());
+        let (own, sets) = (address.clone(), AtomicU64::new(0));
+        let store = scripted(move |request| {
+            Some(match request.split(' ').next() {
+                Some("CLUSTER") => slots(*own.get().expect("asked after it was told")),
+                Some("SET") if sets.fetch_add(1, Relaxed) < 2 => "-MISCONF the device is full\r\n".into(),
+                Some("SET") => "+OK\r\n".into(),
+                _ => "$1\r\nx\r\n".into(),
+            })
+        })
+        .await;
+        address.set(store).unwrap();
+        let client = Arc::new(ClusterClient::new(vec![store], Patience::default()));
+        let filling = Filling::start(client, 1, 24, 1);
+        while filling.written().read == 0 {
+            tokio::task::yield_now().await;
+        }
+        let written = filling.stop().await.unwrap();
+        assert_eq!((written.refused, written.errors), (2, 0));
+        assert!(written.inserted > 0 && written.operations() > written.inserted);
+    }
+}

@@ -1,0 +1,61 @@
+//! Scenarios beside the paper's figures: a device that slows and recovers, stores that fill, and the
+//! emulation beside real devices.
+//!
+//! Here is what is kept of such a run, how it is judged, and its report. How clusters are started, changed and
+//! looked at is the caller's.
+
+pub mod emulation;
+mod filling;
+pub mod full_store;
+mod moves;
+mod plot;
+mod series;
+mod shedding;
+pub mod slowdown;
+mod verdict;
+
+pub use filling::{Filling, Written};
+pub use moves::{reversals, Move, Span};
+pub use plot::{Level, Line, Mark, Plot};
+pub use series::{mean_between, recovery, Recovery, WINDOW_S};
+pub use shedding::{sheds, Look, RegionLook, Shed, StoreLook};
+pub use verdict::{verdicts, Verdict};
+
+use std::path::Path;
+
+use anyhow::{anyhow, Context};
+use serde::Serialize;
+
+/// What a scenario leaves behind: `NAME.json`, `NAME.md` and its plots.
+pub fn keep<T: Serialize>(
+    dir: &Path,
+    name: &str,
+    result: &T,
+    report: &str,
+    plots: &[(String, Plot)],
+) -> anyhow::Result<()> {
+    let write = |file: String, text: String| {
+        let path = dir.join(file);
+        std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))
+    };
+    write(format!("{name}.json"), serde_json::to_string_pretty(result)? + "\n")?;
+    for (file, plot) in plots {
+        write(file.clone(), plot.svg().map_err(|error| anyhow!("{file}: {error}"))?)?;
+    }
+    write(format!("{name}.md"), report.to_owned())
+}
+
+/// Where and on what a scenario was run.
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
+pub struct Machine {
+    pub cpus: usize,
+    /// Where the stores' data was: a file system's type.
+    pub file_system: String,
+    pub program: String,
+}
+
+impl Machine {
+    fn text(&self) -> String {
+        format!("{} CPUs for stores and client, data on {}, {}", self.cpus, self.file_system, self.program)
+    }
+}

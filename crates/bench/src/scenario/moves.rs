@@ -1,0 +1,96 @@
+//! Operators that were begun, on the time axis of a scenario.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Move {
+    /// When it began; before the workload that is watched, a negative number.
+    pub at_s: f64,
+    pub region: u64,
+    /// `transfer-leader`, `move-peer`, ...
+    pub kind: String,
+    pub from: Option<u64>,
+    pub to: Option<u64>,
+    pub reason: String,
+}
+
+/// A named part of a scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    pub name: String,
+    pub from_s: f64,
+    pub to_s: f64,
+}
+
+impl Span {
+    pub fn new(name: &str, from_s: f64, to_s: f64) -> Span {
+        Span { name: name.to_owned(), from_s, to_s }
+    }
+
+    pub fn holds(&self, at_s: f64) -> bool {
+        self.from_s <= at_s && at_s < self.to_s
+    }
+
+    pub fn moves<'a>(&'a self, moves: &'a [Move]) -> impl Iterator<Item = &'a Move> {
+        moves.iter().filter(|one| self.holds(one.at_s))
+    }
+
+    /// `12 (8 move-peer, 4 transfer-leader)`.
+    pub fn moves_text(&self, moves: &[Move]) -> String {
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for one in self.moves(moves) {
+            *kinds.entry(&one.kind).or_default() += 1;
+        }
+        if kinds.is_empty() {
+            return "0".to_owned();
+        }
+        let parts: Vec<String> = kinds.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
+        format!("{} ({})", kinds.values().sum::<usize>(), parts.join(", "))
+    }
+}
+
+/// How many of the moves took a peer or a leader back to where an earlier one of the same kind had taken it from:
+/// thrashing, when nothing has changed between the two.
+pub fn reversals<'a>(moves: impl IntoIterator<Item = &'a Move>) -> usize {
+    let mut left: BTreeMap<(u64, &str), Vec<u64>> = BTreeMap::new();
+    let mut number = 0;
+    for one in moves {
+        let left = left.entry((one.region, &one.kind)).or_default();
+        if one.to.is_some_and(|to| left.contains(&to)) {
+            number += 1;
+        }
+        left.extend(one.from);
+    }
+    number
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn moved(at_s: f64, region: u64, kind: &str, from: u64, to: u64) -> Move {
+        let reason = "its store writes 1 MB/s".to_owned();
+        Move { at_s, region, kind: kind.to_owned(), from: Some(from), to: Some(to), reason }
+    }
+
+    #[test]
+    fn moves_belong_to_the_span_in_which_they_began() {
+        let moves = [
+            moved(-3.0, 1, "move-peer", 0, 1),
+            moved(60.0, 1, "transfer-leader", 0, 1),
+            moved(99.9, 2, "move-peer", 0, 1),
+        ];
+        assert_eq!(Span::new("slowed", 60.0, 100.0).moves_text(&moves), "2 (1 move-peer, 1 transfer-leader)");
+        assert_eq!(Span::new("later", 100.0, 200.0).moves_text(&moves), "0");
+    }
+
+    #[test]
+    fn there_and_back_is_a_reversal_and_a_chain_is_none() {
+        let peer = |at, region, from, to| moved(at, region, "move-peer", from, to);
+        assert_eq!(reversals(&[peer(1.0, 1, 0, 1), peer(2.0, 1, 1, 2), peer(3.0, 2, 1, 0)]), 0);
+        assert_eq!(reversals(&[peer(1.0, 1, 0, 1), peer(2.0, 1, 1, 0)]), 1);
+        assert_eq!(reversals(&[peer(1.0, 1, 0, 1), moved(2.0, 1, "transfer-leader", 1, 0)]), 0);
+    }
+}

@@ -1,0 +1,253 @@
+//! What a full store sheds, and how cold that was beside everything else that it held at that moment.
+
+use serde::{Deserialize, Serialize};
+
+use super::moves::Move;
+
+/// One store at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoreLook {
+    pub store: u64,
+    pub used_bytes: u64,
+    pub capacity_bytes: u64,
+    pub leaders: u64,
+    pub regions: u64,
+}
+
+impl StoreLook {
+    /// Used over capacity; 0 where capacity is not known.
+    pub fn share(&self) -> f64 {
+        if self.capacity_bytes == 0 {
+            return 0.0;
+        }
+        self.used_bytes as f64 / self.capacity_bytes as f64
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegionLook {
+    pub region: u64,
+    pub bytes: u64,
+    /// Operations per second with a long memory.
+    pub heat: f64,
+    pub peers: Vec<u64>,
+    /// An operator is in flight for it.
+    pub moving: bool,
+}
+
+impl RegionLook {
+    /// Heat per GB: the least is the coldest.
+    pub fn density(&self) -> f64 {
+        self.heat.max(0.0) * 1e9 / self.bytes.max(1) as f64
+    }
+}
+
+/// The cluster at one moment, as it said itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    pub at_s: f64,
+    pub stores: Vec<StoreLook>,
+    pub regions: Vec<RegionLook>,
+}
+
+impl Look {
+    pub fn store(&self, store: u64) -> Option<&StoreLook> {
+        self.stores.iter().find(|look| look.store == store)
+    }
+
+    pub fn share(&self, store: u64) -> f64 {
+        self.store(store).map_or(0.0, StoreLook::share)
+    }
+
+    /// Whether some store is below `percent` of its capacity.
+    pub fn has_room(&self, percent: u32) -> bool {
+        self.stores.iter().any(|store| store.share() * 100.0 < f64::from(percent))
+    }
+
+    /// Whether the region could go from where it is to a store without a peer of it that stays below
+    /// `percent` with it.
+    fn could_go(&self, region: &RegionLook, percent: u32) -> bool {
+        let takes = |store: &StoreLook| {
+            !region.peers.contains(&store.store)
+                && (store.used_bytes + region.bytes) as f64 * 100.0
+                    <= store.capacity_bytes as f64 * f64::from(percent)
+        };
+        !region.moving && self.stores.iter().any(takes)
+    }
+}
+
+/// A region that was sent away because its store was full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shed {
+    pub at_s: f64,
+    pub region: u64,
+    pub from: u64,
+    pub to: u64,
+    /// Of the store's capacity, when it was last looked at before.
+    pub used_share: f64,
+    pub heat_per_gb: f64,
+    /// 1: the coldest of all regions of that store …
+    pub rank: usize,
+    pub of: usize,
+    /// … and of those that could go: no operator was in flight for them and another store had room.
+    pub free_rank: usize,
+    pub free: usize,
+    /// The coldest of those that could go.
+    pub coldest_per_gb: f64,
+    /// Mean of the store's regions.
+    pub mean_per_gb: f64,
+}
+
+/// What the planner knows is a heartbeat old and more, and what we know is as well.
+const SLACK_SHARE: f64 = 0.25;
+const SLACK_OF_MEAN: f64 = 0.01;
+
+impl Shed {
+    /// Nothing that could go was colder by more than what heartbeats are late.
+    pub fn was_coldest(&self) -> bool {
+        self.heat_per_gb <= self.coldest_per_gb * (1.0 + SLACK_SHARE) + self.mean_per_gb * SLACK_OF_MEAN
+    }
+}
+
+/// A move that a full store asked for.
+pub fn is_shedding(one: &Move) -> bool {
+    // The reason is a sentence for people; this is the only one with a superlative of cold.
+    one.kind == "move-peer" && one.reason.contains("coldest")
+}
+
+/// What was shed, each beside the last look before it. `low_percent`: to what extent others are filled.
+pub fn sheds(looks: &[Look], moves: &[Move], low_percent: u32) -> Vec<Shed> {
+    let mut all = Vec::new();
+    for (index, one) in moves.iter().enumerate().filter(|(_, one)| is_shedding(one)) {
+        let (Some(from), Some(to)) = (one.from, one.to) else { continue };
+        let Some(look) = looks.iter().rfind(|look| look.at_s <= one.at_s) else { continue };
+        // A look after a plan and before its operator began knows the region as it was.
+        let begun = |region: u64| {
+            let since = moves[..index].iter().filter(|other| other.at_s > look.at_s);
+            since.filter(|other| other.at_s <= one.at_s).any(|other| other.region == region)
+        };
+        let held: Vec<&RegionLook> =
+            look.regions.iter().filter(|region| region.peers.contains(&from)).collect();
+        let Some(this) = held.iter().find(|region| region.region == one.region) else { continue };
+        let colder = |region: &&&RegionLook| region.density() < this.density();
+        let free = || {
+            held.iter().filter(|region| {
+                region.region == one.region || (look.could_go(region, low_percent) && !begun(region.region))
+            })
+        };
+        all.push(Shed {
+            at_s: one.at_s,
+            region: one.region,
+            from,
+            to,
+            used_share: look.share(from),
+            heat_per_gb: this.density(),
+            rank: 1 + held.iter().filter(colder).count(),
+            of: held.len(),
+            free_rank: 1 + free().filter(colder).count(),
+            free: free().count(),
+            coldest_per_gb: free().map(|region| region.density()).fold(f64::INFINITY, f64::min),
+            mean_per_gb: held.iter().map(|region| region.density()).sum::<f64>() / held.len() as f64,
+        });
+    }
+    all
+}
+
+/// Shedding that began although its store was below the band: it had not been above `full_percent` since it was
+/// last below `low_percent`. `late_s`: how old a planner's knowledge may be.
+pub fn needless(looks: &[Look], sheds: &[Shed], full_percent: u32, low_percent: u32, late_s: f64) -> usize {
+    let full = f64::from(full_percent) / 100.0;
+    let low = f64::from(low_percent) / 100.0;
+    let was_above = |shed: &Shed| {
+        let mut shedding = false;
+        let mut last_above = f64::NEG_INFINITY;
+        for look in looks.iter().take_while(|look| look.at_s <= shed.at_s + late_s) {
+            let share = look.share(shed.from);
+            shedding = share > full || (shedding && share >= low);
+            if shedding {
+                last_above = look.at_s;
+            }
+        }
+        last_above >= shed.at_s - late_s
+    };
+    sheds.iter().filter(|shed| !was_above(shed)).count()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::moves::tests::moved;
+    use super::*;
+
+    pub fn shed_move(at_s: f64, region: u64, from: u64, to: u64) -> Move {
+        let reason = "the store holds 96 MB of 100 MB, and of its regions that can go this is the coldest \
+                      with 0 operations/s per GB";
+        Move { reason: reason.to_owned(), ..moved(at_s, region, "move-peer", from, to) }
+    }
+
+    /// Store 0 with `used` MB of 100 and stores 1 to 3 with 10; regions of 1 MB on 0, 1 and 2 by their heat.
+    pub fn look(at_s: f64, used: u64, heats: &[f64]) -> Look {
+        let store = |store, used| StoreLook {
+            store,
+            used_bytes: used * 1_000_000,
+            capacity_bytes: 100_000_000,
+            leaders: 1,
+            regions: 4,
+        };
+        let region = |(index, heat): (usize, &f64)| RegionLook {
+            region: index as u64 + 1,
+            bytes: 1_000_000,
+            heat: *heat,
+            peers: vec![0, 1, 2],
+            moving: false,
+        };
+        Look {
+            at_s,
+            stores: vec![store(0, used), store(1, 10), store(2, 10), store(3, 10)],
+            regions: heats.iter().enumerate().map(region).collect(),
+        }
+    }
+
+    #[test]
+    fn the_coldest_ranks_first_and_a_hot_one_is_noticed() {
+        let looks = [look(10.0, 96, &[5.0, 0.1, 9.0, 2.0])];
+        let sheds = sheds(&looks, &[shed_move(10.5, 2, 0, 3), shed_move(10.5, 1, 0, 3)], 90);
+        assert_eq!((sheds[0].rank, sheds[0].of, sheds[0].free_rank, sheds[0].free), (1, 4, 1, 4));
+        assert!(sheds[0].was_coldest());
+        // The second of the same round: the coldest had gone before, and region 4 was colder.
+        assert_eq!((sheds[1].rank, sheds[1].free_rank, sheds[1].free), (3, 2, 3));
+        assert!(!sheds[1].was_coldest());
+    }
+
+    #[test]
+    fn what_could_not_go_is_no_rival() {
+        let mut first = look(10.0, 96, &[5.0, 0.1, 9.0]);
+        first.regions[1].moving = true;
+        let all = sheds(&[first.clone()], &[shed_move(11.0, 1, 0, 3)], 90);
+        assert!(all[0].was_coldest() && (all[0].rank, all[0].free_rank) == (2, 1));
+        first.regions[1].moving = false;
+        first.regions[1].peers.push(3);
+        assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], 90)[0].was_coldest());
+    }
+
+    #[test]
+    fn other_moves_shed_nothing() {
+        let looks = [look(10.0, 96, &[5.0])];
+        assert!(sheds(&looks, &[moved(11.0, 1, "move-peer", 0, 3)], 90).is_empty());
+        assert!(sheds(&looks, &[shed_move(9.0, 1, 0, 3)], 90).is_empty(), "nothing is known of before");
+    }
+
+    #[test]
+    fn shedding_below_the_band_is_needless() {
+        let looks: Vec<Look> = [94, 96, 93, 91, 89, 92]
+            .iter()
+            .enumerate()
+            .map(|(at, used)| look(10.0 * at as f64, *used, &[1.0, 1.0]))
+            .collect();
+        let count = |at_s: f64| {
+            let sheds = sheds(&looks, &[shed_move(at_s, 1, 0, 3)], 90);
+            needless(&looks, &sheds, 95, 90, 2.0)
+        };
+        assert_eq!([count(5.0), count(11.0), count(31.0)], [1, 0, 0]);
+        assert_eq!([count(41.0), count(51.0)], [1, 1], "back above 90% is not back above 95%");
+    }
+}

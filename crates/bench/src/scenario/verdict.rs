@@ -1,0 +1,29 @@
+//! What a scenario was to show, and whether it did.
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::{Align, Table};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub claim: String,
+    pub passed: bool,
+    /// The numbers that it rests on.
+    pub because: String,
+}
+
+impl Verdict {
+    pub fn new(claim: impl Into<String>, passed: bool, because: impl Into<String>) -> Verdict {
+        Verdict { claim: claim.into(), passed, because: because.into() }
+    }
+}
+
+/// As a section of a report.
+pub fn verdicts(all: &[Verdict]) -> String {
+    let mut table = Table::new([("claim", Align::Left), ("", Align::Left), ("numbers", Align::Left)]);
+    for verdict in all {
+        let word = if verdict.passed { "holds" } else { "**does not hold**" };
+        table.row([verdict.claim.clone(), word.to_owned(), verdict.because.clone()]);
+    }
+    format!("## What it shows\n\n{}\n", table.markdown())
+}

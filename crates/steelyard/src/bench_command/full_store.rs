@@ -1,0 +1,143 @@
+//! `steelyard bench full-store`: stores of equal capacity are written until all of them are full.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure};
+use bench::alor::{devices, Scale};
+use bench::cluster_client::ClusterClient;
+use bench::scenario::full_store::{FullStore as Kept, Setup, VERSION};
+use bench::scenario::{keep, Filling};
+use bench::table::{bytes, count};
+use placement::PlanLimits;
+
+use super::ground::{machine, Ground};
+use super::reproduce::laboratory::{say, settle, Wanted, PATIENCE, PLACING_PATIENCE};
+use super::reproduce::observe::Observer;
+use super::watch::{Watch, LOOK_EVERY};
+use crate::playground::START_PATIENCE;
+use crate::serve::size::Size;
+
+#[derive(clap::Args)]
+pub struct FullStore {
+    /// Devices of the stores, as in 1N2H3P
+    #[arg(long, value_name = "MIX", default_value = "1N2H3P")]
+    stores: String,
+    #[arg(long, value_name = "NAME", default_value = "alor")]
+    policy: String,
+    /// Live user bytes that each store is meant to hold [default: the paper's 5 GB by the scale's data factor]
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<Size>,
+    /// Room on each emulated device, for rows, log and compaction [default: unlimited]
+    #[arg(long, value_name = "SIZE")]
+    device_size: Option<Size>,
+    /// Many, so that one of them is less than the band between shedding and not
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    regions: u16,
+    /// Seconds that the load goes on after every store is above its threshold
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    after: u16,
+    /// End at the latest after this many seconds
+    #[arg(long, value_name = "S", default_value_t = 900)]
+    at_most: u16,
+    #[command(flatten)]
+    ground: Ground,
+}
+
+/// Between lines that say how far it is.
+const TELL_EVERY: usize = 15;
+
+pub async fn run(options: FullStore) -> anyhow::Result<()> {
+    let scale = options.ground.scale()?;
+    let limits = PlanLimits::default();
+    let devices: Vec<String> =
+        devices(&options.stores).map_err(|error| anyhow!(error))?.into_iter().map(str::to_owned).collect();
+    options.policy.parse::<placement::Policy>()?;
+    let exact = Scale { capacity_headroom: 1.0, ..scale.clone() };
+    let capacity = options.capacity.map_or(exact.capacity_bytes().unwrap_or(0), |size| size.0);
+    ensure!(capacity > 0, "stores have a capacity here");
+    let stores = options.ground.stores()?;
+    let out = options.ground.out("full-store")?;
+    let mut wanted = Wanted {
+        devices: devices.clone(),
+        regions: options.regions,
+        capacity: Some(capacity),
+        ..Wanted::new(&options.policy, &scale)
+    };
+    if let Some(size) = options.device_size {
+        wanted.devices.iter_mut().for_each(|device| *device = format!("{device},capacity={}", size.0));
+        wanted.extra.extend(["--reserve".into(), (size.0 / 16).to_string().into()]);
+    }
+    let mut cluster = stores.start_wanted(&wanted)?;
+    cluster.wait_until_ready(START_PATIENCE).await?;
+    let observer = Arc::new(Observer::new(&cluster)?);
+    settle(&observer, PLACING_PATIENCE).await?;
+    let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
+    let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
+    let mut kept = Kept {
+        version: VERSION,
+        setup: Setup {
+            stores: options.stores.clone(),
+            policy: options.policy.clone(),
+            capacity_bytes: capacity,
+            device_bytes: options.device_size.map(|size| size.0),
+            regions: options.regions,
+            full_percent: limits.full_percent,
+            full_percent_low: limits.full_percent_low,
+            machine: machine(stores.file_system()),
+            scale: scale.clone(),
+        },
+        devices: (0..).zip(devices).collect(),
+        looks: Vec::new(),
+        written: Vec::new(),
+        moves: Vec::new(),
+        ended_s: 0.0,
+    };
+    say(&stores.progress, &format!("filling {} stores of {}", kept.devices.len(), bytes(capacity as f64)));
+    let mut watch = Watch::start(observer);
+    let filling = Filling::start(client, scale.threads, options.regions, 1);
+    let mut full_since = None;
+    while watch.seconds() < f64::from(options.at_most) {
+        if let Some(moment) = watch.look().await? {
+            if !moment.look.has_room(limits.full_percent) {
+                full_since = full_since.or(Some(watch.seconds()));
+            }
+            kept.looks.push(moment.look);
+            kept.written.push(filling.written());
+            if kept.looks.len() % TELL_EVERY == 0 {
+                say(&stores.progress, &progress(&kept));
+            }
+        }
+        if let Some(end) = cluster.stores.iter_mut().find_map(|store| store.died()) {
+            anyhow::bail!("a store {end}");
+        }
+        if full_since.is_some_and(|since| watch.seconds() - since >= f64::from(options.after)) {
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    kept.ended_s = watch.seconds();
+    // Stragglers may wait for devices that take nothing more.
+    let _ = tokio::time::timeout(Duration::from_secs(5), filling.stop()).await;
+    watch.look().await?;
+    kept.moves = watch.moves();
+    keep(&out, "full-store", &kept, &kept.report(), &kept.plots())?;
+    stores.progress.finish_and_clear();
+    print!("{}", kept.report());
+    eprintln!("the report is {}", out.join("full-store.md").display());
+    Ok(())
+}
+
+/// `45 s: 96% 91% 90% 40% 41% 40%, 123,456 records, 0 refused`.
+fn progress(kept: &Kept) -> String {
+    let (Some(look), Some(written)) = (kept.looks.last(), kept.written.last()) else { return String::new() };
+    let shares: Vec<String> =
+        look.stores.iter().map(|store| format!("{:.0}%", 100.0 * store.share())).collect();
+    format!(
+        "{:.0} s: {}, {} records, {} refused",
+        look.at_s,
+        shares.join(" "),
+        count(written.inserted as f64),
+        count(written.refused as f64)
+    )
+}

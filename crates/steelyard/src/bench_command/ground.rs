@@ -1,0 +1,81 @@
+//! What every measurement on clusters of its own is told: sizes, speeds, and where things go.
+
+use std::path::PathBuf;
+
+use anyhow::{anyhow, ensure, Context};
+use bench::alor::Scale;
+use bench::scenario::Machine;
+
+use super::reproduce::laboratory::Stores;
+
+#[derive(clap::Args)]
+pub struct Ground {
+    /// Sizes and times: smoke (no claims), quick, full or overnight
+    #[arg(long, value_name = "NAME", default_value = "quick")]
+    scale: String,
+    /// Device speed, instead of the scale's
+    #[arg(long, value_name = "FACTOR")]
+    device_speed: Option<f64>,
+    /// Threads of the load, instead of the scale's
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Capacity of the stores, as a factor of the paper's 5 GB at the scale's data factor; 0: unlimited
+    #[arg(long, value_name = "FACTOR")]
+    headroom: Option<f64>,
+    /// Store i serves on this port + i
+    #[arg(long, value_name = "PORT", default_value_t = 7600)]
+    pub port: u16,
+    /// The stores' data goes below this [default: a RAM file system with room]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Results, plots and the report go here [default: NAME-SCALE under the build's target directory]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Ground {
+    pub fn scale(&self) -> anyhow::Result<Scale> {
+        let mut scale = Scale::named(&self.scale).map_err(|error| anyhow!(error))?;
+        if let Some(speed) = self.device_speed {
+            ensure!(speed.is_finite() && speed > 0.0, "a device's speed is a factor above 0");
+            scale.device_speed = speed;
+        }
+        if let Some(threads) = self.threads {
+            ensure!(threads > 0, "a load has threads");
+            scale.threads = threads;
+        }
+        if let Some(headroom) = self.headroom {
+            ensure!(headroom.is_finite() && headroom >= 0.0, "headroom is a factor, or 0 for no limit");
+            scale.capacity_headroom = headroom;
+        }
+        Ok(scale)
+    }
+
+    pub fn stores(&self) -> anyhow::Result<Stores> {
+        Stores::new(self.data.clone(), self.port)
+    }
+
+    /// Made, if it was not there.
+    pub fn out(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let out = self.out.clone().unwrap_or_else(|| target().join(format!("{name}-{}", self.scale)));
+        std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
+        Ok(out)
+    }
+}
+
+/// The build's.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
+}
+
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+pub fn program() -> String {
+    format!("steelyard {}", env!("CARGO_PKG_VERSION"))
+}
+
+pub fn machine(file_system: String) -> Machine {
+    Machine { cpus: cpus(), file_system, program: program() }
+}

@@ -1,0 +1,177 @@
+//! A cluster under load, looked at about once a second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bench::scenario::{Look, Move, RegionLook, StoreLook};
+use server::admin::{OperatorRow, RegionRow, StoreRow};
+
+use super::reproduce::observe::{Glance, Observer};
+
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks that may fail in a row: stores on slowed devices and busy CPUs answer late.
+const FAILURES_MAX: usize = 10;
+
+/// One moment: where everything is, and what the cluster believes of its stores.
+pub struct Moment {
+    pub look: Look,
+    /// KV bytes/s by store.
+    pub capabilities: BTreeMap<u64, f64>,
+}
+
+pub struct Watch {
+    observer: Arc<Observer>,
+    started: Instant,
+    started_unix_ms: u64,
+    /// By when they began, so that none counts twice.
+    moves: BTreeMap<(u64, u64, String, Option<u64>, Option<u64>), String>,
+    failures: usize,
+}
+
+impl Watch {
+    /// Time counts from now.
+    pub fn start(observer: Arc<Observer>) -> Watch {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Watch {
+            observer,
+            started: Instant::now(),
+            started_unix_ms: since_epoch.as_millis() as u64,
+            moves: BTreeMap::new(),
+            failures: 0,
+        }
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// `None`: no store answered in time.
+    pub async fn look(&mut self) -> anyhow::Result<Option<Moment>> {
+        let at_s = self.seconds();
+        match self.observer.glance().await {
+            Ok(glance) => {
+                self.failures = 0;
+                self.note(&glance.operators);
+                Ok(Some(moment(at_s, &glance)))
+            }
+            Err(error) => {
+                self.failures += 1;
+                if self.failures > FAILURES_MAX {
+                    return Err(error.context("the cluster could not be looked at"));
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn note(&mut self, operators: &[OperatorRow]) {
+        for row in operators {
+            let key = (row.started_unix_ms, row.region, row.kind.clone(), row.from, row.to);
+            self.moves.entry(key).or_insert_with(|| row.reason.clone());
+        }
+    }
+
+    /// Every operator that was seen, in the order of their beginnings.
+    pub fn moves(&self) -> Vec<Move> {
+        let of = |((started, region, kind, from, to), reason): (&(u64, u64, String, _, _), &String)| Move {
+            at_s: (*started as f64 - self.started_unix_ms as f64) / 1000.0,
+            region: *region,
+            kind: kind.clone(),
+            from: *from,
+            to: *to,
+            reason: reason.clone(),
+        };
+        self.moves.iter().map(of).collect()
+    }
+}
+
+fn moment(at_s: f64, glance: &Glance) -> Moment {
+    let moving = |region: u64| {
+        let running = glance.operators.iter().filter(|row| row.finished_unix_ms.is_none());
+        running.into_iter().any(|row| row.region == region)
+    };
+    let store = |row: &StoreRow| StoreLook {
+        store: row.id,
+        used_bytes: row.used_bytes,
+        capacity_bytes: row.capacity_bytes,
+        leaders: row.leaders as u64,
+        regions: row.regions as u64,
+    };
+    let region = |row: &RegionRow| RegionLook {
+        region: row.id,
+        bytes: row.bytes,
+        heat: row.heat,
+        peers: row.peers.iter().map(|peer| peer.store).collect(),
+        moving: row.joint || moving(row.id),
+    };
+    // The meta region holds no data and is not moved for any.
+    let user = |row: &&RegionRow| row.first_slot.is_some();
+    let look = Look {
+        at_s,
+        stores: glance.stores.iter().map(store).collect(),
+        regions: glance.regions.iter().filter(user).map(region).collect(),
+    };
+    let capabilities = glance.stores.iter().map(|row| (row.id, row.capability_bytes_per_s)).collect();
+    Moment { look, capabilities }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operator(started_unix_ms: u64, region: u64, finished_unix_ms: Option<u64>) -> OperatorRow {
+        OperatorRow {
+            region,
+            kind: "move-peer".into(),
+            from: Some(0),
+            to: Some(1),
+            reason: "because".into(),
+            state: "in flight".into(),
+            started_unix_ms,
+            finished_unix_ms,
+        }
+    }
+
+    fn region(id: u64, first_slot: Option<u16>) -> RegionRow {
+        RegionRow {
+            id,
+            first_slot,
+            last_slot: first_slot,
+            epoch_conf_version: 1,
+            epoch_version: 1,
+            joint: false,
+            leader: None,
+            term: 1,
+            peers: Vec::new(),
+            keys: 0,
+            bytes: 10,
+            read_rate: 0.0,
+            write_rate: 0.0,
+            heat: 2.5,
+        }
+    }
+
+    #[test]
+    fn a_region_moves_while_an_operator_for_it_has_not_ended() {
+        let glance = Glance {
+            stores: Vec::new(),
+            regions: vec![region(0, None), region(1, Some(0)), region(2, Some(9))],
+            operators: vec![operator(5, 1, Some(9)), operator(6, 2, None)],
+        };
+        let look = moment(1.0, &glance).look;
+        let seen: Vec<(u64, bool, f64)> =
+            look.regions.iter().map(|region| (region.region, region.moving, region.heat)).collect();
+        assert_eq!(seen, [(1, false, 2.5), (2, true, 2.5)]);
+    }
+
+    #[tokio::test]
+    async fn an_operator_that_is_seen_twice_is_one_move() {
+        let nowhere = Arc::new(Observer::of_nothing());
+        let mut watch = Watch { started_unix_ms: 10_000, ..Watch::start(nowhere) };
+        watch.note(&[operator(9_000, 1, None), operator(12_500, 2, None)]);
+        watch.note(&[operator(9_000, 1, Some(13_000)), operator(12_500, 2, None)]);
+        let times: Vec<f64> = watch.moves().iter().map(|one| one.at_s).collect();
+        assert_eq!(times, [-1.0, 2.5]);
+    }
+}
