@@ -43,6 +43,8 @@ pub struct DriverConfig {
     pub cooldown_nanos: u64,
     /// A learner is promoted, and a peer handed the lead, when it is no further behind.
     pub caught_up_entries: u64,
+    /// A peer's store has little to apply when it is no more than this, or than it writes in a second.
+    pub unapplied_bytes: u64,
     /// What looks at every region happens so often, and whenever something has changed that it depends on.
     pub survey_nanos: u64,
 }
@@ -58,6 +60,7 @@ impl Default for DriverConfig {
             proposal_nanos: 2 * SECOND,
             cooldown_nanos: 2 * SECOND,
             caught_up_entries: 1024,
+            unapplied_bytes: 1 << 20,
             survey_nanos: SECOND,
         }
     }

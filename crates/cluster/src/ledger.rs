@@ -7,8 +7,10 @@ use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
 
 use crate::{LeadReport, MetaState, StoreHeartbeat};
 
+mod former;
 mod slots;
 
+pub use former::Load;
 pub use slots::{Learned, SlotMap};
 
 /// Who leads a region, as of a term.
@@ -101,6 +103,7 @@ pub struct Ledger {
     /// The newest of each region that has slots of its own still.
     descriptors: BTreeMap<RegionId, RegionDescriptor>,
     slots: SlotMap,
+    former: former::Former,
     descriptors_learned: u64,
 }
 
@@ -114,6 +117,7 @@ impl Ledger {
             routes: Routes::default(),
             descriptors: BTreeMap::new(),
             slots: SlotMap::default(),
+            former: former::Former::default(),
             descriptors_learned: 0,
         }
     }
@@ -147,6 +151,9 @@ impl Ledger {
         for lead in std::mem::take(&mut heartbeat.leads.reports) {
             self.routes.learn(lead.region(), Route { term: lead.term, leader: heartbeat.store });
             self.learn_descriptor(&lead.descriptor);
+            if self.descriptors.contains_key(&lead.region()) {
+                self.former.told(heartbeat.store, heartbeat.incarnation, &lead, now);
+            }
             leads.insert(lead.region(), lead);
         }
         if now.saturating_sub(self.last) > self.config.down_after_nanos {
@@ -174,6 +181,7 @@ impl Ledger {
         for gone in displaced {
             self.descriptors.remove(&gone);
             self.routes.by_region.remove(&gone);
+            self.former.forget(gone);
         }
         if !owns && region.slots.is_some() {
             return false;
@@ -236,6 +244,16 @@ impl Ledger {
         let route = self.routes.get(region)?;
         let lead = self.heard.get(&route.leader)?.leads.get(&region)?;
         (lead.term == route.term).then_some(lead)
+    }
+
+    /// Live user bytes of one copy, as whoever leads or led the region last said.
+    pub fn bytes(&self, region: RegionId) -> u64 {
+        self.former.bytes(region)
+    }
+
+    /// What is asked of a region, whoever led it lately.
+    pub fn load(&self, region: RegionId, now: BootNanos) -> Load {
+        self.former.load(region, now)
     }
 
     /// Whether there is enough to plan on: every member was heard or has had the time to be. Planning

@@ -30,7 +30,7 @@ pub use heartbeat::{
     LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
 };
 pub use layout::{bootstrap_plan, first_leaders, Layout};
-pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Route, Routes, SlotMap};
+pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};
 pub use order::Order;
 pub use rows::apply_entry;
 pub use state::{

@@ -10,18 +10,32 @@ use crate::{Driver, Ledger, MetaState};
 /// Stores and regions are those of the cluster's state; speeds, sizes, rates and lags are the last heard,
 /// and so are a region's peers where its leader tells of a newer epoch.
 ///
+/// What a store holds is the sum of its peers' regions, and not what it says itself: that would be older than
+/// the descriptors. A store that has just given a region away would count as full still, and shed once more; one
+/// that is being filled would count as empty, and be filled too far. A learner counts from when it is one.
+///
+/// A region of which the size has not been measured since it was cut, or grew by a merge, is left alone: by what
+/// it was before, its halves would be merged again, or it cut once more.
+///
 /// A region is taken to be led by whom the routing table says even when that store has not yet (or no
 /// longer) reported so, or a leader that just moved would count nowhere and something else would be moved
 /// in its place. Without a report no peer's lag is known, and so the region itself is not moved.
 pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) -> ClusterView {
     let begun = meta.operators.values().map(|flight| flight.operator.clone());
+    let mut stores: Vec<StoreView> =
+        meta.stores.values().filter_map(|record| store_view(record, meta, ledger, driver, now)).collect();
+    let regions: Vec<RegionView> =
+        meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect();
+    for region in &regions {
+        for peer in &region.peers {
+            if let Ok(at) = stores.binary_search_by_key(&peer.store, |store| store.id) {
+                stores[at].used_bytes = stores[at].used_bytes.saturating_add(region.bytes);
+            }
+        }
+    }
     ClusterView {
-        stores: meta
-            .stores
-            .values()
-            .filter_map(|record| store_view(record, meta, ledger, driver, now))
-            .collect(),
-        regions: meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect(),
+        stores,
+        regions,
         in_flight: begun.chain(driver.beginning().cloned()).collect(),
         replicas: meta.replicas(),
         meta_replicas: meta.meta_replicas(),
@@ -50,7 +64,8 @@ fn store_view(
         id: record.id,
         capability: heard.map_or(record.facts.capability, |heartbeat| heartbeat.capability),
         capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
-        used_bytes: heard.map_or(0, |heartbeat| heartbeat.used_bytes),
+        used_bytes: 0,
+        unapplied_bytes: heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes),
         data_weight: record.data_weight,
         leader_weight: record.leader_weight,
         labels: record.facts.labels.clone(),
@@ -63,16 +78,18 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
     let lead = ledger.lead(agreed.id);
     let told = lead.map(|lead| &lead.descriptor).filter(|told| told.epoch.is_newer_than(agreed.epoch));
     let newest = told.unwrap_or(agreed);
+    let load = ledger.load(agreed.id, now);
+    let is_sized = agreed.slots.is_none() || lead.is_none_or(|lead| lead.sized);
     RegionView {
         id: agreed.id,
-        bytes: lead.map_or(0, |lead| lead.bytes),
+        bytes: ledger.bytes(agreed.id),
         first_slot: agreed.slots.map_or(0, |slots| slots.first),
         last_slot: agreed.slots.map_or(0, |slots| slots.last),
         slots: agreed.slots.map_or(0, |slots| slots.len() as u32),
-        write_rate: lead.map_or(0.0, |lead| lead.write_rate),
-        read_rate: lead.map_or(0.0, |lead| lead.read_rate),
-        write_bytes_rate: lead.map_or(0.0, |lead| lead.write_bytes_rate),
-        heat: lead.map_or(0.0, |lead| lead.heat),
+        write_rate: load.write_rate,
+        read_rate: load.read_rate,
+        write_bytes_rate: load.write_bytes_rate,
+        heat: load.heat,
         leader: ledger.routes().get(agreed.id).map(|route| route.leader),
         peers: newest
             .peers
@@ -84,6 +101,6 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),
-        cooldown: driver.is_cooling(agreed.id, now),
+        cooldown: driver.is_cooling(agreed.id, now) || !is_sized,
     }
 }

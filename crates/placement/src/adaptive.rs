@@ -3,7 +3,8 @@
 //! What is compared, and in this order:
 //!
 //! 1. **How busy the busiest stores are.** Of a store among the busiest a leader, or else a peer, goes to
-//!    one that is less busy by a margin even with it.
+//!    one that is less busy by a margin even with it; where there is none, two moves together may do
+//!    ([`exchange`]).
 //! 2. **How long a region's writes wait**, for a majority's logs and for its leader. A leader goes to a faster peer, and under
 //!    regions that write much a follower to a faster store, as long as that one stays clear of the busiest.
 //!    A fast store that is the bottleneck for reads is thus not led from.
@@ -27,7 +28,9 @@ use crate::even;
 use crate::fill::{Fill, Ordered};
 use crate::load::{gap, Loads};
 use crate::round::{At, Round};
-use crate::{Operator, Policy, Reason};
+use crate::{Operator, PlanLimits, Reason};
+
+mod exchange;
 
 /// Of the stores that a region could go to, so many are looked at, the least busy first, …
 const TARGETS_TRIED: usize = 32;
@@ -36,8 +39,7 @@ const TARGETS_WEIGHED: usize = 8;
 
 pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
     // What is full sheds before anything else is weighed.
-    let mut from_full = FromFull { fill: Fill::new(round, Policy::Adaptive) };
-    data::plan(round, fill, Order::Cold, &mut from_full, operators);
+    data::plan(round, fill, Order::Shed, &mut FromFull, operators);
     let mut planner = Planner { loads: Loads::new(round, operators), gap: gap(round.limits) };
     planner.relieve(round, fill, operators);
     planner.lead_from_faster(round, operators);
@@ -49,13 +51,11 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<O
 }
 
 /// Data moves only off stores that are above their threshold.
-struct FromFull {
-    fill: Fill,
-}
+struct FromFull;
 
 impl Allow for FromFull {
-    fn gives(&self, from: At) -> bool {
-        self.fill.is_full(from)
+    fn gives(&self, fill: &Fill, from: At) -> bool {
+        fill.is_full(from)
     }
 
     fn allows(&self, _: &Round<'_>, _: u32, _: At, _: At) -> bool {
@@ -133,6 +133,15 @@ struct Relief {
     to: At,
 }
 
+fn permille(busy: f64) -> u64 {
+    (busy * 1000.0).round() as u64
+}
+
+/// How busy a store may be without being relieved.
+fn at_ease(limits: &PlanLimits) -> f64 {
+    f64::from(limits.busy_percent_min) / 100.0
+}
+
 fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {
     (Ordered::new(one.max(other)), Ordered::new(one.min(other)))
 }
@@ -142,9 +151,10 @@ impl Planner {
     /// have to give way before it can give anything to them.
     fn relieve(&mut self, round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
         let mut exhausted = vec![false; round.view.stores.len()];
+        let mut exchanges = 0;
         let mut held: Option<Held> = None;
         while round.room() > 0 {
-            let least = self.loads.peak(round) * (1.0 - self.gap);
+            let least = (self.loads.peak(round) * (1.0 - self.gap)).max(at_ease(round.limits));
             let source = round
                 .stores()
                 .filter(|&at| round.is_up(at) && !exhausted[at as usize])
@@ -157,9 +167,14 @@ impl Planner {
                 break;
             }
             let held = held.get_or_insert_with(|| Held::new(round));
-            match self.best_relief(round, fill, held.by(source), source) {
-                Some(relief) => self.carry_out(round, fill, source, relief, operators),
-                None => exhausted[source as usize] = true,
+            if let Some(relief) = self.best_relief(round, fill, held.by(source), source) {
+                let reason = |planner: &Planner, before| planner.busy_reason(source, relief.to, before);
+                self.carry_out(round, fill, source, relief, reason, operators);
+            } else if exchanges < exchange::SOURCES_TRIED {
+                exchanges += 1;
+                exhausted[source as usize] = !self.exchange(round, fill, held, source, operators);
+            } else {
+                exhausted[source as usize] = true;
             }
         }
     }
@@ -258,17 +273,18 @@ impl Planner {
         })
     }
 
+    /// `reason` is told how busy the two stores were before.
     fn carry_out(
         &mut self,
         round: &mut Round<'_>,
         fill: &mut Fill,
         from: At,
         relief: Relief,
+        reason: impl FnOnce(&Planner, (f64, f64)) -> Reason,
         operators: &mut Vec<Operator>,
     ) {
         let Relief { copies, region, to, .. } = relief;
-        let permille = |busy: f64| (busy * 1000.0).round() as u64;
-        let before = (permille(self.loads.busy(from)), permille(self.loads.busy(to)));
+        let before = (self.loads.busy(from), self.loads.busy(to));
         if copies {
             if round.cells[region as usize].leader == from {
                 let read = self.loads.lead_cost(region, from);
@@ -278,12 +294,7 @@ impl Planner {
         } else {
             self.loads.move_leader(region, from, to);
         }
-        let reason = Reason::Busy {
-            from_permille: before.0,
-            to_permille: before.1,
-            from_after_permille: permille(self.loads.busy(from)),
-            to_after_permille: permille(self.loads.busy(to)),
-        };
+        let reason = reason(self, before);
         let (id, from, to) = (round.region(region).id, round.id(from), round.id(to));
         let operator = if copies {
             Operator::MovePeer { region: id, from, to, reason }
@@ -295,10 +306,19 @@ impl Planner {
         operators.push(operator);
     }
 
+    fn busy_reason(&self, from: At, to: At, before: (f64, f64)) -> Reason {
+        Reason::Busy {
+            from_permille: permille(before.0),
+            to_permille: permille(before.1),
+            from_after_permille: permille(self.loads.busy(from)),
+            to_after_permille: permille(self.loads.busy(to)),
+        }
+    }
+
     /// How busy a store may get for the sake of waits: clear of the busiest by twice the margin, so that
-    /// what came for the one reason does not go for the other.
+    /// what came for the one reason does not go for the other. Where nobody is relieved, clear of where it is.
     fn ceiling(&self, round: &Round<'_>) -> f64 {
-        self.loads.peak(round) * (1.0 - 2.0 * self.gap)
+        self.loads.peak(round).max(at_ease(round.limits)) * (1.0 - 2.0 * self.gap)
     }
 
     /// Objective 2, leaders: what saves most for all writes together first.

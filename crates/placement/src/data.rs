@@ -7,11 +7,11 @@
 //! come out equal are the rule: > would leave two stores a region further apart than they need be.) Levels
 //! that differ by little are left alone.
 //!
-//! The fullest store that has a region to give goes first, to the emptiest that may take it. A region of
-//! which a peer is being made anew, or is missing, is not touched, and none comes to share its failure
+//! The fullest store that has a region to give goes first, to the emptiest that may take it. Of a store above
+//! its threshold the coldest region goes that can go anywhere, wherever that is. A region of which a peer is being made anew, or is missing, is not touched, and none comes to share its failure
 //! domain with more of its peers than before.
 
-use crate::fill::{Fill, Ordered, WEIGHT_MIN};
+use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
 use crate::round::{At, Round};
 use crate::{Operator, Reason};
 
@@ -25,12 +25,17 @@ pub(crate) enum Order {
     Calm,
     /// The least heat per byte (ALOR §3.2: cold data moves).
     Cold,
+    /// The same, and before it is asked where to: the store sheds.
+    Shed,
 }
+
+/// Of what a store has to shed, a region must be so small a part to count as no help.
+const HELPLESS_PART: u64 = 256;
 
 /// Whether a move is to be had, beside what this module asks of it.
 pub(crate) trait Allow {
     /// Whether this store may give anything.
-    fn gives(&self, _from: At) -> bool {
+    fn gives(&self, _fill: &Fill, _from: At) -> bool {
         true
     }
 
@@ -51,13 +56,12 @@ impl Allow for All {
 /// The order among the regions that a store could give.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Offer {
-    /// Position of the target among all, the emptiest first.
-    target: u32,
-    first: Ordered,
-    second: Ordered,
+    rank: Rank,
     region: u32,
     to: At,
 }
+
+type Rank = [Ordered; 4];
 
 pub(crate) fn plan(
     round: &mut Round<'_>,
@@ -72,10 +76,15 @@ pub(crate) fn plan(
     let mut held: Option<Held> = None;
     let mut exhausted = vec![false; round.view.stores.len()];
     while round.has_data_room() {
-        let targets = Targets::new(round, fill);
+        let targets = Targets::new(round, fill, Room::Usual);
         let Some(source) = next_source(round, fill, allow, &targets, &exhausted) else { break };
-        let held = held.get_or_insert_with(|| Held::new(round));
-        match best_offer(round, fill, order, allow, &targets, held.by(source), source) {
+        let held = held.get_or_insert_with(|| Held::new(round)).by(source);
+        let mut offer = best_offer(round, fill, order, allow, &targets, held, source);
+        if offer.is_none() && fill.is_full(source) {
+            let targets = Targets::new(round, fill, Room::Tight);
+            offer = best_offer(round, fill, order, allow, &targets, held, source);
+        }
+        match offer {
             Some(offer) => {
                 let operator = move_peer(round, fill, offer.region, source, offer.to);
                 round.begin(offer.region, &operator);
@@ -97,10 +106,14 @@ fn next_source(
     exhausted: &[bool],
 ) -> Option<At> {
     let lowest = targets.levels.iter().copied().fold(f64::INFINITY, f64::min);
+    // With room nowhere but within the band, only those that shed give.
+    let worth = |at: At| {
+        fill.is_gap(round, fill.level(round, at), lowest) || (fill.is_full(at) && lowest == f64::INFINITY)
+    };
     round
         .stores()
         .filter(|&at| round.is_up(at) && !exhausted[at as usize] && round.has_data_room_at(at))
-        .filter(|&at| allow.gives(at) && fill.is_gap(round, fill.level(round, at), lowest))
+        .filter(|&at| allow.gives(fill, at) && worth(at))
         .min_by_key(|&at| (std::cmp::Reverse(Ordered::new(fill.level(round, at))), at))
 }
 
@@ -114,26 +127,35 @@ fn best_offer(
     source: At,
 ) -> Option<Offer> {
     let level = fill.level(round, source);
-    let order = if fill.is_full(source) { Order::Cold } else { order };
+    let order = if fill.is_full(source) { Order::Shed } else { order };
+    let excess = excess(round, fill, source);
     let mut best: Option<Offer> = None;
     for &region in regions {
         let cell = &round.cells[region as usize];
         if !cell.healthy || !round.can_change(region) || !round.can_leave(region, source) {
             continue;
         }
-        let (size, bytes) = (cell.size, round.region(region).bytes);
+        let (size, view) = (cell.size, round.region(region));
+        if order == Order::Shed && view.bytes == 0 {
+            continue;
+        }
         let after = fill.level_without(round, source, size);
-        let view = round.region(region);
         let leads = Ordered::new(if cell.leader == source { 1.0 } else { 0.0 });
-        let (first, second) = match order {
-            Order::Calm => (leads, Ordered::new(view.rate() as f64)),
-            Order::Cold => (Ordered::new(view.density()), leads),
+        let density = Ordered::new(view.density());
+        let helpless = Ordered::new(if view.bytes < excess / HELPLESS_PART { 1.0 } else { 0.0 });
+        let rank = |place: u32| -> Rank {
+            let place = Ordered::new(f64::from(place));
+            match order {
+                Order::Calm => [place, leads, Ordered::new(view.rate() as f64), Ordered::LEAST],
+                Order::Cold => [place, density, leads, Ordered::LEAST],
+                Order::Shed => [helpless, density, leads, place],
+            }
         };
         let before = round.companions(region, source, source);
         let fits = |at: At| {
             !round.holds(region, at)
                 && round.companions(region, source, at) <= before
-                && fill.admits(round, at, bytes)
+                && fill.admits_from(round, source, at, view.bytes, targets.room)
                 && allow.allows(round, region, source, at)
         };
         // Targets ascend by level. Once one is too full, or worse than the best so far, so are the rest.
@@ -141,15 +163,21 @@ fn best_offer(
             let low = fill.level(round, at);
             fill.is_gap(round, level, low)
                 && after * (1.0 + ROUNDING) >= fill.level_with(round, at, size)
-                && best.is_none_or(|best| {
-                    (place, first, second, region) < (best.target, best.first, best.second, best.region)
-                })
+                && best.is_none_or(|best| (rank(place), region) < (best.rank, best.region))
         };
-        if let Some((target, to)) = targets.first_for(round, region, source, worth, fits) {
-            best = Some(Offer { target, first, second, region, to });
+        if let Some((place, to)) = targets.first_for(round, region, source, worth, fits) {
+            best = Some(Offer { rank: rank(place), region, to });
         }
     }
     best
+}
+
+/// What a store has to shed.
+fn excess(round: &Round<'_>, fill: &Fill, source: At) -> u64 {
+    let Some(percent) = fill.sheds_to(source, round.limits) else { return 0 };
+    let capacity = u128::from(round.view.stores[source as usize].capacity_bytes);
+    let left = u64::try_from(capacity * u128::from(percent) / 100).unwrap_or(u64::MAX);
+    round.totals.used[source as usize].saturating_sub(left)
 }
 
 fn move_peer(round: &Round<'_>, fill: &Fill, region: u32, from: At, to: At) -> Operator {
@@ -216,6 +244,7 @@ impl Held {
 
 /// Stores that may take a region, the emptiest first.
 struct Targets {
+    room: Room,
     stores: Vec<At>,
     levels: Vec<f64>,
     /// Positions in `stores` by failure domain, where there are few.
@@ -229,8 +258,9 @@ const TARGETS_TRIED: usize = 32;
 const GROUPED_DOMAINS_MAX: usize = 16;
 
 impl Targets {
-    fn new(round: &Round<'_>, fill: &Fill) -> Targets {
-        let free = |at: &At| round.is_up(*at) && round.has_data_room_at(*at) && fill.admits(round, *at, 0);
+    fn new(round: &Round<'_>, fill: &Fill, room: Room) -> Targets {
+        let free =
+            |at: &At| round.is_up(*at) && round.has_data_room_at(*at) && fill.is_open(round, *at, room);
         let mut ranked: Vec<(Ordered, At)> =
             round.stores().filter(free).map(|at| (Ordered::new(fill.level(round, at)), at)).collect();
         ranked.sort_unstable();
@@ -244,7 +274,7 @@ impl Targets {
             }
             groups
         });
-        Targets { stores, levels, by_domain }
+        Targets { room, stores, levels, by_domain }
     }
 
     /// The first that is `worth` it and `fits`. What is not worth it ends the search.

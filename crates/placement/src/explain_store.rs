@@ -8,7 +8,7 @@ use types::{StoreId, META_REGION};
 use crate::fill::{Fill, WEIGHT_MIN};
 use crate::load::Loads;
 use crate::round::{Round, NOWHERE};
-use crate::units::{Bytes, Percent};
+use crate::units::{Bytes, BytesPerSecond, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy, StoreState};
 
 /// What is in flight counts as done in all numbers.
@@ -22,9 +22,13 @@ pub struct StoreExplanation {
     pub capacity_bytes: u64,
     /// It is above its threshold and sheds data, until it holds less than so many bytes.
     pub sheds_down_to: Option<u64>,
+    /// What it can write, and how much it can do, as measured lately.
+    pub bytes_per_s: u64,
+    pub ops_per_s: u64,
     /// Of user regions, like the following.
     pub peers: u32,
     pub leaders: u32,
+    /// Small regions count as [`PlanLimits::region_bytes_min`], like the following.
     pub data_bytes: u64,
     /// Millionths of the largest weight.
     pub weight_ppm: u32,
@@ -71,14 +75,17 @@ pub fn explain_store(
         };
         [operator.from(), operator.to()].contains(&Some(store)) || (operator.to().is_none() && leads())
     };
-    let low = u128::from(seen.capacity_bytes) * u128::from(limits.full_percent_low) / 100;
+    let of_capacity = |percent: u32| (u128::from(seen.capacity_bytes) * u128::from(percent) / 100) as u64;
     Some(StoreExplanation {
         store,
         policy,
         state: seen.state,
         used_bytes: round.totals.used[at as usize],
         capacity_bytes: seen.capacity_bytes,
-        sheds_down_to: fill.is_full(at).then_some(low as u64),
+        sheds_down_to: fill.sheds_to(at, limits).map(of_capacity),
+        // Casts saturate, and take what is no number for 0.
+        bytes_per_s: seen.capability.kv_bytes_per_s as u64,
+        ops_per_s: seen.capability.ops_per_s as u64,
         peers: held.count() as u32,
         leaders: round.totals.leaders[at as usize],
         data_bytes: round.totals.data[at as usize],
@@ -111,9 +118,11 @@ impl fmt::Display for StoreExplanation {
             write!(f, " of {} ({})", Bytes(self.capacity_bytes), Percent(full as u64))?;
         }
         writeln!(f, ", {} peers, {} of them lead", self.peers, self.leaders)?;
+        let Self { bytes_per_s, ops_per_s, .. } = self;
+        writeln!(f, "  can write {} and do {ops_per_s} operations/s", BytesPerSecond(*bytes_per_s))?;
         let weight = f64::from(self.weight_ppm) / 1e6;
         let (data, share) = (Bytes(self.data_bytes), Bytes(self.share_bytes));
-        writeln!(f, "  weight {weight:.3}: its share of the data is {share}, it has {data}")?;
+        writeln!(f, "  weight {weight:.3}: its data counts as {data}, its share would be {share}")?;
         write!(f, "  busy {}", Percent(self.busy_permille))?;
         match self.busiest {
             Some(Busiest { store, .. }) if store == self.store => writeln!(f, ", the busiest store")?,

@@ -12,6 +12,7 @@ pub(crate) const WEIGHT_MIN: f64 = 1e-6;
 pub(crate) struct Fill {
     /// 1 for the most capable store.
     weights: Vec<f64>,
+    /// Above the threshold; when all are, into the reserve.
     full: Vec<bool>,
     /// Every store that is up is above its threshold.
     crowded: bool,
@@ -40,10 +41,13 @@ impl Fill {
             let used = round.totals.used[at as usize];
             self.full[at as usize] = sheds_at(used, store, round.limits);
         }
-        // With nowhere to shed to, weights are normal again and writes go on to the reserve.
+        // With nowhere to shed to, weights are normal again and writes go on to the reserve. Who is in it still
+        // sheds: writes must not fail for lack of space while a store has some.
         self.crowded = round.stores().filter(|&at| round.is_up(at)).all(|at| self.full[at as usize]);
         if self.crowded {
-            self.full.fill(false);
+            for at in round.stores() {
+                self.full[at as usize] = !stays_below(round, at, 0, round.limits.reserve_percent);
+            }
         }
         let up = || round.stores().filter(|&at| round.is_up(at));
         let data: f64 = up().map(|at| round.totals.data[at as usize] as f64).sum();
@@ -52,6 +56,12 @@ impl Fill {
 
     pub fn is_full(&self, at: At) -> bool {
         self.full[at as usize]
+    }
+
+    /// What a store sheds down to, in hundredths of its capacity, if it does.
+    pub fn sheds_to(&self, at: At, limits: &PlanLimits) -> Option<u32> {
+        let percent = if self.crowded { limits.reserve_percent } else { limits.full_percent_low };
+        self.is_full(at).then_some(percent)
     }
 
     pub fn weight(&self, at: At) -> f64 {
@@ -80,11 +90,31 @@ impl Fill {
         high - low > self.mean * f64::from(round.limits.data_gap_percent_min) / 100.0
     }
 
-    /// Whether a region of so many bytes may come to a store to even levels out: it stays below the lower
+    /// Whether a region of so many bytes may come to a store for the sake of load: it stays below the lower
     /// end of the band, so that what a store shed does not come back.
     pub fn admits(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
         let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.full_percent_low };
         !self.is_full(at) && stays_below(round, at, bytes, percent)
+    }
+
+    /// Whether a region may come from one store to another to even levels out, or to be shed. `Tight` is for
+    /// what must be shed and fits nowhere below the band. Within the band, and in a crowd, what comes must leave
+    /// the taker no fuller than the giver: each such move lowers the sum of squared fills, so they end.
+    pub fn admits_from(&self, round: &Round<'_>, from: At, at: At, bytes: u64, room: Room) -> bool {
+        let percent = match room {
+            _ if self.crowded => round.limits.reserve_percent,
+            Room::Usual => return self.admits(round, at, bytes),
+            Room::Tight => round.limits.full_percent,
+        };
+        !self.is_full(at) && stays_below(round, at, bytes, percent) && stays_emptier(round, from, at, bytes)
+    }
+
+    /// Whether any region at all may come to a store.
+    pub fn is_open(&self, round: &Round<'_>, at: At, room: Room) -> bool {
+        match room {
+            Room::Usual => self.admits(round, at, 0),
+            Room::Tight => !self.is_full(at),
+        }
     }
 
     /// Whether a region that must go somewhere may come here: there is room for it above the reserve.
@@ -116,6 +146,15 @@ impl Fill {
     }
 }
 
+/// How far stores may be filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Below the band.
+    Usual,
+    /// Within it.
+    Tight,
+}
+
 /// The order among targets.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -130,12 +169,18 @@ struct Place {
 pub(crate) struct Ordered(u64);
 
 impl Ordered {
+    pub const LEAST: Ordered = Ordered(0);
+
     pub fn new(value: f64) -> Ordered {
         match value {
             nan if nan.is_nan() => Ordered(u64::MAX),
             // Bits of numbers from 0 up are in their order.
             value => Ordered(value.max(0.0).to_bits()),
         }
+    }
+
+    pub fn value(self) -> f64 {
+        f64::from_bits(self.0)
     }
 }
 
@@ -173,6 +218,16 @@ fn stays_below(round: &Round<'_>, at: At, bytes: u64, percent: u32) -> bool {
     let capacity = round.view.stores[at as usize].capacity_bytes;
     let after = round.totals.used[at as usize].saturating_add(bytes);
     capacity == 0 || u128::from(after) * 100 <= u128::from(capacity) * u128::from(percent)
+}
+
+/// Whether a store that takes so many bytes holds no larger part of its capacity afterwards than the one that
+/// gives them.
+fn stays_emptier(round: &Round<'_>, from: At, to: At, bytes: u64) -> bool {
+    let capacity = |at: At| u128::from(round.view.stores[at as usize].capacity_bytes);
+    let used = |at: At| round.totals.used[at as usize];
+    let given = u128::from(used(from).saturating_sub(bytes));
+    let taken = u128::from(used(to).saturating_add(bytes));
+    capacity(to) == 0 || (capacity(from) > 0 && taken * capacity(from) <= given * capacity(to))
 }
 
 fn sheds_at(used: u64, store: &StoreView, limits: &PlanLimits) -> bool {

@@ -15,6 +15,9 @@ pub struct PlanLimits {
     /// A peer that is further behind what is committed is no candidate: a transfer waits for it to catch
     /// up, and writes wait for the transfer.
     pub lag_entries_max: u64,
+    /// Nor is a peer on a store that would take longer to apply what it has, by what it can write: its regions
+    /// would not be served before.
+    pub unapplied_ms_max: u32,
     /// A leader moves to a more capable store only for a gain of at least this many hundredths, and load
     /// moves only to a store that is less busy by as much, so that a capability or a load that is measured
     /// again and comes out a little different moves nothing.
@@ -22,6 +25,12 @@ pub struct PlanLimits {
     /// Data moves between two stores only when their levels differ by more than this many hundredths of
     /// the mean level.
     pub data_gap_percent_min: u32,
+    /// When data is shared out, a region of fewer live bytes counts as if it had so many: what small ones
+    /// cost is not their bytes, and to copy them about for those helps nobody.
+    pub region_bytes_min: u64,
+    /// A store that is busy for less than this part of its time, in hundredths, is not relieved: nobody waits for
+    /// it yet, and its clients would wait longer for a slower one.
+    pub busy_percent_min: u32,
     /// A store that holds more than this part of its capacity sheds data (ALOR §3.2: 95%) …
     pub full_percent: u32,
     /// … until it holds less than this; and to even out data no store is filled beyond it.
@@ -51,8 +60,11 @@ impl Default for PlanLimits {
             data_moves_max: 8,
             data_moves_per_store_max: 2,
             lag_entries_max: 1024,
+            unapplied_ms_max: 1000,
             gain_percent_min: 5,
             data_gap_percent_min: 5,
+            region_bytes_min: 1 << 20,
+            busy_percent_min: 75,
             full_percent: 95,
             full_percent_low: 90,
             reserve_percent: 98,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use types::StoreId;
+use types::{RegionId, StoreId};
 
 use crate::units::{Bytes, BytesPerSecond, Percent};
 
@@ -43,6 +43,8 @@ pub enum Reason {
     MoreCapable { from_bytes_per_s: u64, to_bytes_per_s: u64 },
     /// `adaptive`: how busy the two stores are and would be, in thousandths of what they can do.
     Busy { from_permille: u64, to_permille: u64, from_after_permille: u64, to_after_permille: u64 },
+    /// `adaptive`: only with another region's move does it relieve the busiest of the stores that take part.
+    Together { with: RegionId, busiest_permille: u64, busiest_after_permille: u64 },
     /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and then for
     /// the leader. Bytes/s of both.
     Wait {
@@ -119,6 +121,13 @@ impl fmt::Display for Reason {
                 Percent(*to_permille),
                 Percent(*from_after_permille),
                 Percent(*to_after_permille)
+            ),
+            Reason::Together { with, busiest_permille, busiest_after_permille } => write!(
+                f,
+                "together with the move of region {with} the busiest of the stores that take part comes \
+                 from {} to {}",
+                Percent(*busiest_permille),
+                Percent(*busiest_after_permille)
             ),
             Reason::Wait {
                 log_before_bytes_per_s,

@@ -24,6 +24,8 @@ pub(crate) struct Round<'a> {
     table: Table,
     /// `NOWHERE` has no entry and counts as lost.
     states: Vec<StoreState>,
+    /// With much to apply.
+    behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
     pub cells: Vec<Cell>,
     seats: Vec<Seat>,
@@ -107,6 +109,7 @@ impl<'a> Round<'a> {
             domains: Domains::new(view),
             table: Table::new(view),
             states: view.stores.iter().map(|store| store.state).collect(),
+            behind: view.stores.iter().map(|store| store.is_behind(limits)).collect(),
             cells: Vec::with_capacity(view.regions.len()),
             seats: Vec::with_capacity(4 * view.regions.len()),
             ailing: Vec::new(),
@@ -140,7 +143,7 @@ impl<'a> Round<'a> {
     fn read_regions(&mut self) {
         let view = self.view;
         let wanted = (view.replicas, self.meta_wanted());
-        let floor = size_floor(view);
+        let floor = size_floor(view).max(self.limits.region_bytes_min);
         for (at, region) in view.regions.iter().enumerate() {
             let wanted = if region.id == META_REGION { wanted.1 } else { wanted.0 };
             let mut cell = Cell {
@@ -273,8 +276,13 @@ impl<'a> Round<'a> {
             _ if !peer.voter => Eligibility::Learner,
             None => Eligibility::LagUnknown,
             Some(lag) if lag > self.limits.lag_entries_max => Eligibility::Behind,
+            Some(_) if self.is_behind(peer.store) => Eligibility::Behind,
             Some(_) => Eligibility::Eligible,
         }
+    }
+
+    fn is_behind(&self, store: StoreId) -> bool {
+        self.at(store).is_some_and(|at| self.behind[at as usize])
     }
 
     /// Live, caught-up voters of the region beside its leader.
@@ -302,6 +310,17 @@ impl<'a> Round<'a> {
     /// Whether one more copy may come to or leave this store. One that does not answer takes no part in it.
     pub fn has_data_room_at(&self, at: At) -> bool {
         self.data_moves.get(at as usize).is_none_or(|moves| *moves < self.limits.data_moves_per_store_max)
+    }
+
+    /// How many more copies may begin, …
+    pub fn data_room(&self) -> usize {
+        self.data_room.min(self.room)
+    }
+
+    /// … and of them from or towards this store.
+    pub fn data_room_at(&self, at: At) -> usize {
+        let moves = self.data_moves.get(at as usize).copied().unwrap_or(usize::MAX);
+        self.limits.data_moves_per_store_max.saturating_sub(moves)
     }
 
     /// Whether peers may be moved at all.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
 
-use crate::Operator;
+use crate::{Operator, PlanLimits};
 
 /// What a store can do. All stores of a view state it in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,8 +59,12 @@ pub struct StoreView {
     pub capability: Capability,
     /// Live user bytes that the store may hold; 0: not known.
     pub capacity_bytes: u64,
-    /// Live user bytes that the store holds.
+    /// Live user bytes that the store holds: of all regions that have a peer here in this view, so that what
+    /// is under way counts once.
     pub used_bytes: u64,
+    /// Of entries that are committed and that it has yet to apply. Who is handed a region's lead serves it
+    /// when it is through with them.
+    pub unapplied_bytes: u64,
     /// It was above its threshold and has not been below the lower end of the band since: what
     /// [`sheds`](crate::sheds) said of it last time.
     pub shedding: bool,
@@ -108,7 +112,17 @@ pub struct RegionView {
     pub cooldown: bool,
 }
 
+/// So many bytes are applied before anybody notices.
+const UNAPPLIED_BYTES_MIN: u64 = 1 << 20;
+
 impl StoreView {
+    /// Whether what it has yet to apply keeps it busy for longer than that.
+    pub fn is_behind(&self, limits: &PlanLimits) -> bool {
+        let bytes = self.capability.kv_bytes_per_s * f64::from(limits.unapplied_ms_max) / 1000.0;
+        // A cast saturates, and takes NaN for 0.
+        self.unapplied_bytes > UNAPPLIED_BYTES_MIN.max(bytes as u64)
+    }
+
     /// Bytes/s by which leaders are placed.
     pub(crate) fn leader_speed(&self) -> u64 {
         self.leader_weight.map_or(self.capability.speed(), |weight| weight as u64)

@@ -132,7 +132,7 @@ fn compare(equal: bool) -> (Vec<f64>, Vec<f64>) {
         }
         for (policy, distances) in [(Policy::Adaptive, &mut adaptive), (Policy::Even, &mut even)] {
             let mut view = view.clone();
-            settle(&mut view, policy, &PlanLimits::default(), 200);
+            settle(&mut view, policy, &keen(), 200);
             distances.push(busiest(&view) / best);
         }
     }
@@ -164,25 +164,53 @@ fn on_equal_stores_the_busiest_is_near_the_best_there_can_be() {
     assert!(percentile(&adaptive, 50) <= 1.10);
 }
 
-/// Both are local searches, so `even` may end better by chance, but by no more than the margin within which
-/// stores count as equally busy.
+/// Both are local searches, and `even` ends with counts that do not know of loads. Where it ends better by
+/// chance, it does so by less than one region of the mean makes a store busier.
 #[test]
-fn adaptive_is_no_worse_than_even_by_more_than_its_margin() {
+fn adaptive_is_never_worse_than_even_by_as_much_as_a_region() {
     let mut dice = Dice(11);
     let (mut worse, mut worst) = (0, 1.0f64);
     for round in 0..2000 {
         let (stores, regions) = (3 + dice.below(6), 3 + dice.below(60));
         let mut adaptive = random_cluster(&mut dice, round % 2 == 0, stores, regions);
         let mut even = adaptive.clone();
-        settle(&mut adaptive, Policy::Adaptive, &PlanLimits::default(), 2000);
+        settle(&mut adaptive, Policy::Adaptive, &keen(), 2000);
         settle(&mut even, Policy::Even, &PlanLimits::default(), 2000);
-        let ratio = busiest(&adaptive) / busiest(&even).max(1e-12);
-        if ratio > 1.0 + 1e-9 {
+        let (adaptive, even, grain) = (busiest(&adaptive), busiest(&even), grain(&even));
+        assert!(adaptive <= even + grain, "{round}: {adaptive} under adaptive, {even} under even");
+        if adaptive > even * (1.0 + 1e-9) {
             worse += 1;
-            worst = worst.max(ratio);
+            worst = worst.max(adaptive / even);
         }
     }
     println!("adaptive ends worse than even in {worse} of 2000 clusters, at most {worst:.3} times");
-    let margin = 1.0 + f64::from(PlanLimits::default().gain_percent_min) / 100.0;
-    assert!(worst <= margin && worse < 20);
+    assert!(worst <= 1.02 && worse <= 3);
+}
+
+/// What a region of the mean adds to a store of the mean.
+fn grain(view: &ClusterView) -> f64 {
+    let stores = view.stores.len() as f64;
+    let speed = view.stores.iter().map(|store| store.capability.kv_bytes_per_s).sum::<f64>() / stores;
+    let load: f64 = view.regions.iter().map(|region| region.write_bytes_rate + region.read_rate).sum();
+    load / view.regions.len() as f64 / speed
+}
+
+/// By default a store that is not busy is not relieved, so that its clients are not sent to a slower one.
+#[test]
+fn where_no_store_is_busy_adaptive_is_not_worse_by_more_than_that() {
+    let limits = PlanLimits::default();
+    let at_ease = f64::from(limits.busy_percent_min) / 100.0;
+    let mut dice = Dice(13);
+    let mut bound = 0;
+    for round in 0..500 {
+        let (stores, regions) = (3 + dice.below(6), 3 + dice.below(60));
+        let mut adaptive = random_cluster(&mut dice, round % 2 == 0, stores, regions);
+        let mut even = adaptive.clone();
+        settle(&mut adaptive, Policy::Adaptive, &limits, 2000);
+        settle(&mut even, Policy::Even, &limits, 2000);
+        let allowed = (busiest(&even) + grain(&even)).max(at_ease);
+        assert!(busiest(&adaptive) <= allowed, "{round}: {} {}", busiest(&adaptive), busiest(&even));
+        bound += u32::from(busiest(&even) > at_ease);
+    }
+    assert!((50..450).contains(&bound), "both sides are seen: {bound}");
 }

@@ -194,7 +194,7 @@ proptest! {
         policy in prop::sample::select(Policy::ALL.to_vec()),
         zones in any::<bool>(),
     ) {
-        let limits = PlanLimits::default();
+        let limits = keen();
         let mut view = founded(zones);
         settle(&mut view, policy, &limits, 1000);
         for event in &events {
@@ -212,7 +212,7 @@ proptest! {
     fn a_slowdown_that_ends_leaves_no_wandering(
         policy in prop::sample::select(Policy::ALL.to_vec()), which in 0..4u64, seed in any::<u64>()
     ) {
-        let limits = PlanLimits::default();
+        let limits = keen();
         let mut view = founded(false);
         happen(&mut view, &Event::Heat { seed }, &limits, policy);
         settle(&mut view, policy, &limits, 1000);
@@ -254,7 +254,7 @@ fn among_many_zones_no_two_peers_of_a_region_come_to_share_one() {
         let mut view = founded.clone();
         let mut moved = 0;
         loop {
-            let operators = plan(&view, policy, &PlanLimits::default());
+            let operators = plan(&view, policy, &keen());
             for operator in &operators {
                 execute(&mut view, operator);
                 let region = view.region(operator.region()).unwrap();

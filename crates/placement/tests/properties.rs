@@ -25,7 +25,13 @@ fn any_state() -> impl Strategy<Value = StoreState> {
 /// few of them, leaderless, cooling and changing regions, leaders in flight.
 fn any_view() -> impl Strategy<Value = ClusterView> {
     (1..8usize).prop_flat_map(|stores| {
-        let store = (1..5u64, any_state(), 0..3u8, prop::option::weighted(0.5, 100..400u64));
+        let store = (
+            1..5u64,
+            any_state(),
+            0..3u8,
+            prop::option::weighted(0.5, 100..400u64),
+            prop::bool::weighted(0.1),
+        );
         let peer = (prop::bool::weighted(0.9), prop::option::weighted(0.9, 0..1500u64));
         let region = (
             prop::collection::btree_map(0..stores as u64, peer, 1..=stores.min(4)),
@@ -39,10 +45,12 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             |(stores, regions, zones)| {
                 let mut view = cluster(&[], Vec::new());
                 view.domain_label = zones.then(|| "zone".to_owned());
-                for ((speed, state, zone, capacity), id) in stores.into_iter().zip(0..) {
+                for ((speed, state, zone, capacity, behind), id) in stores.into_iter().zip(0..) {
                     let labels = [("zone".to_owned(), zone.to_string())].into();
                     let capacity_bytes = capacity.unwrap_or(0);
-                    view.stores.push(StoreView { state, labels, capacity_bytes, ..store_of(id, speed) });
+                    let unapplied_bytes = if behind { 1 << 30 } else { 1000 };
+                    let store = StoreView { state, labels, capacity_bytes, ..store_of(id, speed) };
+                    view.stores.push(StoreView { unapplied_bytes, ..store });
                 }
                 for ((peers, leader, rates, (cooldown, joint), flight), id) in regions.into_iter().zip(0..) {
                     let peers: Vec<PeerView> = peers
@@ -114,8 +122,8 @@ fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
 }
 
 fn any_limits() -> impl Strategy<Value = PlanLimits> {
-    (1..6usize, 1..4usize, (0..4usize, 1..3usize), 0..20u32, prop::bool::ANY).prop_map(
-        |(in_flight_max, per_target_max, data, gain_percent_min, splits)| PlanLimits {
+    (1..6usize, 1..4usize, (0..4usize, 1..3usize), 0..20u32, prop::bool::ANY, prop::bool::ANY).prop_map(
+        |(in_flight_max, per_target_max, data, gain_percent_min, splits, calm)| PlanLimits {
             in_flight_max,
             per_target_max,
             data_moves_max: data.0,
@@ -125,7 +133,7 @@ fn any_limits() -> impl Strategy<Value = PlanLimits> {
             split_ops: if splits { 1500 } else { 0 },
             merge_bytes: if splits { 20 } else { 0 },
             regions_per_store_min: 2,
-            ..PlanLimits::default()
+            ..if calm { PlanLimits::default() } else { keen() }
         },
     )
 }
@@ -182,6 +190,7 @@ fn check(
             prop_assert!(answers(from));
             let peer = region.peers.iter().find(|peer| peer.store == to).unwrap();
             prop_assert!(peer.voter && peer.lag.unwrap() <= limits.lag_entries_max);
+            prop_assert!(!view.store(to).unwrap().is_behind(limits));
         }
         Operator::AddPeer { to, .. } => {
             prop_assert!(live > voters.len() / 2 && !voters.contains(&to));
@@ -350,7 +359,7 @@ proptest! {
         // Any subset of each round's operators happens; the others are lost. Still it ends.
         view.in_flight.clear();
         for round in 0..400u32 {
-            let operators = plan(&view, policy, &PlanLimits::default());
+            let operators = plan(&view, policy, &keen());
             if operators.is_empty() {
                 return Ok(());
             }
@@ -381,21 +390,21 @@ proptest! {
         }
         fill_up(&mut even);
         let mut other = even.clone();
-        settle(&mut even, Policy::Even, &PlanLimits::default(), 1000);
-        settle(&mut other, policy, &PlanLimits::default(), 1000);
+        settle(&mut even, Policy::Even, &keen(), 1000);
+        settle(&mut other, policy, &keen(), 1000);
         let range = |view: &ClusterView| {
             let counts: Vec<u32> = peer_counts(view).into_values().collect();
             counts.iter().max().unwrap() - counts.iter().min().unwrap()
         };
         prop_assert_eq!(spread(&other), spread(&even));
         prop_assert_eq!(range(&other), range(&even));
-        prop_assert_eq!(plan(&even, policy, &PlanLimits::default()), vec![], "no move more than under even");
+        prop_assert_eq!(plan(&even, policy, &keen()), vec![], "no move more than under even");
     }
 
     #[test]
     fn even_data_differs_by_little(view in healthy_view(false)) {
         let mut view = view;
-        settle(&mut view, Policy::Even, &PlanLimits::default(), 1000);
+        settle(&mut view, Policy::Even, &keen(), 1000);
         let data = data(&view);
         let largest = view.regions.iter().map(|region| region.bytes).max().unwrap();
         let mean = data.values().sum::<u64>() / data.len() as u64;

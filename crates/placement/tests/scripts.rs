@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
-//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE data-weight=W leader-weight=W
+//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE data-weight=W leader-weight=W
 //! cluster replicas=N meta-replicas=N domain=LABEL
 //! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, writes-bytes=SIZE,
 //!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
 //! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N merge-bytes=SIZE
-//!        regions-per-store=N
+//!        regions-per-store=N busy=PERCENT region-bytes=SIZE
 //! plan POLICY                          shows the round's operators, which are then in flight
 //! done                                 everything in flight happens
 //! fill                                 stores hold what their regions have
@@ -119,6 +119,7 @@ impl Script {
                 "state" => store.state = state(&arg.value)?,
                 "capacity" => store.capacity_bytes = size(&arg.value)?,
                 "used" => store.used_bytes = size(&arg.value)?,
+                "unapplied" => store.unapplied_bytes = size(&arg.value)?,
                 "data-weight" => store.data_weight = Some(arg.value.parse()?),
                 "leader-weight" => store.leader_weight = Some(arg.value.parse()?),
                 label => drop(store.labels.insert(label.to_owned(), arg.value.clone())),
@@ -150,6 +151,8 @@ impl Script {
                 "split-bytes" => limits.split_bytes = size(&arg.value)?,
                 "split-ops" => limits.split_ops = arg.value.parse()?,
                 "merge-bytes" => limits.merge_bytes = size(&arg.value)?,
+                "busy" => limits.busy_percent_min = arg.value.parse()?,
+                "region-bytes" => limits.region_bytes_min = size(&arg.value)?,
                 "regions-per-store" => limits.regions_per_store_min = arg.value.parse()?,
                 other => return Err(format!("what is {other}?").into()),
             }

@@ -3,7 +3,9 @@ use types::{RegionChange, SlotRange};
 
 use super::*;
 use crate::state::tests::begun;
-use crate::{view, Driver, DriverConfig, LeadBook, Leads, MetaCommand, PeerProgress};
+use crate::{
+    view, Driver, DriverConfig, LeadBook, Leads, MetaCommand, PeerProgress, HEAT_WINDOW_S, RATE_WINDOW_S,
+};
 
 const DOWN_AFTER: u64 = 1000;
 const REPLACE_AFTER: u64 = 10_000;
@@ -216,6 +218,7 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
         })
         .collect();
     let leads = Leads { since: 1, reports: vec![led.clone()], gone: vec![] };
+    // What it says that it holds is not asked for.
     ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, ..with_leads(0, 1, leads) }, 0);
     for now in [900, 1800] {
         for store in [1, 2, 3, 5] {
@@ -226,7 +229,10 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
 
     assert_eq!((view.replicas, view.meta_replicas, view.domain_label.as_deref()), (3, 5, Some("zone")));
     assert_eq!(view.stores.iter().map(|s| s.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
-    assert_eq!((view.stores[0].capability, view.stores[0].used_bytes), (fast, 5));
+    assert_eq!(view.stores[0].capability, fast);
+    let holds = |store| 77 * u64::from(led.descriptor.has_peer_on(store));
+    assert!(view.stores.iter().all(|store| store.used_bytes == holds(store.id)));
+    assert_eq!(view.stores[free as usize].used_bytes, 77, "a learner counts");
     assert_eq!((view.stores[0].data_weight, view.stores[0].leader_weight), (Some(2.0), Some(3.0)));
     assert_eq!(view.stores[4].capability, meta.stores[&4].facts.capability);
     assert_eq!(view.stores[0].labels["zone"], "a");
@@ -268,4 +274,78 @@ fn a_lost_store_and_one_removed_with_a_peer_left_are_lost_to_placement() {
         region.peers.retain(|peer| peer.store != 2);
     }
     assert_eq!(states(&meta), [(0, Up), (1, Up), (3, Lost)]);
+}
+
+/// One region with slots, led by store 0 and then by store 1.
+fn told(store: StoreId, term: Term, seq: u64, change: impl FnOnce(&mut LeadReport)) -> StoreHeartbeat {
+    let mut told = lead(1, term);
+    change(&mut told);
+    with_leads(store, seq, Leads { since: seq, reports: vec![told], gone: Vec::new() })
+}
+
+const SECOND: BootNanos = 1_000_000_000;
+
+#[test]
+fn a_new_leader_inherits_the_load_that_it_cannot_know() {
+    let mut ledger = ledger(0);
+    let busy = |lead: &mut LeadReport| (lead.read_rate, lead.heat) = (1000.0, 800.0);
+    ledger.hear(told(0, 3, 1, busy), 0);
+    assert_eq!((ledger.load(1, 9 * SECOND).read_rate, ledger.load(1, 9 * SECOND).heat), (1000.0, 800.0));
+    // As its leader would, had it stayed: averages with these windows under the same load stay as they are.
+    let at = 20 * SECOND;
+    for seconds in [0u64, 2, 5, 30, 300] {
+        let part = |window: f64| 1.0 - (-(seconds as f64) / window).exp();
+        let own = |lead: &mut LeadReport| {
+            (lead.read_rate, lead.heat) = (1000.0 * part(RATE_WINDOW_S), 800.0 * part(HEAT_WINDOW_S));
+        };
+        ledger.hear(told(1, 4, 2 + seconds, own), at + seconds * SECOND);
+        let load = ledger.load(1, at + seconds * SECOND);
+        assert!((load.read_rate - 1000.0).abs() < 1e-6 && (load.heat - 800.0).abs() < 1e-6, "{load:?}");
+    }
+    // What the former leader says late counts no more.
+    ledger.hear(told(0, 3, 9, busy), at + 300 * SECOND);
+    assert!(ledger.load(1, at + 300 * SECOND).read_rate < 1001.0);
+    // A region that is gone is forgotten.
+    let over = LeadReport {
+        descriptor: RegionDescriptor {
+            epoch: types::RegionEpoch { conf_version: 1, version: 9 },
+            id: 7,
+            ..descriptor(1)
+        },
+        ..lead(7, 1)
+    };
+    ledger.hear(with_leads(2, 1, Leads { since: 1, reports: vec![over], gone: Vec::new() }), at);
+    assert_eq!((ledger.bytes(1), ledger.load(1, at)), (0, Load::default()));
+}
+
+#[test]
+fn a_leader_that_restarts_inherits_from_itself() {
+    let mut ledger = ledger(0);
+    ledger.hear(told(0, 3, 1, |lead| lead.heat = 800.0), 0);
+    let again = StoreHeartbeat { incarnation: 2, ..told(0, 4, 1, |lead| lead.heat = 1.0) };
+    ledger.hear(again, SECOND);
+    assert_eq!(ledger.load(1, SECOND).heat, 801.0);
+}
+
+#[test]
+fn a_size_is_the_last_that_was_measured_whoever_leads() {
+    let mut ledger = ledger(0);
+    ledger.hear(told(0, 3, 1, |lead| lead.bytes = 500), 0);
+    let unmeasured = |lead: &mut LeadReport| (lead.bytes, lead.sized) = (0, false);
+    ledger.hear(told(1, 4, 1, unmeasured), 1);
+    assert_eq!(ledger.bytes(1), 500);
+    ledger.hear(told(1, 4, 2, |lead| lead.bytes = 200), 2);
+    assert_eq!(ledger.bytes(1), 200);
+}
+
+#[test]
+fn what_was_cut_is_left_alone_until_it_has_been_measured() {
+    let meta = begun(3, 1);
+    let mut ledger = ledger(0);
+    let driver = Driver::new(DriverConfig::default());
+    let of = |sized| LeadReport { sized, descriptor: meta.regions[&1].clone(), ..lead(1, 2) };
+    for (seq, sized) in [(1, false), (2, true)] {
+        ledger.hear(with_leads(0, seq, Leads { since: seq, reports: vec![of(sized)], gone: vec![] }), 0);
+        assert_eq!(view(&meta, &ledger, &driver, 0).regions[1].cooldown, !sized);
+    }
 }

@@ -208,6 +208,7 @@ impl super::Process {
                 commit: status.commit,
                 applied: status.applied,
                 bytes: 1000 * region,
+                sized: true,
                 keys: 10,
                 write_rate: 1.0,
                 read_rate: 1.0,

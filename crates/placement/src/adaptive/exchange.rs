@@ -1,0 +1,197 @@
+//! Two moves that together relieve a store which no single one can.
+//!
+//! A store may have room for what the busiest would give only once it has itself given something: to a third
+//! store, or to the busiest in return. Single moves end in layouts in which every store is as busy as it can be
+//! made by one region more or less; a pair gets out of most of these. Both moves begin in the same round, the
+//! one that makes room first. Each pair leaves all stores that take part less busy by the margin than the
+//! busiest was, so that the measure of single moves falls here, too, and one that is only half carried out leaves
+//! no store busier than that.
+
+use std::collections::BTreeMap;
+
+use super::{permille, Held, Planner, Relief, TARGETS_WEIGHED};
+use crate::fill::{Fill, Ordered};
+use crate::round::{At, Round};
+use crate::{Operator, Reason};
+
+/// In one round so many stores are tried.
+pub(super) const SOURCES_TRIED: usize = 4;
+
+/// Ways to take load off a store that are looked at, those that take most first.
+const SHIFTS_TRIED: usize = 256;
+
+/// A leader or a follower's peer that goes from one store to another.
+#[derive(Clone, Copy, Debug)]
+struct Shift {
+    region: u32,
+    to: At,
+    copies: bool,
+    slows: bool,
+    /// What the store that gives is less busy for, and the one that takes more.
+    saves: f64,
+    costs: f64,
+}
+
+/// The order among pairs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    slows: bool,
+    copies: u8,
+    /// The busiest of those that take part, afterwards.
+    busiest: Ordered,
+    regions: (u32, u32),
+    to: (At, At),
+}
+
+impl Planner {
+    /// Whether there was a pair for this store.
+    pub(super) fn exchange(
+        &mut self,
+        round: &mut Round<'_>,
+        fill: &mut Fill,
+        held: &Held,
+        source: At,
+        operators: &mut Vec<Operator>,
+    ) -> bool {
+        if round.room() < 2 {
+            return false;
+        }
+        let Some((rank, first, second)) = self.best_exchange(round, fill, held, source) else { return false };
+        let before = permille(self.loads.busy(source));
+        let after = permille(rank.busiest.value());
+        for (from, shift, with) in [(first.to, second, first.region), (source, first, second.region)] {
+            let Shift { region, to, copies, slows, .. } = shift;
+            let busy = (Ordered::LEAST, Ordered::LEAST);
+            let relief = Relief { slows, copies, busy, region, to };
+            let with = round.region(with).id;
+            let reason = move |_: &Planner, _| Reason::Together {
+                with,
+                busiest_permille: before,
+                busiest_after_permille: after,
+            };
+            self.carry_out(round, fill, from, relief, reason, operators);
+        }
+        true
+    }
+
+    fn best_exchange(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        held: &Held,
+        source: At,
+    ) -> Option<(Rank, Shift, Shift)> {
+        let loads = &self.loads;
+        let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
+        let calmest = self.calmest(round, fill);
+        let mut by_taker: BTreeMap<At, Vec<Shift>> = BTreeMap::new();
+        let mut best: Option<(Rank, Shift, Shift)> = None;
+        for first in self.shifts(round, fill, held.by(source), source, &calmest) {
+            let taker = first.to;
+            let excess = loads.busy(taker) + first.costs - low;
+            if excess <= 0.0 || high - first.saves > low {
+                continue;
+            }
+            let seconds = by_taker
+                .entry(taker)
+                .or_insert_with(|| self.shifts(round, fill, held.by(taker), taker, &calmest));
+            // Those that take most come first.
+            for &second in seconds.iter().take_while(|second| second.saves >= excess) {
+                let returned = if second.to == source { second.costs } else { 0.0 };
+                let third = if second.to == source { 0.0 } else { loads.busy(second.to) + second.costs };
+                let after =
+                    [high - first.saves + returned, loads.busy(taker) + first.costs - second.saves, third];
+                let busiest = after.into_iter().fold(0.0, f64::max);
+                if second.region == first.region
+                    || busiest > low
+                    || !self.repays(round, high - busiest, source, (first, second))
+                {
+                    continue;
+                }
+                let rank = Rank {
+                    slows: first.slows || second.slows,
+                    copies: u8::from(first.copies) + u8::from(second.copies),
+                    busiest: Ordered::new(busiest),
+                    regions: (first.region, second.region),
+                    to: (first.to, second.to),
+                };
+                if best.is_none_or(|(least, ..)| rank < least) {
+                    best = Some((rank, first, second));
+                }
+            }
+        }
+        best
+    }
+
+    /// Whether there is room for as many copies, and what they gain is more than what they cost.
+    fn repays(&self, round: &Round<'_>, gained: f64, source: At, (first, second): (Shift, Shift)) -> bool {
+        let copies = || [(source, first), (first.to, second)].into_iter().filter(|(_, shift)| shift.copies);
+        let at_end = |end: At| copies().filter(|(from, shift)| *from == end || shift.to == end).count();
+        let cost = |shift: &Shift| {
+            let leader = round.cells[shift.region as usize].leader;
+            self.loads.copy_cost(round.region(shift.region).bytes, leader, shift.to)
+        };
+        let costs: f64 = copies().map(|(_, shift)| cost(&shift)).sum();
+        copies().count() <= round.data_room()
+            && [source, first.to, second.to].into_iter().all(|end| at_end(end) <= round.data_room_at(end))
+            && (costs == 0.0 || gained * f64::from(round.limits.repay_seconds) > costs)
+    }
+
+    /// Stores that may take a copy, the least busy first.
+    fn calmest(&self, round: &Round<'_>, fill: &Fill) -> Vec<At> {
+        let takes = |at: &At| round.is_up(*at) && round.data_room_at(*at) > 0 && fill.admits(round, *at, 0);
+        let mut calmest: Vec<At> = round.stores().filter(takes).collect();
+        calmest.sort_unstable_by_key(|&at| (Ordered::new(self.loads.busy(at)), at));
+        calmest.truncate(TARGETS_WEIGHED);
+        calmest
+    }
+
+    fn shifts(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        regions: &[u32],
+        from: At,
+        calmest: &[At],
+    ) -> Vec<Shift> {
+        let loads = &self.loads;
+        let mut shifts = Vec::new();
+        for &region in regions {
+            let cell = &round.cells[region as usize];
+            if !cell.free || !cell.healthy {
+                continue;
+            }
+            let now = loads.wait(round, region, cell.leader, None);
+            let read = loads.lead_cost(region, from);
+            if cell.leader == from {
+                for to in round.candidates(region).filter(|&to| read > 0.0 && round.has_room_towards(to)) {
+                    let slows = loads.wait(round, region, to, None) > now;
+                    let costs = loads.lead_cost(region, to);
+                    shifts.push(Shift { region, to, copies: false, slows, saves: read, costs });
+                }
+                continue;
+            }
+            let saves = loads.peer_cost(region, from);
+            if saves <= 0.0 || !round.has_data_room() {
+                continue;
+            }
+            let (bytes, companions) = (round.region(region).bytes, round.companions(region, from, from));
+            let fits = |to: &At| {
+                *to != from
+                    && !round.holds(region, *to)
+                    && round.companions(region, from, *to) <= companions
+                    && fill.admits(round, *to, bytes)
+            };
+            for to in calmest.iter().copied().filter(fits) {
+                let slows = loads.wait(round, region, cell.leader, Some((from, to))) > now;
+                let costs = loads.peer_cost(region, to);
+                shifts.push(Shift { region, to, copies: true, slows, saves, costs });
+            }
+        }
+        shifts.sort_unstable_by_key(|shift| {
+            (std::cmp::Reverse(Ordered::new(shift.saves)), shift.region, shift.to)
+        });
+        shifts.truncate(SHIFTS_TRIED);
+        shifts
+    }
+}

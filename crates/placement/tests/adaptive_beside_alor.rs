@@ -1,0 +1,151 @@
+//! `adaptive` beside `alor` and `even` on the paper's clusters under the paper's workloads (ALOR §4).
+//!
+//! The busiest store's load and the waits are computed here anew, from the formulas in docs/PLACEMENT.md.
+
+mod support;
+
+use steelyard_placement::{Capability, ClusterView, PlanLimits, Policy, RegionView};
+use support::*;
+use types::StoreId;
+
+/// NVM, high-end SSD, plain SSD: bytes written and reads per second, as a probe of the emulated ones would say.
+const NVM: (f64, f64) = (625e6, 1.15e6);
+const HIGH: (f64, f64) = (250e6, 0.42e6);
+const PLAIN: (f64, f64) = (62.5e6, 0.09e6);
+
+const MIXES: [(&str, &[(f64, f64)]); 7] = [
+    ("2H4P", &[HIGH, HIGH, PLAIN, PLAIN, PLAIN, PLAIN]),
+    ("1N2H3P", &[NVM, HIGH, HIGH, PLAIN, PLAIN, PLAIN]),
+    ("2N2H2P", &[NVM, NVM, HIGH, HIGH, PLAIN, PLAIN]),
+    ("3N2H1P", &[NVM, NVM, NVM, HIGH, HIGH, PLAIN]),
+    ("1H3P", &[HIGH, PLAIN, PLAIN, PLAIN]),
+    ("1N1H3P", &[NVM, HIGH, PLAIN, PLAIN, PLAIN]),
+    ("6P", &[PLAIN; 6]),
+];
+
+/// Parts of operations that read.
+const WORKLOADS: [(&str, f64); 4] = [("Load", 0.0), ("A", 0.5), ("B", 0.95), ("C", 1.0)];
+
+fn loaded(stores: &[(f64, f64)], reads: f64, ops: f64, regions: u64, skew: f64) -> ClusterView {
+    let count = stores.len() as u64;
+    let part = |at: u64| 1.0 / (1.0 + (at * 7 % regions) as f64).powf(skew);
+    let all: f64 = (0..regions).map(part).sum();
+    let regions = (0..regions).map(|at| {
+        let mut peers = [at % count, (at + 1) % count, (at + 2) % count];
+        peers.sort_unstable();
+        let ops = ops * part(at) / all;
+        RegionView {
+            bytes: 64 << 20,
+            write_rate: ops * (1.0 - reads),
+            read_rate: ops * reads,
+            write_bytes_rate: ops * (1.0 - reads) * 1040.0,
+            heat: ops,
+            ..region(at + 1, at % count, &peers)
+        }
+    });
+    let mut view = cluster(&vec![1; stores.len()], regions.collect());
+    for (store, &(kv_bytes_per_s, ops_per_s)) in view.stores.iter_mut().zip(stores) {
+        store.capability = Capability { kv_bytes_per_s, ops_per_s };
+    }
+    fill_up(&mut view);
+    view
+}
+
+fn busiest(view: &ClusterView) -> f64 {
+    let mut busy = vec![0.0; view.stores.len()];
+    for region in &view.regions {
+        for peer in &region.peers {
+            let able = view.stores[peer.store as usize].capability;
+            busy[peer.store as usize] += region.write_bytes_rate / able.kv_bytes_per_s;
+            if region.leader == Some(peer.store) {
+                busy[peer.store as usize] += region.read_rate / able.ops_per_s;
+            }
+        }
+    }
+    busy.into_iter().fold(0.0, f64::max)
+}
+
+/// Seconds that a byte written waits, for the mean of all.
+fn waits(view: &ClusterView) -> f64 {
+    let time = |store: StoreId| 1.0 / view.stores[store as usize].capability.kv_bytes_per_s;
+    let (mut sum, mut bytes) = (0.0, 0.0);
+    for region in &view.regions {
+        let leader = region.leader.unwrap();
+        let followers = region.peers.iter().map(|peer| peer.store).filter(|store| *store != leader);
+        let nearest = followers.map(time).fold(f64::INFINITY, f64::min);
+        sum += region.write_bytes_rate * (time(leader).max(nearest) + time(leader));
+        bytes += region.write_bytes_rate;
+    }
+    if bytes > 0.0 {
+        sum / bytes
+    } else {
+        0.0
+    }
+}
+
+fn each(mut check: impl FnMut(&str, &dyn Fn(f64) -> ClusterView, &ClusterView)) {
+    for (mix, stores) in MIXES {
+        for (workload, reads) in WORKLOADS {
+            for (regions, skew) in [(24, 0.0), (24, 0.5), (240, 0.0), (240, 0.5)] {
+                let mut alor = loaded(stores, reads, 1e5, regions, skew);
+                settle(&mut alor, Policy::Alor, &PlanLimits::default(), 5000);
+                let bears = 1e5 / busiest(&alor);
+                let at = |part: f64| loaded(stores, reads, bears * part, regions, skew);
+                check(&format!("{mix} {workload}, {regions} regions, skew {skew}"), &at, &alor);
+            }
+        }
+    }
+}
+
+/// As the cluster was before, every store with as many peers as any other, and under as much load as `alor`'s
+/// layout bears, less, and more.
+#[test]
+fn from_an_even_layout_it_ends_no_busier_than_alor() {
+    let limits = PlanLimits::default();
+    let at_ease = f64::from(limits.busy_percent_min) / 100.0;
+    let margin = 1.0 + f64::from(limits.gain_percent_min) / 100.0;
+    let mut longest = 1.0f64;
+    each(|name, at, _| {
+        for part in [0.4, 0.7, 1.0, 1.5] {
+            let settled = |policy| {
+                let mut view = at(part);
+                settle(&mut view, policy, &limits, 5000);
+                view
+            };
+            let [even, alor, adaptive] = [Policy::Even, Policy::Alor, Policy::Adaptive].map(settled);
+            let best = busiest(&alor).min(busiest(&even));
+            assert!(
+                busiest(&adaptive) <= best.max(at_ease) * margin,
+                "{name} {part}: {}",
+                busiest(&adaptive)
+            );
+            if busiest(&alor) <= at_ease && waits(&alor) > 0.0 {
+                longest = longest.max(waits(&adaptive) / waits(&alor));
+            }
+        }
+    });
+    println!("where alor's busiest store is at ease, writes wait at most {longest:.3} times as long");
+    assert!(longest <= 1.25, "{longest}: some leaders stay where they were brought for the load at first");
+}
+
+/// And from `alor`'s own layout, under a load that it bears with ease, nothing gets worse at all.
+#[test]
+fn from_alors_layout_nothing_gets_worse() {
+    let limits = PlanLimits::default();
+    let at_ease = f64::from(limits.busy_percent_min) / 100.0;
+    each(|name, at, alor| {
+        for part in [0.4, 0.7, 1.5] {
+            let mut before = at(part);
+            for (region, placed) in before.regions.iter_mut().zip(&alor.regions) {
+                (region.leader, region.peers) = (placed.leader, placed.peers.clone());
+            }
+            fill_up(&mut before);
+            let mut after = before.clone();
+            settle(&mut after, Policy::Adaptive, &limits, 5000);
+            let allowed = busiest(&before).max(if part < 1.0 { at_ease } else { 0.0 });
+            assert!(busiest(&after) <= allowed * (1.0 + 1e-9), "{name} {part}: {}", busiest(&after));
+            let slower = waits(&after) > waits(&before) * (1.0 + 1e-9);
+            assert!(part > 1.0 || !slower, "{name} {part}: {} {}", waits(&after), waits(&before));
+        }
+    });
+}
