@@ -210,20 +210,21 @@ pub fn paper_mean(metric: Metric) -> f64 {
     }
 }
 
-/// Bytes per second of the `nvm` device, and the room that each of the paper's stores has.
+/// Bytes per second of the `nvm` device, and its size where stores have no capacity: that of the paper's.
 const NVM_WRITE: f64 = 5e9;
 const NVM_READ: f64 = 8e9;
 const NVM_BYTES: f64 = 5e9;
 
 /// The devices of a mix as a run makes them. The caches of all hybrid stores together are one `nvm` device, as the
-/// unequal stores beside them have one: its bandwidths, and its bytes by the data factor, in equal parts.
+/// unequal stores beside them have one: its bandwidths, and the room that a store has, in equal parts.
 /// Its latencies are each cache's own, for parts of a device answer no sooner.
 pub fn scaled_devices(mix: &str, scale: &Scale) -> Result<Vec<String>, String> {
     let names = devices(mix)?;
     let caches = names.iter().filter(|name| **name == HYBRID).count().max(1) as f64;
+    let bytes = scale.capacity_bytes().map_or(NVM_BYTES * scale.data_factor, |bytes| bytes as f64);
     let hybrid = format!(
         "{HYBRID},cache={}B,cache-write={}B/s,cache-read={}B/s",
-        (NVM_BYTES * scale.data_factor / caches) as u64,
+        (bytes / caches) as u64,
         (NVM_WRITE / caches) as u64,
         (NVM_READ / caches) as u64
     );
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_caches_of_hybrid_stores_are_one_nvm_device() {
-        let scale = Scale { data_factor: 0.01, ..Scale::named("quick").unwrap() };
+        let scale = Scale { data_factor: 0.01, capacity_headroom: 0.0, ..Scale::named("quick").unwrap() };
         let stores = scaled_devices("6Y", &scale).unwrap();
         assert_eq!(stores.len(), 6);
         assert_eq!(stores[5], "hybrid,cache=8333333B,cache-write=833333333B/s,cache-read=1333333333B/s");
@@ -301,6 +302,8 @@ mod tests {
         assert_eq!(mixed[0], "nvm");
         assert_eq!(mixed[2], "hybrid,cache=25000000B,cache-write=2500000000B/s,cache-read=4000000000B/s");
         assert!(scaled_devices("1Y", &scale).is_err());
+        let roomy = Scale { capacity_headroom: 1.2, ..scale };
+        assert!(scaled_devices("6Y", &roomy).unwrap()[0].starts_with("hybrid,cache=10000000B,"));
     }
 
     /// The paper's own numbers agree with each other: leader migration, then ALOR over it.
