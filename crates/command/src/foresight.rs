@@ -2,10 +2,15 @@
 //!
 //! Only a hint: rows that a command reads and that are not told of are read when it executes, and so are those
 //! that are told of and wrong. A command looks for the meta row of each of its keys; one that names fields
-//! of a hash looks for their rows next, whose place the meta row says. Ranges are not told of.
+//! of a hash looks for their rows next, whose place the meta row says; a step of expiry for the meta rows of the
+//! keys that are due. Ranges are not told of.
+
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use storage::{KeyRef, Meta, Value};
+use storage::rows::{decode_expiry_row, due_range};
+use storage::{KeyRef, Meta, Reader, Value};
+use types::UnixMillis;
 
 use crate::entry::Item;
 use crate::hashes::field_row;
@@ -38,12 +43,28 @@ impl Wanted {
     }
 }
 
-/// What an item of an entry will look for. Upkeep goes by ranges, and is not told of.
-pub fn of_item(item: &Item, visit: &mut dyn FnMut(Wanted)) {
-    if let Item::Command { db, args, .. } = item {
-        if let Some(spec) = args.first().and_then(|name| lookup(name)) {
-            of_command(spec, args, *db, visit);
+/// What an item of an entry of this time will look for. `reader` tells which keys are due; if it fails, whoever
+/// executes the item meets that again.
+pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &mut dyn FnMut(Wanted)) {
+    match item {
+        Item::Command { db, args, .. } => {
+            if let Some(spec) = args.first().and_then(|name| lookup(name)) {
+                of_command(spec, args, *db, visit);
+            }
         }
+        Item::ExpireDue { slot, limit } => {
+            let (from, to) = due_range(*slot, stamp_ms);
+            let mut left = *limit;
+            let _ = reader.scan(&from, &to, &mut |row, _| match decode_expiry_row(row) {
+                Ok((_, key)) if left > 0 => {
+                    left -= 1;
+                    visit(Wanted { db: key.db, key: Bytes::copy_from_slice(key.key), fields: Vec::new() });
+                    ControlFlow::Continue(())
+                }
+                _ => ControlFlow::Break(()),
+            });
+        }
+        Item::Sweep { .. } => {}
     }
 }
 
@@ -67,11 +88,14 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
 
-    use storage::{MemoryKeyspace, Reader, Txn, Visit};
-    use types::SlotRange;
+    use storage::{MemoryKeyspace, Txn, Visit};
+    use types::{slot_of_key, SlotRange};
 
     use super::*;
     use crate::entry::Builder;
+
+    const STAMP_MS: UnixMillis = 1000;
+    const LATER_MS: UnixMillis = 1003;
 
     fn args(line: &str) -> Vec<Bytes> {
         line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
@@ -104,13 +128,22 @@ mod tests {
         }
     }
 
-    fn apply(keyspace: &mut MemoryKeyspace, line: &str) -> BTreeSet<Bytes> {
+    /// Executes what `fill` puts into an entry, and gives the rows that were asked for.
+    fn apply(keyspace: &mut MemoryKeyspace, fill: impl FnOnce(&mut Builder)) -> BTreeSet<Bytes> {
+        apply_at(keyspace, STAMP_MS, fill)
+    }
+
+    fn apply_at(
+        keyspace: &mut MemoryKeyspace,
+        stamp_ms: UnixMillis,
+        fill: impl FnOnce(&mut Builder),
+    ) -> BTreeSet<Bytes> {
         let mut builder = Builder::new();
-        builder.push(0, false, &args(line));
+        fill(&mut builder);
         let asked = Asked { keyspace, rows: RefCell::default() };
         let state = storage::load_state(asked.keyspace, 1).unwrap();
         let mut txn = Txn::new(&asked, 1, state);
-        crate::entry::apply(&builder.finish(1000, 0), &mut txn, SlotRange::ALL).unwrap();
+        crate::entry::apply(&builder.finish(stamp_ms, 0), &mut txn, SlotRange::ALL).unwrap();
         let (writes, _) = txn.finish();
         let rows = asked.rows.into_inner();
         keyspace.write(writes);
@@ -135,7 +168,7 @@ mod tests {
     fn every_row_that_a_command_gets_is_told_of_and_no_other() {
         let mut keyspace = MemoryKeyspace::default();
         for line in ["MSET a 1 b 2 n 3", "HSET h f 1 g 2 n 3", "SET due v PX 1"] {
-            apply(&mut keyspace, line);
+            apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
         }
         for line in [
             "SET a 2",
@@ -161,16 +194,34 @@ mod tests {
             "RENAME b c",
         ] {
             let mut told = BTreeSet::new();
-            let words = args(line);
-            let spec = lookup(&words[0]).unwrap();
-            of_command(spec, &words, 0, &mut |wanted| {
+            let item = Item::Command { db: 0, resp3: false, args: args(line) };
+            of_item(&item, STAMP_MS, &keyspace, &mut |wanted| {
                 let meta = wanted.meta_row();
                 if let Some(value) = keyspace.get(&meta).unwrap() {
                     told.extend(wanted.field_rows(&value));
                 }
                 told.insert(meta);
             });
-            assert_eq!(apply(&mut keyspace, line), told, "{line}");
+            let asked = apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
+            assert_eq!(asked, told, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_step_of_expiry_are_told_of() {
+        let mut keyspace = MemoryKeyspace::default();
+        for line in ["SET {s}a 1 PX 1", "HSET {s}h f 1", "PEXPIRE {s}h 2", "SET {s}b 1", "SET {s}c 1 PX 3"] {
+            apply(&mut keyspace, |entry| entry.push(0, false, &args(line)));
+        }
+        let slot = slot_of_key(b"{s}");
+        for (limit, due) in [(2, 2), (9, 1)] {
+            let mut told = BTreeSet::new();
+            let item = Item::ExpireDue { slot, limit };
+            of_item(&item, LATER_MS, &keyspace, &mut |wanted| {
+                told.insert(wanted.meta_row());
+            });
+            assert_eq!(told.len(), due);
+            assert_eq!(apply_at(&mut keyspace, LATER_MS, |entry| entry.push_expire_due(slot, limit)), told);
         }
     }
 }

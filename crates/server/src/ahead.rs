@@ -30,6 +30,11 @@ impl<'a> Missing<'a> {
         self.rows.len()
     }
 
+    /// Whether reading them at once gains anything over reading them as they are asked for.
+    pub fn are_several(&self) -> bool {
+        self.rows.len() > 1 || self.fields.iter().any(|(_, wanted)| wanted.fields.len() > 1)
+    }
+
     pub fn add(&mut self, wanted: Wanted) {
         let meta = wanted.meta_row();
         match self.flash.peek(&meta) {
@@ -70,7 +75,7 @@ impl<'a> Missing<'a> {
         }
         let more = readers.read(fields.rows, bytes_max);
         read.rows.extend(more.rows);
-        read.slow |= more.slow;
+        read.slow += more.slow;
         read
     }
 }

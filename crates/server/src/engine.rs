@@ -93,7 +93,7 @@ impl Engine {
                 break;
             }
         }
-        if missing.len() > 1 {
+        if missing.are_several() {
             missing.read(&self.readers, BYTES_AHEAD_MAX);
         }
     }
