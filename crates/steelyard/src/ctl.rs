@@ -9,7 +9,7 @@ use bench::table::{bytes, count, duration, micros, Align, Table};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};
-use server::admin::{OperatorRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus};
+use server::admin::{OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus};
 use server::side_port;
 
 #[derive(clap::Args)]
@@ -64,6 +64,14 @@ enum Command {
         #[arg(long, value_name = "FACTOR")]
         slow: f64,
     },
+    /// Measure a store's device anew, while it serves
+    Probe { store: u64 },
+    /// Weigh a store by hand, as `store pin` does
+    Pin {
+        store: u64,
+        #[command(flatten)]
+        weights: Weights,
+    },
     /// One store: process, stages, counters
     Status,
 }
@@ -81,20 +89,33 @@ enum StoreCommand {
     },
     /// Strike an empty store, or one that is gone for good, off the list
     Remove { store: u64 },
-    /// Weights that stand in for what is measured; without any, what is measured counts again
+    /// Weights that stand in for what is measured
     Pin {
         store: u64,
-        /// Share of the data, against the other stores' weights
-        #[arg(long, value_name = "WEIGHT")]
-        data: Option<f64>,
-        /// Rank as a leader's store, against the other stores' weights
-        #[arg(long, value_name = "WEIGHT")]
-        leader: Option<f64>,
+        #[command(flatten)]
+        weights: Weights,
     },
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = true)]
+struct Weights {
+    /// Share of the data, against the other stores' weights
+    #[arg(long, value_name = "WEIGHT", alias = "data")]
+    data_weight: Option<f64>,
+    /// Rank as a leader's store, against the other stores' weights
+    #[arg(long, value_name = "WEIGHT", alias = "leader")]
+    leader_weight: Option<f64>,
+    /// What is measured counts again
+    #[arg(long, conflicts_with_all = ["data_weight", "leader_weight"])]
+    clear: bool,
 }
 
 /// A change may take a leader transfer; an answer comes within the store's own request timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A probe ends in about 5 s, but a device may hold it up at the end.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a command shows: the same data for programs and for people.
 struct Answer {
@@ -157,9 +178,10 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::Store(StoreCommand::Remove { store }) => {
             change_store(client, store, StoreRequest::Remove, "is no member any more")
         }
-        Command::Store(StoreCommand::Pin { store, data, leader }) => {
-            let pin = StoreRequest::Pin { data_weight: data, leader_weight: leader };
-            change_store(client, store, pin, "is weighed anew")
+        Command::Pin { store, weights } | Command::Store(StoreCommand::Pin { store, weights }) => {
+            let Weights { data_weight, leader_weight, clear } = weights;
+            let text = if clear { "counts as it is measured" } else { "is weighed by hand" };
+            change_store(client, store, StoreRequest::Pin { data_weight, leader_weight }, text)
         }
         Command::AddPeer { region, store } => {
             let text = format!("gets a peer on store {store}");
@@ -193,22 +215,32 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&rows, text)
         }
         Command::Device { store, slow } => {
-            let stores: Vec<StoreRow> = get(client, "stores")?;
-            let row = stores.iter().find(|row| row.id == store);
-            let row = row.ok_or_else(|| anyhow!("there is no store {store}"))?;
-            let address: SocketAddr = row.admin.parse().context("the store's admin address")?;
-            let done = post(&AdminClient::new(address, TIMEOUT), "device", json!({ "slow": slow }))?;
+            let done = post(&admin_of(client, store, TIMEOUT)?, "device", json!({ "slow": slow }))?;
             let text = match slow == 1.0 {
                 true => format!("store {store}'s device runs at its profile's speed\n"),
                 false => format!("store {store}'s device is slowed by {slow}\n"),
             };
             Answer::of(&done, text)
         }
+        Command::Probe { store } => {
+            let done = post(&admin_of(client, store, PROBE_TIMEOUT)?, "probe", json!({}))?;
+            let row: ProbeRow = serde_json::from_value(done)?;
+            Answer::of(&row, probe_text(&row))
+        }
         Command::Status => {
             let status: StoreStatus = get(client, "status")?;
             Answer::of(&status, status_text(&status))
         }
     }
+}
+
+/// The store itself, where it alone can do what is asked.
+fn admin_of(client: &AdminClient, store: u64, timeout: Duration) -> anyhow::Result<AdminClient> {
+    let stores: Vec<StoreRow> = get(client, "stores")?;
+    let row = stores.iter().find(|row| row.id == store);
+    let row = row.ok_or_else(|| anyhow!("there is no store {store}"))?;
+    let address: SocketAddr = row.admin.parse().context("the store's admin address")?;
+    Ok(AdminClient::new(address, timeout))
 }
 
 fn change_region(
@@ -256,7 +288,9 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         ("state", Left),
         ("client", Left),
         ("device", Left),
+        ("i/o", Right),
         ("capability", Right),
+        ("counts", Right),
         ("leaders", Right),
         ("regions", Right),
         ("used", Right),
@@ -271,7 +305,9 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             row.state.clone(),
             row.client.clone(),
             dash(&row.device),
-            capability(row.capability_bytes_per_s),
+            capability(row.io_bytes_per_s),
+            capability(row.capability_bytes_per_s / row.correction.max(f64::MIN_POSITIVE)),
+            correction(row),
             row.leaders.to_string(),
             row.regions.to_string(),
             bytes(row.used_bytes as f64),
@@ -407,6 +443,43 @@ fn capability(bytes_per_s: f64) -> String {
         unknown if unknown <= 1.0 => "-".into(),
         known => format!("{}/s", bytes(known)),
     }
+}
+
+/// How much of it counts.
+fn correction(row: &StoreRow) -> String {
+    match row.capability_bytes_per_s {
+        unknown if unknown <= 1.0 => "-".into(),
+        _ if row.correction >= 0.1 => format!("{:.0}%", row.correction * 100.0),
+        _ => format!("{:.1}%", row.correction * 100.0),
+    }
+}
+
+fn probe_text(row: &ProbeRow) -> String {
+    let mut text = format!(
+        "store {}'s device writes {}, syncs in {} and reads in {} (measured by {})\n",
+        row.store,
+        capability(row.io_bytes_per_s),
+        micros(row.sync_us),
+        micros(row.read_us),
+        row.method,
+    );
+    text += &match row.told {
+        true => {
+            "the store counts as it was told: the new figures are what its device is compared with\n".into()
+        }
+        false => format!(
+            "it counts for {} of keys and values, {} operations/s\n",
+            capability(row.capability_bytes_per_s),
+            count(row.ops_per_s)
+        ),
+    };
+    if row.load_ops_per_s >= 1.0 {
+        text += &format!(
+            "measured beside {} commands/s, which took their part of the device\n",
+            count(row.load_ops_per_s)
+        );
+    }
+    text
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct Playground {
     /// Stores to start [default: 3, or as many as devices]
     #[arg(long, value_name = "N")]
     stores: Option<u16>,
-    /// Emulated devices: nvm, high-end-ssd, plain-ssd or numbers, one per store or one for all
+    /// Emulated devices: nvm, high-end-ssd, plain-ssd, hybrid or numbers, one per store or one for all
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
     /// Speed factor for every emulated device: 0.1 is ten times slower
@@ -45,6 +45,9 @@ pub struct Playground {
     /// Placement policy: even, leader-only
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+    /// Stores measure their emulated devices themselves; else they are told what their profile makes of them
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    probe: Option<YesNo>,
     /// More flags for every `steelyard serve`
     #[arg(last = true, value_name = "SERVE FLAGS")]
     extra: Vec<OsString>,
@@ -76,7 +79,11 @@ async fn serve(playground: Playground) -> anyhow::Result<()> {
     if !layout.devices.is_empty() {
         eprintln!("emulated devices at {} of their speed", layout.device_speed);
     }
-    let mut cluster = Cluster::start(layout, place, &extra)?;
+    let mut members = layout.members()?;
+    if playground.probe.is_some_and(|yes| yes.0) {
+        members.iter_mut().for_each(|member| member.capability = None);
+    }
+    let mut cluster = Cluster::start_members(layout, members, place, &extra)?;
     tokio::select! {
         ready = cluster.wait_until_ready(START_PATIENCE) => ready?,
         () = &mut asked_to_end => return Ok(()),

@@ -15,6 +15,7 @@ use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
 pub use options::{Options, YesNo};
+use size::Size;
 
 #[derive(clap::Args)]
 pub struct Serve {
@@ -166,6 +167,14 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(size) = options.reserve {
         config.reserve_bytes = size.0;
     }
+    config.capacity_bytes = match options.capacity {
+        Some(Size(0)) => return Err("capacity is above 0; without it, it is the file system's size".into()),
+        capacity => capacity.map(|size| size.0),
+    };
+    if let Some(path) = &options.capability_fit {
+        config.fit = device::Fit::read(path).map_err(|error| format!("capability-fit: {error}"))?;
+    }
+    config.probe = options.probe.is_none_or(|yes| yes.0);
     if let Some(ms) = options.request_timeout {
         if ms == 0 {
             return Err("request-timeout is at least 1 ms".into());
@@ -303,6 +312,22 @@ mod tests {
         assert_eq!(config.request_timeout, Duration::from_millis(250));
         assert_eq!(config.rocksdb, [("max_open_files".to_owned(), "100".to_owned())]);
         assert_eq!(config.this().forward.unwrap().port(), 7100);
+        assert!(config.probe && config.capacity_bytes.is_none());
+        let config = configure(options("capacity = \"5gb\"\nprobe = \"no\"")).unwrap();
+        assert!(!config.probe && config.capacity_bytes == Some(5 << 30));
+    }
+
+    #[test]
+    fn a_fit_is_read_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fit.json");
+        let pair = device::Pair { name: "one".into(), io_bytes_per_s: 1e6, kv_bytes_per_s: 500.0 };
+        device::Fit::of(vec![pair], 1, "made up".into()).unwrap().write(&path).unwrap();
+        let text = |path: &std::path::Path| format!("capability-fit = \"{}\"", path.display());
+        assert_eq!(configure(options(&text(&path))).unwrap().fit.provenance(), "made up");
+        std::fs::write(&path, "{}").unwrap();
+        let error = configure(options(&text(&path))).unwrap_err();
+        assert!(error.contains("capability-fit: ") && error.contains("fit.json"), "{error}");
     }
 
     #[test]
@@ -337,6 +362,7 @@ mod tests {
             (format!("join = \"127.0.0.1:1\"\n{list}"), "either joins a cluster or is in its list"),
             ("bootstrap = \"yes\"\njoin = \"127.0.0.1:1\"".into(), "nobody to join"),
             ("label = [\"zone\"]".into(), "label takes NAME=VALUE"),
+            ("capacity = 0".into(), "capacity is above 0"),
             ("regions = 2".into(), "cluster-enabled"),
             ("fsync = \"often\"".into(), "fsync is"),
             ("policy = \"best\"".into(), "policy: "),

@@ -107,9 +107,18 @@ pub struct Options {
     /// The control block of this store's emulated device
     #[arg(long, value_name = "FILE")]
     pub device_control: Option<PathBuf>,
-    /// What this store can do: BYTES[/OPS] per second
+    /// What this store can do: BYTES[/OPS] per second [default: measured]
     #[arg(long, value_name = "BYTES[/OPS]")]
     pub capability: Option<String>,
+    /// Keys and values that this store is meant to hold, in bytes [default: the size of its file system]
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<Size>,
+    /// From a device's speed to the store's, as `steelyard calibrate` writes it [default: the one shipped]
+    #[arg(long, value_name = "FILE")]
+    pub capability_fit: Option<PathBuf>,
+    /// Measure the device at the first start, and watch it from then on [default: yes]
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    pub probe: Option<YesNo>,
     /// debug, verbose, notice, warning [default: notice]
     #[arg(long, value_name = "LEVEL")]
     pub loglevel: Option<String>,
@@ -177,6 +186,9 @@ impl Options {
             device: self.device.or(file.device),
             device_control: self.device_control.or(file.device_control),
             capability: self.capability.or(file.capability),
+            capacity: self.capacity.or(file.capacity),
+            capability_fit: self.capability_fit.or(file.capability_fit),
+            probe: self.probe.or(file.probe),
             loglevel: self.loglevel.or(file.loglevel),
             rocksdb_profile: self.rocksdb_profile.or(file.rocksdb_profile),
             rocksdb,

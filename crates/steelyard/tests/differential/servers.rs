@@ -38,7 +38,7 @@ pub fn steelyard(flags: &[&str]) -> Server {
             command.args([flag, port.to_string().as_str()]);
         }
         // What is compared is what is answered; the disk's own sync time would only slow the comparison.
-        command.arg("--dir").arg(dir.join("data")).args(["--fsync", "no"]).args(flags);
+        command.arg("--dir").arg(dir.join("data")).args(["--fsync", "no", "--probe", "no"]).args(flags);
         command
     })
 }
