@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use resp::Reply;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,10 @@ struct Shared {
     records: Records,
     inserts: Inserts,
     bands: u16,
+    started: Instant,
+    /// Operations per second, whoever does them.
+    per_second: f64,
+    tickets: AtomicU64,
     stop: AtomicBool,
     counts: Counts,
 }
@@ -81,13 +85,24 @@ enum Step {
 }
 
 impl Filling {
-    /// `bands`: as many as the cluster was made with regions.
-    pub fn start(client: Arc<ClusterClient>, threads: usize, bands: u16, seed: u64) -> Filling {
+    /// `bands`: as many as the cluster was made with regions. `inserts_per_second` at most, and as many other
+    /// operations: a full store can shed no faster than others can take it.
+    pub fn start(
+        client: Arc<ClusterClient>,
+        threads: usize,
+        inserts_per_second: f64,
+        bands: u16,
+        seed: u64,
+    ) -> Filling {
+        assert!(inserts_per_second.is_finite() && inserts_per_second > 0.0, "a filling fills");
         let shared = Arc::new(Shared {
             client,
             records: Records::new(1, 1024, seed),
             inserts: Inserts::new(0, u64::MAX),
             bands: bands.max(1),
+            started: Instant::now(),
+            per_second: inserts_per_second * 100.0 / INSERT_PERCENT as f64,
+            tickets: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             counts: Counts::default(),
         });
@@ -155,6 +170,8 @@ fn choose(draw: &mut Draw, records: u64, bands: u16) -> Step {
 async fn drive(shared: Arc<Shared>, mut draw: Draw) {
     while !shared.stop.load(Relaxed) {
         let counts = &shared.counts;
+        let due = shared.tickets.fetch_add(1, Relaxed) as f64 / shared.per_second;
+        tokio::time::sleep_until((shared.started + Duration::from_secs_f64(due)).into()).await;
         match choose(&mut draw, shared.inserts.records(), shared.bands) {
             Step::Insert => {
                 let Some(record) = shared.inserts.take() else { return };
@@ -233,6 +250,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_filling_is_as_fast_as_it_was_told_and_no_faster() {
+        let address = Arc::new(std::sync::OnceLock::new());
+        let own = address.clone();
+        let store = scripted(move |request| {
+            Some(match request.split(' ').next() {
+                Some("CLUSTER") => slots(*own.get().expect("asked after it was told")),
+                Some("SET") => "+OK\r\n".into(),
+                _ => "$1\r\nx\r\n".into(),
+            })
+        })
+        .await;
+        address.set(store).unwrap();
+        let client = Arc::new(ClusterClient::new(vec![store], Patience::default()));
+        let filling = Filling::start(client, 4, 50.0, 24, 1);
+        while filling.written().operations() < 20 {
+            tokio::task::yield_now().await;
+        }
+        let (seconds, written) = (filling.shared.started.elapsed().as_secs_f64(), filling.written());
+        // The last of them was not due before: a bound that no busy machine breaks.
+        assert!(written.operations() as f64 <= 100.0 * seconds + 1.0, "{seconds} s: {written:?}");
+    }
+
+    #[tokio::test]
     async fn refusals_are_counted_and_refused_inserts_are_tried_again() {
         let address = Arc::new(std::sync::OnceLock::new());
         let (own, sets) = (address.clone(), AtomicU64::new(0));
@@ -247,7 +287,7 @@ mod tests {
         .await;
         address.set(store).unwrap();
         let client = Arc::new(ClusterClient::new(vec![store], Patience::default()));
-        let filling = Filling::start(client, 1, 24, 1);
+        let filling = Filling::start(client, 1, 10_000.0, 24, 1);
         while filling.written().read == 0 {
             tokio::task::yield_now().await;
         }

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::filling::Written;
-use super::moves::{reversals, Move, Span};
+use super::moves::{Move, Span};
 use super::plot::{Level, Line, Mark, Plot};
-use super::shedding::{needless, sheds, Look, Shed};
+use super::shedding::{came_back, needless, sheds, Look, Shed};
 use super::verdict::{verdicts, Verdict};
 use super::Machine;
 use crate::alor::Scale;
@@ -27,6 +27,7 @@ pub struct Setup {
     pub policy: String,
     pub scale: Scale,
     pub capacity_bytes: u64,
+    pub inserts_per_second: f64,
     /// Of each emulated device, log and what compaction needs included; none: unlimited.
     pub device_bytes: Option<u64>,
     pub regions: u16,
@@ -107,14 +108,15 @@ impl FullStore {
         let full: Vec<u64> =
             self.devices.keys().copied().filter(|store| self.filled(*store).0.is_some()).collect();
         let relieved: usize = full.iter().map(|store| self.relieved(*store)).sum();
-        let back = reversals(&self.moves);
+        let back = came_back(&sheds, &self.moves);
+        let hot = sheds.iter().filter(|shed| shed.was_hot()).count();
         vec![
             Verdict::new(
                 "a full store sheds only the coldest regions",
                 !sheds.is_empty() && coldest == sheds.len(),
                 format!(
                     "{coldest} of {} shed regions were the coldest, or within a quarter of it, of those of their \
-                     store that could go",
+                     store that could go; {hot} were hotter than its mean",
                     sheds.len()
                 ),
             ),
@@ -145,7 +147,7 @@ impl FullStore {
             Verdict::new(
                 "what was shed does not come back",
                 back == 0,
-                format!("{back} moves took a peer or a leader back to where it had been"),
+                format!("{back} of {} went back later to the store that had shed them", sheds.len()),
             ),
         ]
     }
@@ -201,7 +203,7 @@ impl FullStore {
         let mut text = String::from("# Stores that fill\n\n");
         let _ = writeln!(
             text,
-            "Stores {} of {} each{}, policy `{}`, {} regions. {} closed-loop threads insert records of 1 KiB; as often they \
+            "Stores {} of {} each{}, policy `{}`, {} regions. {} threads insert {} records of 1 KiB a second at most; as often they \
              read and overwrite records of three quarters of the slots, in bands of unequal heat, and the last quarter \
              is written once. Devices at {} of their speed; {}.\n",
             setup.stores,
@@ -212,6 +214,7 @@ impl FullStore {
             setup.policy,
             setup.regions,
             setup.scale.threads,
+            count(setup.inserts_per_second),
             setup.scale.device_speed,
             setup.machine.text()
         );
@@ -341,6 +344,7 @@ mod tests {
                 policy: "alor".into(),
                 scale: Scale::named("smoke").unwrap(),
                 capacity_bytes: 100_000_000,
+                inserts_per_second: 500.0,
                 device_bytes: None,
                 regions: 4,
                 full_percent: 95,

@@ -103,6 +103,10 @@ const SLACK_SHARE: f64 = 0.25;
 const SLACK_OF_MEAN: f64 = 0.01;
 
 impl Shed {
+    pub fn was_hot(&self) -> bool {
+        self.heat_per_gb > self.mean_per_gb
+    }
+
     /// Nothing that could go was colder by more than what heartbeats are late.
     pub fn was_coldest(&self) -> bool {
         self.heat_per_gb <= self.coldest_per_gb * (1.0 + SLACK_SHARE) + self.mean_per_gb * SLACK_OF_MEAN
@@ -151,6 +155,15 @@ pub fn sheds(looks: &[Look], moves: &[Move], low_percent: u32) -> Vec<Shed> {
         });
     }
     all
+}
+
+/// Shed regions of which a later move took a peer back to the store that had shed it.
+pub fn came_back(sheds: &[Shed], moves: &[Move]) -> usize {
+    let back = |shed: &&Shed| {
+        let later = moves.iter().filter(|one| one.at_s > shed.at_s && one.region == shed.region);
+        later.into_iter().any(|one| one.kind == "move-peer" && one.to == Some(shed.from))
+    };
+    sheds.iter().filter(back).count()
 }
 
 /// Shedding that began although its store was below the band: it had not been above `full_percent` since it was
@@ -234,6 +247,19 @@ pub mod tests {
         let looks = [look(10.0, 96, &[5.0])];
         assert!(sheds(&looks, &[moved(11.0, 1, "move-peer", 0, 3)], 90).is_empty());
         assert!(sheds(&looks, &[shed_move(9.0, 1, 0, 3)], 90).is_empty(), "nothing is known of before");
+    }
+
+    #[test]
+    fn a_shed_region_that_returns_is_noticed_and_one_that_goes_on_is_not() {
+        let moves = [
+            moved(5.0, 1, "move-peer", 3, 0),
+            shed_move(10.5, 1, 0, 3),
+            shed_move(11.0, 2, 0, 3),
+            moved(20.0, 1, "move-peer", 3, 2),
+        ];
+        let sheds = sheds(&[look(10.0, 96, &[5.0, 1.0])], &moves, 90);
+        assert_eq!(came_back(&sheds, &moves), 0);
+        assert_eq!(came_back(&sheds, &[moved(30.0, 2, "move-peer", 3, 0)]), 1);
     }
 
     #[test]

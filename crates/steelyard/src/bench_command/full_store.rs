@@ -34,6 +34,9 @@ pub struct FullStore {
     /// Many, so that one of them is less than the band between shedding and not
     #[arg(long, value_name = "N", default_value_t = 48)]
     regions: u16,
+    /// Seconds in which all stores would be full; a full store can shed no faster than others can take it
+    #[arg(long, value_name = "S", default_value_t = 240, value_parser = clap::value_parser!(u16).range(1..))]
+    fill: u16,
     /// Seconds that the load goes on after every store is above its threshold
     #[arg(long, value_name = "S", default_value_t = 30)]
     after: u16,
@@ -44,6 +47,8 @@ pub struct FullStore {
     ground: Ground,
 }
 
+/// A key and its value.
+const RECORD_BYTES: f64 = 1040.0;
 /// Between lines that say how far it is.
 const TELL_EVERY: usize = 15;
 
@@ -74,12 +79,16 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     settle(&observer, PLACING_PATIENCE).await?;
     let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
     let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
+    // Three copies of each.
+    let records = capacity as f64 * devices.len() as f64 / 3.0 / RECORD_BYTES;
+    let inserts_per_second = records / f64::from(options.fill);
     let mut kept = Kept {
         version: VERSION,
         setup: Setup {
             stores: options.stores.clone(),
             policy: options.policy.clone(),
             capacity_bytes: capacity,
+            inserts_per_second,
             device_bytes: options.device_size.map(|size| size.0),
             regions: options.regions,
             full_percent: limits.full_percent,
@@ -95,7 +104,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     };
     say(&stores.progress, &format!("filling {} stores of {}", kept.devices.len(), bytes(capacity as f64)));
     let mut watch = Watch::start(observer);
-    let filling = Filling::start(client, scale.threads, options.regions, 1);
+    let filling = Filling::start(client, scale.threads, inserts_per_second, options.regions, 1);
     let mut full_since = None;
     while watch.seconds() < f64::from(options.at_most) {
         if let Some(moment) = watch.look().await? {
