@@ -1,0 +1,113 @@
+//! Chance from a seed, and the records that YCSB's workloads ask for.
+
+use crate::Workload;
+
+/// SplitMix64: the same numbers for the same seed, on any machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Draw {
+        Draw(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0.0 to below 1.0.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// 0 to below `n`, which is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+}
+
+/// YCSB's constants: ranks are drawn from 10^10 items with probability proportional to 1 / rank^0.99, whose
+/// sum is [`ZETA`], and hashed onto the records (`ScrambledZipfianGenerator`).
+const THETA: f64 = 0.99;
+const ITEMS: f64 = 1e10;
+const ZETA: f64 = 26.469_028_201_783_02;
+
+/// A record below `records`; a few are popular, and those lie anywhere.
+pub(crate) fn popular(records: u64, draw: &mut Draw) -> u64 {
+    let zeta_of_two = 1.0 + 0.5f64.powf(THETA);
+    let eta = (1.0 - (2.0 / ITEMS).powf(1.0 - THETA)) / (1.0 - zeta_of_two / ZETA);
+    let u = draw.fraction();
+    let rank = match u * ZETA {
+        uz if uz < 1.0 => 0,
+        uz if uz < zeta_of_two => 1,
+        _ => (ITEMS * (eta * u - eta + 1.0).powf(1.0 / (1.0 - THETA))) as u64,
+    };
+    fnv(rank) % records
+}
+
+/// FNV-1a over the number's eight bytes, without its sign bit, as YCSB hashes.
+fn fnv(number: u64) -> u64 {
+    let hash = number.to_be_bytes().iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash as i64).unsigned_abs()
+}
+
+/// YCSB's key of a record, as the load generator writes it: sixteen bytes.
+pub(crate) fn slot_of(record: u64) -> types::Slot {
+    types::slot_of_key(format!("user{record:012}").as_bytes())
+}
+
+/// What one operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Update,
+    Insert,
+}
+
+pub(crate) fn kind(workload: Workload, draw: &mut Draw) -> Kind {
+    match workload.read_percent() {
+        None => Kind::Insert,
+        Some(reads) if draw.below(100) < reads => Kind::Read,
+        Some(_) => Kind::Update,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_popular_record_has_zipfs_share() {
+        let (mut draw, records) = (Draw::new(7), 10_000);
+        let hottest = fnv(0) % records;
+        let draws = 200_000;
+        let seen = (0..draws).filter(|_| popular(records, &mut draw) == hottest).count();
+        let share = seen as f64 / f64::from(draws);
+        // 1 / 26.47 is 3.78%, and what else is hashed there.
+        assert!((0.034..0.042).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_seed_repeats_its_numbers_and_another_does_not() {
+        let of = |seed| (0..20).scan(Draw::new(seed), |draw, _| Some(draw.next())).collect::<Vec<_>>();
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
+    fn workloads_have_their_shares() {
+        let mut draw = Draw::new(3);
+        let mut reads = |workload| {
+            (0..20_000).filter(|_| kind(workload, &mut draw) == Kind::Read).count() as f64 / 20_000.0
+        };
+        assert!((reads(Workload::A) - 0.5).abs() < 0.02);
+        assert!((reads(Workload::B) - 0.95).abs() < 0.01);
+        assert_eq!((reads(Workload::C), reads(Workload::Load)), (1.0, 0.0));
+    }
+}

@@ -1,0 +1,53 @@
+//! Policies beside a baseline, as the figures show them.
+
+use placement::Policy;
+use serde::{Deserialize, Serialize};
+
+use crate::{predict, Phase, PredictError, Prediction, Question, Workload};
+
+/// What a policy makes of a workload, over what the baseline makes of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    pub policy: Policy,
+    pub workload: Workload,
+    pub ops_per_s: f64,
+    pub throughput: f64,
+    pub mean_latency: f64,
+    pub p99_latency: f64,
+}
+
+/// Ratios of each of `policies` to `baseline`, by policy and workload. The workloads run one after the other
+/// on one cluster, as they are measured.
+pub fn ratios(
+    question: &Question,
+    baseline: Policy,
+    policies: &[Policy],
+    workloads: &[Workload],
+) -> Result<Vec<Ratio>, PredictError> {
+    let base = predict(question, baseline, workloads)?;
+    let mut ratios = Vec::new();
+    for policy in policies {
+        let prediction =
+            if *policy == baseline { base.clone() } else { predict(question, *policy, workloads)? };
+        ratios.extend(beside(&base, &prediction));
+    }
+    Ok(ratios)
+}
+
+/// The same of predictions that were made already.
+pub fn beside(base: &Prediction, prediction: &Prediction) -> Vec<Ratio> {
+    let pairs = prediction.phases.iter().filter_map(|phase| Some((phase, base.phase(phase.workload)?)));
+    pairs.map(|(phase, base)| ratio(prediction.policy, phase, base)).collect()
+}
+
+fn ratio(policy: Policy, phase: &Phase, base: &Phase) -> Ratio {
+    let over = |value: f64, base: f64| if base > 0.0 { value / base } else { 0.0 };
+    Ratio {
+        policy,
+        workload: phase.workload,
+        ops_per_s: phase.ops_per_s,
+        throughput: over(phase.ops_per_s, base.ops_per_s),
+        mean_latency: over(phase.mean_us, base.mean_us),
+        p99_latency: over(phase.p99_us, base.p99_us),
+    }
+}

@@ -1,0 +1,155 @@
+//! The apply thread: everything that waits, of all regions, in one turn. An update reads the row that it
+//! replaces, from the device if it is not in RAM; inserts are kept from the device by Bloom filters. Then
+//! the rows go into the memtable, if there is one with room, and at the leader the clients are answered.
+
+use super::{Event, RegionAt, StoreAt, World};
+use crate::question::APPLY_NS;
+
+/// `server::region::apply`: bytes of one batch.
+const BATCH_BYTES_MAX: u64 = 8 << 20;
+
+pub(super) struct Turn {
+    parts: Vec<(RegionAt, u32, u32)>,
+    commands: u64,
+    bytes: u64,
+    /// Rows to read before it can execute, and how many reads are under way.
+    missing: Vec<u32>,
+    under_way: usize,
+    /// It was executed and waits for a memtable.
+    waits: bool,
+}
+
+impl World<'_> {
+    pub(super) fn start_apply(&mut self, at: StoreAt) {
+        let store = &mut self.stores[at];
+        if store.turn.is_some() {
+            return;
+        }
+        let mut turn = Turn {
+            parts: Vec::new(),
+            commands: 0,
+            bytes: 0,
+            missing: Vec::new(),
+            under_way: 0,
+            waits: false,
+        };
+        while turn.bytes < BATCH_BYTES_MAX {
+            let Some((region, begin, end)) = store.to_apply.pop_front() else { break };
+            for entry in &self.regions[region].entries[begin as usize..end as usize] {
+                turn.bytes += entry.bytes;
+                turn.commands += entry.writes.len() as u64;
+                for write in entry.writes.iter().filter(|write| !write.inserts) {
+                    if !store.holds_in_ram(write.record) {
+                        turn.missing.push(write.record);
+                    }
+                }
+            }
+            turn.parts.push((region, begin, end));
+        }
+        if turn.parts.is_empty() {
+            return;
+        }
+        turn.missing.sort_unstable();
+        turn.missing.dedup();
+        store.turn = Some(turn);
+        for _ in 0..self.question.tuning.apply_reads {
+            self.read_ahead(at);
+        }
+        self.execute(at);
+    }
+
+    fn read_ahead(&mut self, at: StoreAt) {
+        let bytes = self.question.tuning.block_bytes + self.row_bytes / 2;
+        let store = &mut self.stores[at];
+        let Some(turn) = &mut store.turn else { return };
+        if turn.missing.pop().is_some() {
+            turn.under_way += 1;
+            let done = store.device.read(self.now, bytes, false);
+            self.schedule(done, Event::ApplyRead(at));
+        }
+    }
+
+    pub(super) fn apply_read(&mut self, at: StoreAt) {
+        if let Some(turn) = &mut self.stores[at].turn {
+            turn.under_way -= 1;
+        }
+        self.read_ahead(at);
+        self.execute(at);
+    }
+
+    fn execute(&mut self, at: StoreAt) {
+        let Some(turn) = &self.stores[at].turn else { return };
+        if turn.under_way > 0 {
+            return;
+        }
+        let nanos = turn.commands * APPLY_NS;
+        // One thread does it, however many CPUs there are.
+        let done = self.compute(at, nanos).max(self.now + nanos);
+        self.schedule(done, Event::Applied(at));
+    }
+
+    pub(super) fn applied(&mut self, at: StoreAt) {
+        if self.stores[at].tree.is_stalled() {
+            if let Some(turn) = &mut self.stores[at].turn {
+                turn.waits = true;
+            }
+            return;
+        }
+        let Some(turn) = self.stores[at].turn.take() else { return };
+        let row_bytes = self.row_bytes;
+        for (region, begin, end) in turn.parts {
+            let log = &mut self.regions[region];
+            let leads = log.leader == at;
+            let store = &mut self.stores[at];
+            for entry in &log.entries[begin as usize..end as usize] {
+                store.to_apply_bytes = store.to_apply_bytes.saturating_sub(entry.bytes);
+                for write in &entry.writes {
+                    store.written_in[write.record as usize] = store.tree.memtable;
+                    store.cache.insert(write.record);
+                    store.tree.write(row_bytes);
+                    store.counts.rows_bytes += row_bytes;
+                    if write.inserts {
+                        store.tree.live_bytes += row_bytes;
+                    }
+                }
+                if leads {
+                    log.writes += entry.writes.len() as u64;
+                    let inserts = entry.writes.iter().filter(|write| write.inserts).count() as u64;
+                    log.bytes += inserts * row_bytes;
+                }
+            }
+            if let Some(peer) = log.peer(at) {
+                peer.applied = peer.applied.max(end);
+            }
+            self.answer(region);
+        }
+        self.start_background(at);
+        self.start_apply(at);
+        // It may be behind no more.
+        self.turn(at);
+    }
+
+    /// A flush has made room.
+    pub(super) fn resume_apply(&mut self, at: StoreAt) {
+        let waits = self.stores[at].turn.as_mut().is_some_and(|turn| std::mem::take(&mut turn.waits));
+        if waits {
+            self.applied(at);
+        }
+    }
+
+    /// Answers what the leader has applied.
+    pub(super) fn answer(&mut self, region: RegionAt) {
+        let log = &mut self.regions[region];
+        let leader = log.leader;
+        let Some(applied) = log.peer(leader).map(|peer| peer.applied) else { return };
+        let begin = log.answered.min(applied) as usize;
+        log.answered = log.answered.max(applied);
+        let threads: Vec<usize> = log.entries[begin..applied as usize]
+            .iter()
+            .flat_map(|entry| entry.writes.iter().map(|write| write.thread as usize))
+            .collect();
+        for thread in threads {
+            self.schedule(self.now + self.question.network_ns, Event::Answer(thread));
+        }
+    }
+}

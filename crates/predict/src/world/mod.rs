@@ -1,0 +1,382 @@
+//! The simulation: one virtual clock, and what happens at each moment.
+//!
+//! ```text
+//! thread ─Arrive─▶ leader ─ read: row cache, memtable, or device ─▶ Answer
+//!                    │ write: waits while a log batch is under way, then one entry per region
+//!                    ├─ Append ─▶ followers: their own batch ─ Ack ─▶ ┐
+//!                    └─ LogWritten, LogSynced, LogMarked ─────────────┴▶ commit ─▶ apply turn ─▶ Answer
+//!                                                                        └─ Commit ─▶ followers apply
+//! ```
+//!
+//! A file for each thread of a store: `log` (the worker and the log thread), `apply`, `background` (flushes,
+//! compactions, copies of regions), `placing` (planning rounds), `client`; and `measure`, which looks on.
+
+mod apply;
+mod background;
+mod client;
+mod log;
+mod measure;
+mod placing;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use placement::{ClusterView, Operator, Policy};
+use types::RegionId;
+
+use crate::answer::Prediction;
+use crate::cache::RowCache;
+use crate::device::Queues;
+use crate::draw::{popular, slot_of, Draw, Kind};
+use crate::tree::Tree;
+use crate::{PredictError, Question, Workload};
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+/// Positions in the question's lists.
+pub(crate) type StoreAt = usize;
+pub(crate) type RegionAt = usize;
+pub(crate) type ThreadAt = usize;
+
+/// A key's row beside its value: space, slot, table, database, hash, lengths, key and the value's head
+/// (docs/FORMAT.md), as stores counted them: 1084 bytes for a value of 1024 under a key of 16.
+const ROW_OVERHEAD_BYTES: u64 = 60;
+/// The row cache's own (`rocks::row_cache`).
+const CACHE_ENTRY_BYTES: u64 = 160;
+/// An entry in the log: its head, and the batch's part of the engine's frame.
+const ENTRY_OVERHEAD_BYTES: u64 = 64;
+/// After `Load` the cluster comes to rest before what follows is measured, but not for longer.
+const REST_MIN: u64 = 2 * SECOND;
+const REST_MAX: u64 = 120 * SECOND;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Issue(ThreadAt),
+    Arrive(ThreadAt),
+    Serve(ThreadAt),
+    ReadDone(ThreadAt),
+    Answer(ThreadAt),
+    LogWritten(StoreAt),
+    LogSynced(StoreAt),
+    LogMarked(StoreAt),
+    Append { store: StoreAt, region: RegionAt, end: u32 },
+    Ack { region: RegionAt, from: StoreAt, end: u32 },
+    Commit { store: StoreAt, region: RegionAt, end: u32 },
+    ApplyRead(StoreAt),
+    Applied(StoreAt),
+    Background(usize),
+    Round,
+}
+
+/// What a thread asks for now.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    kind: Kind,
+    record: u32,
+    began: u64,
+    /// It began after the warm-up.
+    counts: bool,
+}
+
+/// One command in an entry.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    record: u32,
+    thread: u32,
+    inserts: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    writes: Vec<Write>,
+    bytes: u64,
+}
+
+/// A peer's log, by how many entries of the region's log it has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peer {
+    store: StoreAt,
+    /// Sent to it.
+    sent: u32,
+    persisted: u32,
+    /// Persisted, as the leader knows.
+    acknowledged: u32,
+    /// Committed, as it knows.
+    committed: u32,
+    /// Handed to its apply thread.
+    handed: u32,
+    applied: u32,
+}
+
+struct Region {
+    id: RegionId,
+    leader: StoreAt,
+    peers: Vec<Peer>,
+    entries: Vec<Entry>,
+    committed: u32,
+    answered: u32,
+    bytes: u64,
+    reads: u64,
+    writes: u64,
+    rates: placing::Rates,
+}
+
+impl Region {
+    fn peer(&mut self, store: StoreAt) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.store == store)
+    }
+
+    fn end(&self) -> u32 {
+        self.entries.len() as u32
+    }
+}
+
+struct Store {
+    device: Queues,
+    /// When each of its own CPUs is free.
+    cpus: Vec<u64>,
+    /// Commands that wait for the batch under way.
+    queue: Vec<(RegionAt, ThreadAt)>,
+    /// Followers' entries that wait for it, up to which of each region.
+    incoming: BTreeMap<RegionAt, u32>,
+    batch: Option<Vec<(RegionAt, u32)>>,
+    to_apply: VecDeque<(RegionAt, u32, u32)>,
+    to_apply_bytes: u64,
+    turn: Option<apply::Turn>,
+    tree: Tree,
+    cache: RowCache,
+    /// By record: the memtable in which it was last written; 0: never.
+    written_in: Vec<u32>,
+    counts: measure::Counts,
+}
+
+pub(crate) struct World<'a> {
+    question: &'a Question,
+    policy: Policy,
+    now: u64,
+    sequence: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    stores: Vec<Store>,
+    regions: Vec<Region>,
+    /// By record.
+    region_of: Vec<u16>,
+    /// By region, where their parts of the load are given: its records, and the sums of weights.
+    weighted: Option<(Vec<Vec<u32>>, Vec<f64>)>,
+    /// Of all stores and the client, where those share CPUs.
+    cpus: Vec<u64>,
+    cpu_ns: u64,
+    jobs: BTreeMap<usize, background::Job>,
+    next_job: usize,
+    in_flight: Vec<Operator>,
+    shedding: Vec<bool>,
+    moves: u64,
+    draw: Draw,
+    phase: client::Progress,
+    row_bytes: u64,
+}
+
+pub(crate) fn run(
+    question: &Question,
+    policy: Policy,
+    workloads: &[Workload],
+) -> Result<Prediction, PredictError> {
+    let mut world = World::new(question, policy);
+    world.come_to_rest()?;
+    world.schedule(SECOND, Event::Round);
+    let mut phases = Vec::new();
+    for workload in workloads {
+        phases.push(world.phase(*workload));
+        if *workload == Workload::Load {
+            world.finish_up();
+            world.come_to_rest()?;
+        }
+    }
+    Ok(Prediction { policy, phases, layout: world.layout(), stores: world.holdings(), moves: world.moves })
+}
+
+impl<'a> World<'a> {
+    fn new(question: &'a Question, policy: Policy) -> World<'a> {
+        let Question { stores, regions, load, tuning, processors, .. } = question;
+        let at = |id| stores.iter().position(|store| store.id == id).expect("checked");
+        let row_bytes = load.value_bytes + ROW_OVERHEAD_BYTES;
+        let cached_rows = tuning.row_cache_bytes / (row_bytes + CACHE_ENTRY_BYTES);
+        let own_cpus = if processors.shared { 0 } else { processors.cpus };
+        let store = |store: &crate::Store| Store {
+            device: Queues::new(store.device),
+            cpus: vec![0; own_cpus],
+            queue: Vec::new(),
+            incoming: BTreeMap::new(),
+            batch: None,
+            to_apply: VecDeque::new(),
+            to_apply_bytes: 0,
+            turn: None,
+            tree: Tree::new(tuning),
+            cache: RowCache::new(load.records, cached_rows),
+            written_in: vec![0; load.records as usize],
+            counts: measure::Counts::default(),
+        };
+        let region = |region: &crate::Region| Region {
+            id: region.id,
+            leader: at(region.leader),
+            peers: region.peers.iter().map(|store| Peer { store: at(*store), ..Peer::default() }).collect(),
+            entries: Vec::new(),
+            committed: 0,
+            answered: 0,
+            bytes: region.bytes,
+            reads: 0,
+            writes: 0,
+            rates: placing::Rates::default(),
+        };
+        let mut world = World {
+            question,
+            policy,
+            now: 0,
+            sequence: 0,
+            events: BinaryHeap::new(),
+            stores: stores.iter().map(store).collect(),
+            regions: regions.iter().map(region).collect(),
+            region_of: regions_of(question),
+            weighted: None,
+            cpus: vec![0; if processors.shared { processors.cpus } else { 0 }],
+            cpu_ns: 0,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            in_flight: Vec::new(),
+            shedding: vec![false; stores.len()],
+            moves: 0,
+            draw: Draw::new(question.seed),
+            phase: client::Progress::default(),
+            row_bytes,
+        };
+        world.weighted = world.weights();
+        for region in 0..world.regions.len() {
+            let bytes = world.regions[region].bytes;
+            for peer in world.regions[region].peers.clone() {
+                world.stores[peer.store].tree.ingest(bytes);
+            }
+        }
+        world
+    }
+
+    fn weights(&self) -> Option<(Vec<Vec<u32>>, Vec<f64>)> {
+        if self.question.regions.iter().all(|region| region.weight.is_none()) {
+            return None;
+        }
+        let mut records = vec![Vec::new(); self.regions.len()];
+        for (record, region) in self.region_of.iter().enumerate() {
+            records[usize::from(*region)].push(record as u32);
+        }
+        let mut sum = 0.0;
+        let sums = self.question.regions.iter().zip(&records).map(|(region, records)| {
+            // A region without a record cannot be asked for one.
+            let weight = region.weight.filter(|weight| weight.is_finite() && *weight > 0.0);
+            sum += if records.is_empty() { 0.0 } else { weight.unwrap_or(0.0) };
+            sum
+        });
+        let sums: Vec<f64> = sums.collect();
+        (sum > 0.0).then_some((records, sums))
+    }
+
+    /// The record of the next read or update.
+    fn choose(&mut self) -> u32 {
+        match &self.weighted {
+            None => popular(self.question.load.records, &mut self.draw) as u32,
+            Some((records, sums)) => {
+                let at = self.draw.fraction() * sums[sums.len() - 1];
+                let region = sums.partition_point(|sum| *sum <= at).min(records.len() - 1);
+                let records = &records[region];
+                records[popular(records.len() as u64, &mut self.draw) as usize]
+            }
+        }
+    }
+
+    fn schedule(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at.max(self.now), self.sequence, event)));
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(Reverse((at, _, event))) = self.events.pop() else { return false };
+        self.now = at;
+        match event {
+            Event::Issue(thread) => self.issue(thread),
+            Event::Arrive(thread) => self.arrive(thread),
+            Event::Serve(thread) => self.serve(thread),
+            Event::ReadDone(thread) => self.read_done(thread),
+            Event::Answer(thread) => self.answered(thread),
+            Event::LogWritten(store) => self.log_written(store),
+            Event::LogSynced(store) => self.log_synced(store),
+            Event::LogMarked(store) => self.log_marked(store),
+            Event::Append { store, region, end } => self.append(store, region, end),
+            Event::Ack { region, from, end } => self.acknowledged(region, from, end),
+            Event::Commit { store, region, end } => self.learn_commit(store, region, end),
+            Event::ApplyRead(store) => self.apply_read(store),
+            Event::Applied(store) => self.applied(store),
+            Event::Background(job) => self.work(job),
+            Event::Round => {
+                self.round();
+                self.schedule(self.now + SECOND, Event::Round);
+            }
+        }
+        true
+    }
+
+    /// CPU time for an operation at a store; when it is over.
+    fn compute(&mut self, store: StoreAt, nanos: u64) -> u64 {
+        let shared = self.question.processors.shared;
+        let free = if shared { &mut self.cpus } else { &mut self.stores[store].cpus };
+        // What is busy all the time takes its part of every CPU.
+        let left = (1.0 - self.question.processors.idle / free.len().max(1) as f64).max(0.05);
+        let Some(first) = free.iter_mut().min() else { return self.now };
+        *first = self.now.max(*first) + (nanos as f64 / left) as u64;
+        let done = *first;
+        if shared {
+            self.cpu_ns += nanos;
+        } else {
+            self.stores[store].counts.cpu_ns += nanos;
+        }
+        done
+    }
+
+    /// Lets what is under way end: entries reach every peer, copies are made. Compaction may go on.
+    fn finish_up(&mut self) {
+        let (least, most) = (self.now + REST_MIN, self.now + REST_MAX);
+        while self.now < most && (self.now < least || self.lags() || !self.in_flight.is_empty()) {
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// Brings the layout to where it rests with nothing asked of it, at no cost: nobody measures meanwhile.
+    fn come_to_rest(&mut self) -> Result<(), PredictError> {
+        let rested = crate::layout::settle(self.resting_view(), self.policy)?;
+        self.moves += rested.operators.len() as u64;
+        self.adopt(&rested.view);
+        Ok(())
+    }
+
+    fn lags(&self) -> bool {
+        self.regions.iter().any(|region| region.peers.iter().any(|peer| peer.applied < region.end()))
+    }
+
+    fn resting_view(&self) -> ClusterView {
+        let mut view = self.view();
+        view.in_flight.clear();
+        for region in &mut view.regions {
+            (region.write_rate, region.read_rate, region.write_bytes_rate) = (0.0, 0.0, 0.0);
+        }
+        view
+    }
+}
+
+/// Which region each record is in.
+fn regions_of(question: &Question) -> Vec<u16> {
+    let mut by_slot = vec![0u16; usize::from(types::SLOT_COUNT)];
+    for (at, region) in question.regions.iter().enumerate() {
+        for slot in region.slots.first..=region.slots.last {
+            by_slot[usize::from(slot)] = at as u16;
+        }
+    }
+    (0..question.load.records).map(|record| by_slot[usize::from(slot_of(record))]).collect()
+}
