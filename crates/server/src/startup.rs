@@ -54,6 +54,13 @@ pub enum StartError {
 /// How long a planned stop waits for other stores to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
+/// And how long it then tells clients who did: one whose connection is closed under a command does not know what
+/// came of it.
+const REDIRECTING: Duration = Duration::from_millis(500);
+
+/// Other stores have heard by then that this one leaves.
+const TOLD: Duration = Duration::from_millis(50);
+
 /// The rows' engine must not be closed under a reader: it gets this long to finish.
 const DRAIN: Duration = Duration::from_millis(200);
 
@@ -86,6 +93,8 @@ pub async fn run(
         config.limits.split_bytes = 0;
         config.limits.split_ops = 0;
     }
+    let of_look = config.clone();
+    let _ = tokio::task::spawn_blocking(move || capability::look_first(&of_look)).await;
     let (log, engine) = open_engines(&config, &dir)?;
     let snapshot_dir = dir.snapshot_dir();
 
@@ -284,6 +293,13 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
 /// Gives the regions that this store leads to their most advanced live peers, so that a planned stop costs
 /// no election. Where that does not succeed in time, an election it is.
 async fn hand_over(store: &Store) {
+    if store.members().list.len() == 1 {
+        return;
+    }
+    store.leaving.store(true, Ordering::Relaxed);
+    store.cluster.report_soon.notify_one();
+    // Before anything is handed over, or it would be placed here again.
+    tokio::time::sleep(TOLD).await;
     let led = || {
         let mut regions = store.regions.all();
         regions.retain(|region| region.leader() == Some(store.id));
@@ -299,9 +315,10 @@ async fn hand_over(store: &Store) {
         }
     }
     let deadline = tokio::time::Instant::now() + HAND_OVER;
-    while store.members().list.len() > 1 && !led().is_empty() && tokio::time::Instant::now() < deadline {
+    while !led().is_empty() && tokio::time::Instant::now() < deadline {
         let _ = tokio::time::timeout(Duration::from_millis(20), store.leader_news.notified()).await;
     }
+    tokio::time::sleep(REDIRECTING).await;
 }
 
 async fn until_healthy(store: &Store) {

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use placement::Capability;
 
 use crate::config::Config;
+use crate::datadir;
 use crate::store::Store;
 use account::{LogClock, Written};
 use kept::Kept;
@@ -29,8 +30,12 @@ use touch::Toucher;
 use watch::{Changed, Reference, Totals, Watch};
 
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// The first probe waits this long at most for the store to serve: other stores may not have come yet.
+/// The first probe waits this long at most for the store to serve and for its device to be at rest: other
+/// stores may not have come yet, and what a start writes is not over when it is ready.
 const PROBE_AFTER: Duration = Duration::from_secs(5);
+/// At rest: so long without a sync of the log, and with no more than this written.
+const REST: Duration = Duration::from_millis(400);
+const REST_BYTES: u64 = 256 << 10;
 /// Commands per second of a store that serves.
 const SERVING_OPS_PER_S: f64 = 50.0;
 
@@ -249,11 +254,7 @@ fn time(latency: Duration) -> String {
 /// Measures what was not measured yet and watches the device from then on, until the task is dropped.
 pub async fn run(store: Arc<Store>) {
     if let Some(wanted) = store.capability.lacks().filter(|_| store.config.probe) {
-        let deadline = Instant::now() + PROBE_AFTER;
-        while !store.is_healthy() && Instant::now() < deadline {
-            let news = store.leader_news.notified();
-            let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
-        }
+        let _ = tokio::time::timeout(PROBE_AFTER, until_at_rest(&store)).await;
         if let Err(error) = probe(&store, wanted).await {
             tracing::warn!(%error, "the device was not measured: what it can do is not known");
         }
@@ -268,6 +269,51 @@ pub async fn run(store: Arc<Store>) {
             tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
             return;
         }
+    }
+}
+
+/// Until the store serves and its device has nothing to do.
+async fn until_at_rest(store: &Store) {
+    while !store.is_healthy() {
+        let news = store.leader_news.notified();
+        let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
+    }
+    let mut written = Written::default();
+    loop {
+        let syncs = store.capability.log.syncs();
+        let Ok(before) = written.bytes() else { return };
+        tokio::time::sleep(REST).await;
+        let Ok(bytes) = written.bytes() else { return };
+        if store.capability.log.syncs() == syncs && bytes - before <= REST_BYTES {
+            return;
+        }
+    }
+}
+
+/// The short look of a store that is told what it can do, before it begins to write anything: from then on
+/// its device may never be at rest. It costs the first start under a second, and no other.
+pub fn look_first(config: &Config) {
+    let is_known = Kept::read(&config.dir).is_ok_and(|kept| kept.is_some());
+    if !config.probe || config.this().capability.is_none() || is_known {
+        return;
+    }
+    let options = Probe::Brief.options();
+    let room = datadir::space(&config.dir).map_or(0, |space| space.free);
+    if room < config.reserve_bytes.saturating_add(options.file_bytes) {
+        return;
+    }
+    match device::probe(&config.dir, &options) {
+        Ok(measured) => {
+            let kv = KvCapability::measured(&measured, &config.fit);
+            let counts = Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s };
+            let kept = Kept::new(measured, counts, true, config.fit.provenance());
+            match kept.write(&config.dir) {
+                Ok(()) => say_measured(&measured, counts, true),
+                Err(error) => tracing::warn!(%error, "what was measured of the device cannot be kept"),
+            }
+        }
+        // It is tried once more when the store serves.
+        Err(error) => tracing::warn!(%error, "the device was not measured"),
     }
 }
 
