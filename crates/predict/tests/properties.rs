@@ -1,0 +1,157 @@
+//! What must hold of any prediction.
+
+mod support;
+
+use placement::{plan, PlanLimits, Policy};
+use steelyard_predict::{at_rest, beside, predict, ratios, PredictError, Question, Workload};
+use support::{cluster, store, EQUAL, UNEQUAL};
+
+fn ops_per_s(question: &Question, policy: Policy, workload: Workload) -> f64 {
+    let prediction = predict(question, policy, &[Workload::Load, workload]).unwrap();
+    prediction.phase(workload).unwrap().ops_per_s
+}
+
+#[test]
+fn the_same_question_gets_the_same_answer() {
+    let question = cluster(&UNEQUAL);
+    let workloads = [Workload::Load, Workload::A];
+    let first = predict(&question, Policy::Adaptive, &workloads).unwrap();
+    assert_eq!(first, predict(&question, Policy::Adaptive, &workloads).unwrap());
+    let other = Question { seed: 2, ..question };
+    assert_ne!(first, predict(&other, Policy::Adaptive, &workloads).unwrap());
+}
+
+/// Where stores are equal there is nothing to gain.
+#[test]
+fn on_equal_stores_policies_are_equal() {
+    let question = cluster(&EQUAL);
+    let found = ratios(
+        &question,
+        Policy::Even,
+        &[Policy::LeaderOnly, Policy::Alor, Policy::Adaptive],
+        &[Workload::Load],
+    );
+    for ratio in found.unwrap() {
+        assert!((0.9..1.1).contains(&ratio.throughput), "{ratio:?}");
+    }
+    for policy in Policy::ALL {
+        assert_eq!(at_rest(&question, policy).unwrap().operators, [], "{policy} moves nothing");
+    }
+}
+
+#[test]
+fn on_unequal_stores_the_order_is_the_papers() {
+    let question = cluster(&UNEQUAL);
+    let load = |policy| ops_per_s(&question, policy, Workload::Load);
+    let (even, leader_only, alor) = (load(Policy::Even), load(Policy::LeaderOnly), load(Policy::Alor));
+    assert!(even * 1.1 < leader_only && leader_only * 1.1 < alor, "{even} {leader_only} {alor}");
+}
+
+#[test]
+fn a_faster_device_makes_nothing_slower() {
+    for workload in [Workload::Load, Workload::A, Workload::C] {
+        let mut before: Option<f64> = None;
+        for device in ["plain-ssd/160", "plain-ssd/80", "plain-ssd/40", "plain-ssd/20"] {
+            let now = ops_per_s(&cluster(&[device; 4]), Policy::Even, workload);
+            assert!(
+                before.is_none_or(|before| now > before * 0.97),
+                "{workload} on {device}: {now}, {before:?}"
+            );
+            before = Some(now);
+        }
+    }
+}
+
+#[test]
+fn more_records_in_ram_make_reads_no_slower() {
+    let small = cluster(&UNEQUAL);
+    let mut large = small.clone();
+    large.tuning.row_cache_bytes *= 16;
+    let (small, large) =
+        (ops_per_s(&small, Policy::Even, Workload::C), ops_per_s(&large, Policy::Even, Workload::C));
+    assert!(large > small, "{small} {large}");
+}
+
+#[test]
+fn layouts_are_placements_own_at_rest() {
+    let question = cluster(&UNEQUAL);
+    for policy in Policy::ALL {
+        let rested = at_rest(&question, policy).unwrap();
+        assert_eq!(plan(&rested.view, policy, &PlanLimits::default()), [], "{policy}");
+        let prediction = predict(&question, policy, &[Workload::Load]).unwrap();
+        assert_eq!(prediction.layout.len(), question.regions.len());
+        for placed in &prediction.layout {
+            assert_eq!(placed.peers.len(), 3, "{policy}: every region is whole");
+            assert!(placed.peers.contains(&placed.leader));
+        }
+        let held: u64 = prediction.stores.iter().map(|store| store.bytes).sum();
+        assert_eq!(held, 3 * 30_000 * 1084, "{policy}: every record three times");
+    }
+}
+
+#[test]
+fn every_operation_is_answered_and_counted_once() {
+    let question = cluster(&UNEQUAL);
+    for policy in [Policy::Even, Policy::Adaptive] {
+        let prediction = predict(&question, policy, &[Workload::Load, Workload::C]).unwrap();
+        assert_eq!(prediction.phase(Workload::Load).unwrap().operations, question.load.records);
+        assert_eq!(prediction.phase(Workload::C).unwrap().operations, question.load.operations);
+        for phase in &prediction.phases {
+            assert!(phase.p50_us <= phase.p99_us && phase.mean_us > 0.0);
+            let devices = phase.stores.iter().flat_map(|used| [used.write_share, used.read_share]);
+            assert!(devices.into_iter().all(|share| (0.0..1.3).contains(&share)), "{phase:?}");
+        }
+    }
+}
+
+/// ALOR §3.2: a store above its threshold sheds, here while it is being filled.
+#[test]
+fn stores_with_little_room_are_not_filled_beyond_it() {
+    let mut question = cluster(&UNEQUAL);
+    // Of 97 MB in all, each may hold a fifth: six stores have room for 117 MB.
+    question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
+    let prediction = predict(&question, Policy::Alor, &[Workload::Load, Workload::C]).unwrap();
+    for store in &prediction.stores {
+        assert!(store.bytes as f64 <= 0.98 * 19_500_000.0, "{:?}", prediction.stores);
+    }
+}
+
+#[test]
+fn a_store_that_leaves_holds_nothing() {
+    let mut question = cluster(&UNEQUAL);
+    question.stores[4].leaving = true;
+    let prediction = predict(&question, Policy::Alor, &[Workload::Load]).unwrap();
+    assert_eq!((prediction.stores[4].peers, prediction.stores[4].leaders), (0, 0));
+    question.stores.iter_mut().take(4).for_each(|store| store.leaving = true);
+    let error = predict(&question, Policy::Alor, &[Workload::Load]).unwrap_err();
+    assert!(matches!(error, PredictError::Stays { .. }), "{error}");
+}
+
+#[test]
+fn a_ratio_is_over_the_baseline() {
+    let question = cluster(&["nvm/80", "plain-ssd/80", "plain-ssd/80"]);
+    let even = predict(&question, Policy::Even, &[Workload::Load]).unwrap();
+    let own = beside(&even, &even);
+    assert_eq!((own[0].throughput, own[0].mean_latency, own[0].p99_latency), (1.0, 1.0, 1.0));
+}
+
+#[test]
+fn questions_that_make_no_sense_are_refused() {
+    let good = cluster(&["nvm"]);
+    let refused = |change: &dyn Fn(&mut Question)| {
+        let mut question = good.clone();
+        change(&mut question);
+        predict(&question, Policy::Even, &[Workload::Load]).unwrap_err()
+    };
+    assert_eq!(refused(&|q| q.stores.clear()), PredictError::NoStores);
+    assert_eq!(refused(&|q| q.regions.clear()), PredictError::NoRegions);
+    assert_eq!(refused(&|q| q.regions[3].peers = vec![7]), PredictError::UnknownStore(4, 7));
+    assert_eq!(refused(&|q| drop(q.regions.remove(0))), PredictError::Uncovered(0));
+    assert_eq!(refused(&|q| q.load.threads = 0), PredictError::Zero("the number of threads"));
+    assert!(matches!(refused(&|q| q.load.records = 1 << 40), PredictError::TooManyRecords(_)));
+    let mut two = cluster(&["nvm", "nvm", "nvm"]);
+    two.stores.push(store(3, "nvm"));
+    two.regions[0].leader = 3;
+    let error = predict(&two, Policy::Even, &[Workload::Load]).unwrap_err();
+    assert_eq!(error, PredictError::NoLeader(1));
+}
