@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_command;
+mod calibrate;
 mod ctl;
 mod demo;
 mod playground;
@@ -34,6 +35,8 @@ enum Command {
     Demo(demo::Demo),
     /// Measure beside Redis and etcd
     Bench(bench_command::Bench),
+    /// Measure what a store makes of devices of different speeds, and fit the curve that stores use
+    Calibrate(calibrate::Calibrate),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Ctl(ctl) => ctl::run(ctl),
         Command::Demo(demo) => demo::run(demo),
         Command::Bench(bench) => bench_command::run(bench),
+        Command::Calibrate(calibrate) => calibrate::run(calibrate),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

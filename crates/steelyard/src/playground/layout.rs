@@ -56,8 +56,7 @@ impl Layout {
 
     /// The members in order of their number.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let slower = |profile: Profile| profile.slower(1.0 / self.device_speed);
-        let profiles = self.profiles()?.into_iter().map(slower).collect::<Result<Vec<_>, _>>()?;
+        let profiles = self.profiles()?;
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = |id: u16| {
             let port = self.port + id;
@@ -67,12 +66,18 @@ impl Layout {
                 peer: at(side_port(port, 10_000)),
                 admin: at(side_port(port, 20_000)),
                 forward: self.cluster_enabled.then(|| at(port + FORWARD_OFFSET)),
-                capability: profiles.get(usize::from(id)).map(capability),
+                capability: profiles.get(usize::from(id)).map(|profile| self.capability(profile)),
                 device: self.devices.get(usize::from(id)).cloned().unwrap_or_default(),
                 labels: Default::default(),
             }
         };
         Ok((0..self.stores).map(member).collect())
+    }
+
+    /// Of the device as it is, the run's speed factor included: what measures rates compares them with this.
+    fn capability(&self, profile: &Profile) -> Capability {
+        let kv = KvCapability::of(profile).scaled(self.device_speed);
+        Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
     }
 
     /// Writes the layout into a new directory, or compares it with what an old one holds.
@@ -101,12 +106,6 @@ impl Layout {
         let (name, value) = fields.iter().find(|(name, value)| old[name.as_str()] != **value)?;
         Some(format!("{} is {} there, not {value}", name.replace('_', "-"), old[name.as_str()]))
     }
-}
-
-/// Of the device as it is, the run's speed factor included: what measures rates compares them with this.
-fn capability(profile: &Profile) -> Capability {
-    let kv = KvCapability::of(profile);
-    Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
 }
 
 /// `nvm,2x high-end-ssd,3x plain-ssd` -> six. Separated by `;` where a device is given in numbers, which
@@ -171,6 +170,8 @@ mod tests {
         assert_eq!(parse_devices("plain-ssd", Some(3)).unwrap().len(), 3);
         let numbers = parse_devices("nvm;2x write=5MB/s,read=6MB/s", None).unwrap();
         assert_eq!(numbers, ["nvm", "write=5MB/s,read=6MB/s", "write=5MB/s,read=6MB/s"]);
+        let hybrids = parse_devices("nvm;2x hybrid/10,cache=64MiB", None).unwrap();
+        assert_eq!(hybrids, ["nvm", "hybrid/10,cache=64MiB", "hybrid/10,cache=64MiB"]);
         assert!(parse_devices("nvm,floppy", None).is_err());
     }
 

@@ -1,0 +1,217 @@
+//! `steelyard calibrate`: what one store makes of devices of different speeds, and the curve through it.
+//!
+//! On each device the I/O is probed, through its emulation where it is emulated, and then one store is loaded
+//! until it compacts steadily. A pair of which something else than the device was the bound is void: it is shown
+//! with its reason and, unless it is to be kept, not fitted.
+
+mod measure;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{bail, ensure, Context};
+use bench::alor::Scale;
+use bench::process::free_ports;
+use device::Fit;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::bench_command::{drive, CLIENT_THREADS};
+use crate::playground::layout::parse_devices;
+use measure::{measure, Place, Settings, Trial};
+
+#[derive(clap::Args)]
+pub struct Calibrate {
+    /// Emulated devices, as a playground takes them [default: nvm,high-end-ssd,plain-ssd, or none with --dir]
+    #[arg(long, value_name = "LIST")]
+    devices: Option<String>,
+    /// A directory on a real device; say it again for more
+    #[arg(long, value_name = "DIR")]
+    dir: Vec<PathBuf>,
+    /// Speed of the emulated devices. Their pairs are told at full speed: both numbers divided by it
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0125)]
+    device_speed: f64,
+    /// Records of 1 KiB to load on each device; memtables and levels are scaled to them
+    #[arg(long, value_name = "N", default_value_t = 80_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    records: u64,
+    /// At most this long for the load of one device
+    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(5..))]
+    seconds: u64,
+    /// Threads that load, each waiting for its answer: so many that the device is the bound
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Of the polynomial: 1 to 3, or less where there are fewer devices
+    #[arg(long, value_name = "D", default_value_t = device::fit::DEFAULT_DEGREE)]
+    degree: usize,
+    /// Fit void measurements too, and say so in the file
+    #[arg(long)]
+    keep_void: bool,
+    /// The fit goes here; stores take it by --capability-fit
+    #[arg(long, value_name = "FILE", default_value = "capability-fit.json")]
+    out: PathBuf,
+    /// Probe this directory, print what was measured, and no more: how emulated devices are probed
+    #[arg(long, value_name = "DIR", hide = true)]
+    probe: Option<PathBuf>,
+}
+
+const DEVICES: &str = "nvm,high-end-ssd,plain-ssd";
+
+pub fn run(options: Calibrate) -> anyhow::Result<()> {
+    if let Some(dir) = &options.probe {
+        let measured = device::probe(dir, &device::probe::Options::default())?;
+        println!("{}", serde_json::to_string(&measured)?);
+        return Ok(());
+    }
+    drive(CLIENT_THREADS, calibrate(options))
+}
+
+async fn calibrate(options: Calibrate) -> anyhow::Result<()> {
+    ensure!(
+        options.device_speed.is_finite() && options.device_speed > 0.0,
+        "device-speed is a factor above 0: 0.1 makes every device ten times slower"
+    );
+    ensure!((1..=3).contains(&options.degree), "a fit's degree is 1 to 3, not {}", options.degree);
+    let places = places(&options)?;
+    let settings = Settings {
+        records: options.records,
+        at_most: Duration::from_secs(options.seconds),
+        scale: scale(options.records, options.device_speed, options.threads),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        port: free_port()?,
+    };
+    let bar = progress();
+    let mut trials: Vec<Trial> = Vec::new();
+    for (number, place) in places.iter().enumerate() {
+        bar.set_prefix(format!("{}/{} {}", number + 1, places.len(), place.name()));
+        let trial = measure(place, &settings, &bar).await;
+        let trial = trial.with_context(|| format!("{} cannot be measured", place.name()))?;
+        bar.suspend(|| eprintln!("{}", report::line(&trial)));
+        trials.push(trial);
+    }
+    bar.finish_and_clear();
+    let fitted = |trial: &&Trial| trial.void.is_empty() || options.keep_void && trial.kv_bytes_per_s > 0.0;
+    let pairs: Vec<_> = trials.iter().filter(fitted).map(Trial::pair).collect();
+    if pairs.is_empty() {
+        print!("{}", report::table(&trials, None));
+        bail!("every measurement is void: there is nothing to fit");
+    }
+    let provenance = report::provenance(&settings, &options, &trials, &today());
+    let fit = Fit::of(pairs, options.degree, provenance)?;
+    print!("{}", report::table(&trials, Some(&fit)));
+    print!("{}", report::fit(&fit));
+    fit.write(&options.out)?;
+    println!("written to {}", options.out.display());
+    Ok(())
+}
+
+fn places(options: &Calibrate) -> anyhow::Result<Vec<Place>> {
+    let devices = match (&options.devices, options.dir.is_empty()) {
+        (Some(list), _) => parse_devices(list, None)?,
+        (None, true) => parse_devices(DEVICES, None)?,
+        (None, false) => Vec::new(),
+    };
+    let mut places = Vec::new();
+    for device in devices {
+        places.push(Place::Emulated { device, speed: options.device_speed });
+    }
+    for dir in &options.dir {
+        ensure!(dir.is_dir(), "{} is not a directory", dir.display());
+        places.push(Place::Real(dir.clone()));
+    }
+    ensure!(!places.is_empty(), "no device is named");
+    Ok(places)
+}
+
+/// A store of the evaluation holds half of its records, at three copies over six stores. Memtables are half as
+/// large for the data as there: what level 0 may put off must not be what is measured.
+fn scale(records: u64, device_speed: f64, threads: u16) -> Scale {
+    let whole = Scale { data_factor: 1.0, ..Scale::named(Scale::NAMES[0]).expect("a name of its own") };
+    Scale {
+        name: "calibrate".into(),
+        data_factor: records as f64 / whole.records(6) as f64,
+        device_speed,
+        threads: usize::from(threads),
+        ..whole
+    }
+}
+
+/// Side ports stand ten and twenty thousand above, and are tried when the store starts.
+fn free_port() -> anyhow::Result<u16> {
+    const SIDE_PORTS: u16 = 20_000;
+    for _ in 0..100 {
+        let port = free_ports(1)?[0];
+        if let Some(port) = port.checked_sub(SIDE_PORTS).filter(|port| *port >= 1024) {
+            return Ok(port);
+        }
+    }
+    bail!("no free port was found")
+}
+
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::new(1);
+    let style = ProgressStyle::with_template("{prefix:<24} {msg:<10} [{bar:30}] {percent:>3}%  {elapsed}");
+    bar.set_style(style.expect("a constant template is valid").progress_chars("=> "));
+    bar
+}
+
+/// UTC, as `2026-11-21`.
+fn today() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    date(since.as_secs() / 86_400)
+}
+
+/// Of days since 1970 (Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+fn date(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        let days = [0, 58, 59, 11_016, 11_017, 20_778].map(date);
+        assert_eq!(
+            days,
+            ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2000-03-01", "2026-11-21"]
+        );
+    }
+
+    #[test]
+    fn many_memtables_are_filled_after_the_first_quarter() {
+        for records in [20_000, 80_000, 1_000_000] {
+            let options = scale(records, 1.0, 1).store_options();
+            let memtable = options.iter().find(|(name, _)| *name == "write_buffer_size").unwrap().1;
+            let filled = records * 1024 / memtable;
+            assert!((70..90).contains(&filled), "{records}: {filled}");
+        }
+    }
+
+    #[test]
+    fn profiles_are_measured_unless_only_directories_are_named() {
+        use clap::Parser;
+
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            calibrate: Calibrate,
+        }
+        let of = |words: &[&str]| {
+            let line = Line::parse_from([&["calibrate"], words].concat());
+            places(&line.calibrate).map(|places| places.iter().map(Place::name).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]).unwrap(), ["nvm", "high-end-ssd", "plain-ssd"]);
+        assert_eq!(of(&["--dir", "/tmp"]).unwrap(), ["/tmp"]);
+        assert_eq!(of(&["--dir", "/tmp", "--devices", "2x nvm"]).unwrap(), ["nvm", "nvm", "/tmp"]);
+        assert!(of(&["--dir", "/none"]).is_err() && of(&["--devices", "floppy"]).is_err());
+    }
+}
