@@ -81,7 +81,7 @@ pub(crate) fn plan(
         let held = held.get_or_insert_with(|| Held::new(round)).by(source);
         let mut offer = best_offer(round, fill, order, allow, &targets, held, source);
         if offer.is_none() && fill.is_full(source) {
-            let targets = Targets::new(round, fill, Room::Tight);
+            let targets = Targets::new(round, fill, Room::Band);
             offer = best_offer(round, fill, order, allow, &targets, held, source);
         }
         match offer {

@@ -90,21 +90,21 @@ impl Fill {
         high - low > self.mean * f64::from(round.limits.data_gap_percent_min) / 100.0
     }
 
-    /// Whether a region of so many bytes may come to a store for the sake of load: it stays below the lower
-    /// end of the band, so that what a store shed does not come back.
+    /// Whether a region of so many bytes may come to a store that need not take it: it stays well below the
+    /// lower end of the band, so that what a store shed does not come back.
     pub fn admits(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
-        let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.full_percent_low };
+        let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.fill_percent };
         !self.is_full(at) && stays_below(round, at, bytes, percent)
     }
 
-    /// Whether a region may come from one store to another to even levels out, or to be shed. `Tight` is for
-    /// what must be shed and fits nowhere below the band. Within the band, and in a crowd, what comes must leave
+    /// Whether a region may come from one store to another to even levels out, or to be shed. `Band` is for
+    /// what must be shed and fits nowhere below the band. There, and in a crowd, what comes must leave
     /// the taker no fuller than the giver: each such move lowers the sum of squared fills, so they end.
     pub fn admits_from(&self, round: &Round<'_>, from: At, at: At, bytes: u64, room: Room) -> bool {
         let percent = match room {
             _ if self.crowded => round.limits.reserve_percent,
             Room::Usual => return self.admits(round, at, bytes),
-            Room::Tight => round.limits.full_percent,
+            Room::Band => round.limits.full_percent,
         };
         !self.is_full(at) && stays_below(round, at, bytes, percent) && stays_emptier(round, from, at, bytes)
     }
@@ -113,7 +113,7 @@ impl Fill {
     pub fn is_open(&self, round: &Round<'_>, at: At, room: Room) -> bool {
         match room {
             Room::Usual => self.admits(round, at, 0),
-            Room::Tight => !self.is_full(at),
+            Room::Band => !self.is_full(at),
         }
     }
 
@@ -149,10 +149,10 @@ impl Fill {
 /// How far stores may be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// Below the band.
+    /// Well below the band.
     Usual,
-    /// Within it.
-    Tight,
+    /// Up to the threshold.
+    Band,
 }
 
 /// The order among targets.

@@ -33,8 +33,11 @@ pub struct PlanLimits {
     pub busy_percent_min: u32,
     /// A store that holds more than this part of its capacity sheds data (ALOR §3.2: 95%) …
     pub full_percent: u32,
-    /// … until it holds less than this; and to even out data no store is filled beyond it.
+    /// … until it holds less than this.
     pub full_percent_low: u32,
+    /// To even out data, or load, no store is filled beyond this. Far enough below the others that a store that
+    /// shed a little too much takes nothing back.
+    pub fill_percent: u32,
     /// Nothing moves to a store that would hold more than this afterwards.
     pub reserve_percent: u32,
     /// A region is copied for the sake of load only when what that gains in so many seconds exceeds what
@@ -67,6 +70,7 @@ impl Default for PlanLimits {
             busy_percent_min: 75,
             full_percent: 95,
             full_percent_low: 90,
+            fill_percent: 85,
             reserve_percent: 98,
             repay_seconds: 600,
             split_bytes: 0,

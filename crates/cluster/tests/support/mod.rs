@@ -57,6 +57,16 @@ pub struct World {
     pub speeds: BTreeMap<StoreId, f64>,
     /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
+    /// Moments that a learner takes to be filled.
+    pub fill_moments: u64,
+    filling: BTreeMap<(RegionId, StoreId), u64>,
+    /// What every store may hold; 0: nobody knows.
+    pub capacity_bytes: u64,
+    /// Operations per second. Leaders know of them what happened since they lead.
+    pub heat: BTreeMap<RegionId, f64>,
+    leading: BTreeMap<RegionId, (StoreId, BootNanos)>,
+    /// Regions whose sizes their leaders have not measured.
+    pub unsized_regions: BTreeSet<RegionId>,
     /// All that ever was.
     known: BTreeSet<RegionId>,
     books: BTreeMap<StoreId, LeadBook>,
@@ -120,6 +130,12 @@ impl World {
             regions,
             dead: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            fill_moments: 0,
+            filling: BTreeMap::new(),
+            capacity_bytes: 0,
+            heat: BTreeMap::new(),
+            leading: BTreeMap::new(),
+            unsized_regions: BTreeSet::new(),
             speeds: BTreeMap::new(),
             books: BTreeMap::new(),
             seq: 0,
@@ -254,9 +270,18 @@ impl World {
                 region.commit += 1;
             }
             for (&store, matched) in &mut region.matched {
+                let id = region.descriptor.id;
                 let fills =
                     region.descriptor.peer_on(store).is_some_and(|peer| peer.role == PeerRole::Learner);
-                if alive(store) && !(fills && self.stuck.contains(&store)) {
+                let filled = if fills && *matched == 0 {
+                    let moments = self.filling.entry((id, store)).or_default();
+                    *moments += 1;
+                    *moments > self.fill_moments
+                } else {
+                    self.filling.remove(&(id, store));
+                    true
+                };
+                if alive(store) && filled && !(fills && self.stuck.contains(&store)) {
                     *matched = region.commit;
                 }
             }
@@ -284,10 +309,24 @@ impl World {
                     active: !self.dead.contains(&store),
                     needs_snapshot: matched == 0,
                 });
+                let id = region.descriptor.id;
+                let heat = self.heat.get(&id).copied().unwrap_or(0.0);
+                // Who leads from the first has always led.
+                let led = self.leading.entry(id).or_insert((store, 0));
+                if led.0 != store {
+                    *led = (store, self.now);
+                }
+                let known = match led.1 {
+                    0 => 1.0,
+                    since => 1.0 - (-((self.now - since) as f64) / 1e9 / HEAT_WINDOW_S).exp(),
+                };
+                let sized = !self.unsized_regions.contains(&id);
                 book.put(LeadReport {
                     commit: region.commit,
                     applied: region.commit,
-                    bytes: region.bytes,
+                    bytes: if sized { region.bytes } else { 0 },
+                    sized,
+                    heat: heat * known,
                     peers: peers.collect(),
                     ..LeadReport::blank(region.descriptor.clone(), region.term)
                 });
@@ -296,6 +335,7 @@ impl World {
             let heartbeat = StoreHeartbeat {
                 store,
                 capability: placement::Capability { kv_bytes_per_s, ops_per_s: 1e6 },
+                capacity_bytes: self.capacity_bytes,
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),
                 ..StoreHeartbeat::default()
@@ -405,6 +445,12 @@ impl World {
             let truth = self.regions.get(&region.id).map(|region| region.descriptor.epoch);
             assert!(truth.is_none_or(|truth| !region.epoch.is_newer_than(truth)), "nothing is made up");
         }
+    }
+
+    /// What a store holds, learners that are being filled included.
+    pub fn held_bytes(&self, store: StoreId) -> u64 {
+        let held = self.regions.values().filter(|region| region.descriptor.has_peer_on(store));
+        held.map(|region| region.bytes).sum()
     }
 
     /// Whether the agreed and the true state are the same, and nothing is under way.
