@@ -11,14 +11,9 @@ use rocks::FlashKeyspace;
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
-use crate::ahead::Missing;
 use crate::dispatch::Item;
 use crate::readers::Readers;
 use crate::region::shared::RegionShared;
-
-/// What reads of one client bring into RAM before they execute.
-const ROWS_AHEAD_MAX: usize = 256;
-const BYTES_AHEAD_MAX: usize = 4 << 20;
 
 pub struct Engine {
     flash: Arc<FlashKeyspace>,
@@ -82,20 +77,6 @@ impl Engine {
 
     pub fn readers(&self) -> &Readers {
         &self.readers
-    }
-
-    /// Brings rows that these reads will look for into RAM, several at once where the device is slow.
-    pub fn read_ahead(&self, items: &[Item]) {
-        let mut missing = Missing::new(&self.flash);
-        for item in items {
-            command::foresight::of_command(item.spec, &item.args, item.db, &mut |wanted| missing.add(wanted));
-            if missing.len() >= ROWS_AHEAD_MAX {
-                break;
-            }
-        }
-        if missing.are_several() {
-            missing.read(&self.readers, BYTES_AHEAD_MAX);
-        }
     }
 
     /// Executes a read over rows of one moment.

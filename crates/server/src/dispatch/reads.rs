@@ -115,7 +115,6 @@ impl Store {
         if missed < items.len() {
             let (store, region, items) = (self.clone(), region.clone(), items.clone());
             let reading = tokio::task::spawn_blocking(move || {
-                store.engine.read_ahead(&items[missed..]);
                 let read = |position: usize| {
                     let outcome = store.engine.read(&region, &items[position], now)?;
                     Ok((position, outcome))
