@@ -6,6 +6,7 @@ mod bench_command;
 mod calibrate;
 mod ctl;
 mod demo;
+mod plan;
 mod playground;
 mod serve;
 
@@ -35,6 +36,8 @@ enum Command {
     Demo(demo::Demo),
     /// Measure beside Redis and etcd
     Bench(bench_command::Bench),
+    /// Predict a cluster's speed and layout under each policy
+    Plan(Box<plan::Plan>),
     /// Measure what a store makes of devices of different speeds, and fit the curve that stores use
     Calibrate(calibrate::Calibrate),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Ctl(ctl) => ctl::run(ctl),
         Command::Demo(demo) => demo::run(demo),
         Command::Bench(bench) => bench_command::run(bench),
+        Command::Plan(plan) => plan::run(*plan),
         Command::Calibrate(calibrate) => calibrate::run(calibrate),
     };
     match result {

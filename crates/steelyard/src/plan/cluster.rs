@@ -1,0 +1,183 @@
+//! A running cluster as its stores tell of it, and as it would be with other stores.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail, ensure, Context};
+use bench::admin::AdminClient;
+use device::Profile;
+use placement::Policy;
+use predict::{Question, Region, Store, Workload};
+use serde_json::Value;
+use server::admin::{RegionRow, StoreRow};
+use types::{SlotRange, META_REGION, SLOT_COUNT};
+
+use super::settings::{self, Settings};
+use super::{stores, Plan};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Of the operations that are counted, so many come before them, for caches that begin empty.
+const WARM_UP_PART: f64 = 0.2;
+
+pub struct Running {
+    stores: Vec<StoreRow>,
+    /// Without the meta region.
+    regions: Vec<RegionRow>,
+    pub policy: Policy,
+}
+
+impl Running {
+    pub fn ask(address: SocketAddr) -> anyhow::Result<Running> {
+        let client = AdminClient::new(address, TIMEOUT);
+        let mut stores: Vec<StoreRow> = client.get("/api/v1/stores")?;
+        let mut regions: Vec<RegionRow> = client.get("/api/v1/regions")?;
+        let policy: Value = client.get("/api/v1/policy")?;
+        let name = policy["policy"].as_str().context("the store did not name its policy")?;
+        let policy = name.parse()?;
+        stores.sort_by_key(|store| store.id);
+        regions.retain(|region| region.id != META_REGION);
+        regions.sort_by_key(|region| region.id);
+        Ok(Running { stores, regions, policy })
+    }
+
+    #[cfg(test)]
+    pub fn of(stores: Vec<StoreRow>, regions: Vec<RegionRow>, policy: Policy) -> Running {
+        Running { stores, regions, policy }
+    }
+
+    /// What it is asked for now; `None`: next to nothing.
+    pub fn mix(&self) -> Option<Workload> {
+        let reads: f64 = self.regions.iter().map(|region| region.read_rate.max(0.0)).sum();
+        let writes: f64 = self.regions.iter().map(|region| region.write_rate.max(0.0)).sum();
+        let percent = 100.0 * reads / (reads + writes);
+        (reads + writes >= 1.0).then_some(Workload::Mixed(percent.round() as u8))
+    }
+
+    /// As it is.
+    pub fn question(&self, plan: &Plan) -> anyhow::Result<Settings> {
+        let stores = self.stores.iter().map(|row| self.store(row, plan)).collect::<anyhow::Result<_>>()?;
+        self.with(plan, stores)
+    }
+
+    /// As it would be, and how that differs; `None`: nothing was asked to change.
+    pub fn changed(&self, plan: &Plan) -> anyhow::Result<Option<(String, Settings)>> {
+        if plan.add.is_empty() && plan.remove.is_empty() && plan.swap.is_empty() {
+            return Ok(None);
+        }
+        let mut stores: Vec<Store> =
+            self.stores.iter().map(|row| self.store(row, plan)).collect::<anyhow::Result<_>>()?;
+        let mut words = Vec::new();
+        for swap in &plan.swap {
+            let (id, device) = swap
+                .split_once('=')
+                .and_then(|(id, device)| Some((id.trim().parse::<u64>().ok()?, device.trim())))
+                .with_context(|| {
+                    format!("'{swap}' is no swap: write a store and its new device, as 3=nvm")
+                })?;
+            let known = find(&mut stores, id)?;
+            let new = stores::store(id, device, plan.device_speed, known.capacity_bytes)?;
+            words.push(format!("store {id} with {device} instead of {}", known.device_name));
+            *known = new;
+        }
+        for id in &plan.remove {
+            find(&mut stores, *id)?.leaving = true;
+            words.push(format!("without store {id}"));
+        }
+        for device in &plan.add {
+            let id = stores.iter().map(|store| store.id).max().map_or(0, |id| id + 1);
+            let capacity = plan.capacity.map_or(0, |capacity| capacity.0);
+            stores.push(stores::store(id, device, plan.device_speed, capacity)?);
+            words.push(format!("with {device} as store {id}"));
+        }
+        let what = format!("the cluster {}", words.join(", "));
+        Ok(Some((what, self.with(plan, stores)?)))
+    }
+
+    fn with(&self, plan: &Plan, mut stores: Vec<Store>) -> anyhow::Result<Settings> {
+        let held: u64 = self.regions.iter().map(|region| region.bytes).sum();
+        let bytes = plan.data.map_or(held, |data| data.0);
+        ensure!(bytes > 0, "the cluster holds nothing: say with --data how much it is to hold");
+        let data_factor = settings::factor(plan, bytes)?;
+        for store in &mut stores {
+            store.capacity_bytes = (store.capacity_bytes as f64 * data_factor) as u64;
+        }
+        let regions = self.placed(bytes as f64 * data_factor)?;
+        let records = (bytes as f64 * data_factor / (plan.value.0 + 16) as f64).round().max(1.0) as u64;
+        let mut question: Question = settings::of(plan, stores, regions, records, data_factor);
+        question.replicas = self.replicas();
+        question.load.warm_up = (question.load.operations as f64 * WARM_UP_PART) as u64;
+        Ok(Settings { question, data_factor })
+    }
+
+    /// As most regions have it.
+    fn replicas(&self) -> usize {
+        let mut counts: Vec<usize> = self.regions.iter().map(|region| voters(region).count()).collect();
+        counts.sort_unstable();
+        counts.get(counts.len() / 2).copied().unwrap_or(3).max(1)
+    }
+
+    /// The regions where they are, sharing so many bytes as they share what they hold.
+    fn placed(&self, bytes: f64) -> anyhow::Result<Vec<Region>> {
+        let held: u64 = self.regions.iter().map(|region| region.bytes).sum();
+        let rate: f64 = self.regions.iter().map(|region| region.read_rate + region.write_rate).sum();
+        let count = self.regions.len() as f64;
+        let placed = self.regions.iter().map(|region| {
+            let peers: Vec<u64> = voters(region).collect();
+            ensure!(!peers.is_empty(), "region {} has no voter", region.id);
+            let share = if held > 0 { region.bytes as f64 / held as f64 } else { 1.0 / count };
+            Ok(Region {
+                id: region.id,
+                slots: SlotRange {
+                    first: region.first_slot.unwrap_or(0),
+                    last: region.last_slot.unwrap_or(SLOT_COUNT - 1),
+                },
+                // Somebody will lead it.
+                leader: region.leader.filter(|leader| peers.contains(leader)).unwrap_or(peers[0]),
+                peers,
+                bytes: (bytes * share) as u64,
+                weight: (rate >= 1.0).then_some(region.read_rate + region.write_rate),
+            })
+        });
+        placed.collect()
+    }
+
+    fn store(&self, row: &StoreRow, plan: &Plan) -> anyhow::Result<Store> {
+        let id = row.id;
+        let mut store = match row.device.as_str() {
+            "" => unnamed(row)?,
+            device => stores::store(id, device, plan.device_speed, 0)
+                .with_context(|| format!("the device of store {id}"))?,
+        };
+        // A store whose capability nobody knows tells 1.
+        if row.capability_bytes_per_s > 1.0 {
+            store.capability.kv_bytes_per_s = row.capability_bytes_per_s;
+        }
+        store.capacity_bytes = plan.capacity.map_or(row.capacity_bytes, |capacity| capacity.0);
+        Ok(store)
+    }
+}
+
+/// A real device is taken for the profile that comes nearest to what it was measured to write.
+fn unnamed(row: &StoreRow) -> anyhow::Result<Store> {
+    let measured = row.io_bytes_per_s;
+    if measured <= 0.0 {
+        bail!("store {} names no device and was not measured: 'ctl probe' measures it", row.id);
+    }
+    let known = Profile::NAMES.iter().filter_map(|name| Profile::named(name)).filter(|p| p.cache.is_none());
+    let distance = |profile: &Profile| (profile.write_bytes_per_s as f64 / measured).ln().abs();
+    let nearest = known.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let nearest = nearest.ok_or_else(|| anyhow!("there is no device profile"))?;
+    let mut store = stores::store(row.id, &nearest.name, 1.0, 0)?;
+    store.device.write_bytes_per_s = measured as u64;
+    store.device_name = format!("like {}", nearest.name);
+    Ok(store)
+}
+
+fn voters(region: &RegionRow) -> impl Iterator<Item = u64> + '_ {
+    region.peers.iter().filter(|peer| peer.role == "voter").map(|peer| peer.store)
+}
+
+fn find(stores: &mut [Store], id: u64) -> anyhow::Result<&mut Store> {
+    let found = stores.iter_mut().find(|store| store.id == id);
+    found.with_context(|| format!("the cluster has no store {id}"))
+}

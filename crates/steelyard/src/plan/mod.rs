@@ -1,0 +1,155 @@
+//! `steelyard plan`: how fast a cluster would be, and how it would be laid out, before anyone buys it.
+//!
+//! The prediction is [`predict`]'s. Here stores are read from text or from a running cluster, and the outcome is
+//! shown.
+
+mod cluster;
+mod settings;
+mod show;
+mod stores;
+
+use std::net::SocketAddr;
+
+use anyhow::{bail, ensure, Context};
+use placement::Policy;
+use predict::{predict, Workload};
+
+use crate::serve::size::Size;
+
+pub use settings::ratios;
+
+#[derive(clap::Args)]
+pub struct Plan {
+    /// The stores' devices, such as 1xnvm,2xhigh-end-ssd,3xplain-ssd; separated by `;` where numbers are given
+    #[arg(long, value_name = "LIST", required_unless_present = "from_cluster")]
+    stores: Option<String>,
+    /// Admin endpoint of any store of a running cluster, to be predicted as it is and as it would be
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "stores")]
+    from_cluster: Option<SocketAddr>,
+    /// A store with this device joins the running cluster
+    #[arg(long, value_name = "DEVICE", requires = "from_cluster")]
+    add: Vec<String>,
+    /// This store leaves it
+    #[arg(long, value_name = "STORE", requires = "from_cluster")]
+    remove: Vec<u64>,
+    /// This store gets another device
+    #[arg(long, value_name = "STORE=DEVICE", requires = "from_cluster")]
+    swap: Vec<String>,
+    /// load, a, b, c, or several of them; of a running cluster: its own mix of reads and writes
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    workload: Vec<String>,
+    /// Bytes of keys and values, one copy [default: 10gb, or what the cluster holds]
+    #[arg(long, value_name = "SIZE")]
+    data: Option<Size>,
+    #[arg(long, value_name = "SIZE", default_value = "1kb")]
+    value: Size,
+    /// Policies to compare; the others are measured against the first [default: all of them]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    policy: Vec<Policy>,
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    regions: u16,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    replicas: u16,
+    /// Clients that each wait for their answer
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Live user bytes that each store may hold [default: as much as comes]
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<Size>,
+    /// CPUs of each store
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    cpus: u16,
+    /// A row that an update replaces is read by so many readers at once
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
+    apply_reads: u16,
+    /// Of every device's speed: 0.1 makes each ten times slower
+    #[arg(long, default_value_t = 1.0)]
+    device_speed: f64,
+    /// The settings of a scale of `bench reproduce alor`: smoke, quick, full, overnight
+    #[arg(long, value_name = "SCALE", conflicts_with_all = ["from_cluster", "data", "capacity", "cpus"])]
+    like_bench: Option<String>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(plan: Plan) -> anyhow::Result<()> {
+    let policies = if plan.policy.is_empty() { Policy::ALL.to_vec() } else { plan.policy.clone() };
+    let mut cases = Vec::new();
+    match plan.from_cluster {
+        Some(address) => {
+            let running = cluster::Running::ask(address)?;
+            let mix = running.mix();
+            let workloads = plan.workloads(&[mix.unwrap_or(Workload::A)])?;
+            let policies = if plan.policy.is_empty() { vec![running.policy] } else { policies };
+            let note = match mix {
+                Some(mix) => format!("the running cluster, asked for {mix}"),
+                None => "the running cluster, of which nothing is asked now: workload A".to_owned(),
+            };
+            let question = running.question(&plan)?;
+            cases.push(Case::predict(note, question, &policies, &workloads)?);
+            if let Some((what, question)) = running.changed(&plan)? {
+                cases.push(Case::predict(what, question, &policies, &workloads)?);
+            }
+        }
+        None => {
+            let text = plan.stores.as_deref().context("--stores or --from-cluster is needed")?;
+            // What is asked about holds its data: it was loaded first.
+            let mut workloads = plan.workloads(&[Workload::A])?;
+            workloads.retain(|workload| *workload != Workload::Load);
+            workloads.insert(0, Workload::Load);
+            let question = settings::question(&plan, text)?;
+            cases.push(Case::predict(text.to_owned(), question, &policies, &workloads)?);
+        }
+    }
+    let text = if plan.json { show::json(&cases)? } else { show::text(&cases) };
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// One cluster under several policies.
+pub struct Case {
+    pub what: String,
+    pub question: settings::Settings,
+    pub predictions: Vec<predict::Prediction>,
+}
+
+impl Case {
+    fn predict(
+        what: String,
+        question: settings::Settings,
+        policies: &[Policy],
+        workloads: &[Workload],
+    ) -> anyhow::Result<Case> {
+        let predictions = policies
+            .iter()
+            .map(|policy| predict(&question.question, *policy, workloads))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Case { what, question, predictions })
+    }
+}
+
+impl Plan {
+    fn workloads(&self, default: &[Workload]) -> anyhow::Result<Vec<Workload>> {
+        if self.workload.is_empty() {
+            return Ok(default.to_vec());
+        }
+        let mut workloads = Vec::new();
+        for name in &self.workload {
+            let workload: Workload = name.parse().map_err(|error: String| anyhow::anyhow!(error))?;
+            ensure!(!workloads.contains(&workload), "workload {workload} is named twice");
+            workloads.push(workload);
+        }
+        if self.from_cluster.is_some() && workloads.contains(&Workload::Load) {
+            bail!("a running cluster holds its data already: a, b or c");
+        }
+        Ok(workloads)
+    }
+}
+
+#[cfg(test)]
+mod tests;

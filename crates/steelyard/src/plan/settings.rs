@@ -1,0 +1,154 @@
+//! What is simulated: a part of the data that can be simulated one record at a time, with everything that grows
+//! with the data scaled alike, or exactly what the reproduction of the paper's figures runs.
+
+use anyhow::{anyhow, ensure};
+use bench::alor::{devices, Scale};
+use placement::Policy;
+use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
+
+use super::{stores, Plan};
+
+/// Records that are simulated at most, whatever the data; a policy then takes about a second.
+const RECORDS_MAX: u64 = 150_000;
+/// A workload after the load, in virtual time.
+const PHASE_NS: u64 = 60_000_000_000;
+/// One way within a rack, with the wake-ups at both ends.
+const NETWORK_NS: u64 = 100_000;
+/// Of a key beside its value.
+const KEY_BYTES: u64 = 16;
+
+/// CPU time of the machine on which the figures are made, where two CPUs are shared by six stores and the client;
+/// from runs under `even`, by kind of operation: a read, mostly one that misses, by the stores and by
+/// the client, and the CPUs that six stores keep busy when nothing is asked.
+const BENCH_READ_NS: u64 = 70_000;
+const BENCH_CLIENT_NS: u64 = 26_000;
+const BENCH_IDLE_PER_STORE: f64 = 0.06;
+
+/// A question, and how it stands to what was asked.
+pub struct Settings {
+    pub question: Question,
+    /// Of the data, memtables, levels and caches.
+    pub data_factor: f64,
+}
+
+pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
+    if let Some(scale) = &plan.like_bench {
+        let scale = Scale::named(scale).map_err(|error| anyhow!(error))?;
+        let stores = stores::parse(text, scale.device_speed, 0)?;
+        return Ok(like_bench(stores, &scale, usize::from(plan.apply_reads), plan.seed));
+    }
+    let bytes = plan.data.map_or(10 << 30, |data| data.0);
+    let data_factor = factor(plan, bytes)?;
+    // Capacity is of the data that is asked about.
+    let capacity = plan.capacity.map_or(0, |capacity| (capacity.0 as f64 * data_factor) as u64);
+    let mut stores = stores::parse(text, plan.device_speed, 0)?;
+    for store in &mut stores {
+        store.capacity_bytes = match store.capacity_bytes {
+            0 => capacity,
+            own => (own as f64 * data_factor) as u64,
+        };
+    }
+    let regions = Question::founded(&stores, plan.regions, usize::from(plan.replicas));
+    let question = of(plan, stores, regions, records(plan, bytes), data_factor);
+    Ok(Settings { question, data_factor })
+}
+
+fn records(plan: &Plan, bytes: u64) -> u64 {
+    (bytes / (plan.value.0 + KEY_BYTES)).clamp(1, RECORDS_MAX)
+}
+
+/// What part of so much data is simulated.
+pub fn factor(plan: &Plan, bytes: u64) -> anyhow::Result<f64> {
+    ensure!(plan.value.0 >= 1, "a value has at least a byte");
+    ensure!(bytes >= plan.value.0 + KEY_BYTES, "the data is smaller than one record");
+    Ok((records(plan, bytes) * (plan.value.0 + KEY_BYTES)) as f64 / bytes as f64)
+}
+
+/// With what a store has when nothing is configured.
+pub fn of(
+    plan: &Plan,
+    stores: Vec<predict::Store>,
+    regions: Vec<predict::Region>,
+    records: u64,
+    data_factor: f64,
+) -> Question {
+    let tuning = Tuning { apply_reads: usize::from(plan.apply_reads), ..Tuning::default() };
+    Question {
+        replicas: usize::from(plan.replicas).min(stores.len()),
+        stores,
+        regions,
+        tuning: if data_factor < 1.0 { tuning.scaled(data_factor) } else { tuning },
+        processors: Processors { cpus: usize::from(plan.cpus), ..Processors::default() },
+        load: Load {
+            records,
+            value_bytes: plan.value.0,
+            threads: usize::from(plan.threads),
+            operations: RECORDS_MAX,
+            at_most_ns: PHASE_NS,
+            warm_up: 0,
+        },
+        network_ns: NETWORK_NS,
+        seed: plan.seed,
+    }
+}
+
+/// What `bench reproduce alor` runs at a scale.
+fn like_bench(stores: Vec<predict::Store>, scale: &Scale, apply_reads: usize, seed: u64) -> Settings {
+    let mut tuning = Tuning { apply_reads, ..Tuning::default() };
+    for (name, bytes) in scale.store_options() {
+        match name {
+            "write_buffer_size" => tuning.memtable_bytes = bytes,
+            "max_bytes_for_level_base" => tuning.level_base_bytes = bytes,
+            "target_file_size_base" => tuning.table_file_bytes = bytes,
+            "maxmemory" => tuning.row_cache_bytes = bytes,
+            // Of a block cache of a few hundred blocks hardly one is asked for again.
+            _ => {}
+        }
+    }
+    let records = scale.records(stores.len());
+    let question = Question {
+        regions: Question::founded(&stores, scale.regions, 3),
+        replicas: stores.len().min(3),
+        tuning,
+        processors: Processors {
+            cpus: 2,
+            shared: true,
+            read_ns: BENCH_READ_NS,
+            client_ns: BENCH_CLIENT_NS,
+            idle: BENCH_IDLE_PER_STORE * stores.len() as f64,
+            ..Processors::default()
+        },
+        load: Load {
+            records,
+            value_bytes: 1024,
+            threads: scale.threads,
+            operations: records,
+            at_most_ns: u64::try_from(scale.phase_at_most().as_nanos()).unwrap_or(u64::MAX / 4),
+            warm_up: 0,
+        },
+        network_ns: NETWORK_NS,
+        seed,
+        stores,
+    };
+    Settings { question, data_factor: scale.data_factor }
+}
+
+/// What is predicted for the figures: policies over `baseline` on a mix such as `1N2H3P`, at a scale of the
+/// reproduction. The workloads run one after the other, `Load` first.
+pub fn ratios(
+    mix: &str,
+    baseline: Policy,
+    policies: &[Policy],
+    workloads: &[Workload],
+    scale: &Scale,
+) -> anyhow::Result<Vec<Ratio>> {
+    let devices = devices(mix).map_err(|error| anyhow!(error))?;
+    let stores = devices
+        .iter()
+        .enumerate()
+        .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, 0));
+    let stores = stores.collect::<anyhow::Result<Vec<_>>>()?;
+    let readers = Tuning::default().apply_reads;
+    let settings = like_bench(stores, scale, readers, 1);
+    Ok(predict::ratios(&settings.question, baseline, policies, workloads)?)
+}

@@ -1,0 +1,70 @@
+//! Stores from text: counted device profiles.
+
+use std::str::FromStr;
+
+use anyhow::{anyhow, ensure, Context};
+use device::{KvCapability, Profile};
+use placement::Capability;
+use predict::{Device, Store};
+
+/// More than anyone would compare by hand; a simulation of them still ends within a minute.
+const STORES_MAX: usize = 64;
+
+/// `1xnvm,2x high-end-ssd,plain-ssd` -> four. Separated by `;` where a device is given in numbers, which hold
+/// commas.
+pub fn parse(text: &str, device_speed: f64, capacity_bytes: u64) -> anyhow::Result<Vec<Store>> {
+    let separator = if text.contains([';', '=']) { ';' } else { ',' };
+    let mut stores = Vec::new();
+    for part in text.split(separator).map(str::trim) {
+        ensure!(!part.is_empty(), "a store is missing in '{text}': write them as 1xnvm,2xplain-ssd");
+        let (count, device) = match part.split_once('x') {
+            Some((count, device))
+                if count.trim().bytes().all(|byte| byte.is_ascii_digit()) && count != "" =>
+            {
+                let count: usize =
+                    count.trim().parse().with_context(|| format!("'{part}' is no number of stores"))?;
+                (count, device.trim())
+            }
+            _ => (1, part),
+        };
+        ensure!(count > 0, "'{part}' is no store at all");
+        ensure!(stores.len() + count <= STORES_MAX, "at most {STORES_MAX} stores are predicted");
+        for _ in 0..count {
+            stores.push(store(stores.len() as u64, device, device_speed, capacity_bytes)?);
+        }
+    }
+    Ok(stores)
+}
+
+pub fn store(id: u64, device: &str, device_speed: f64, capacity_bytes: u64) -> anyhow::Result<Store> {
+    ensure!(
+        device_speed.is_finite() && device_speed > 0.0,
+        "device-speed is a factor above 0: 0.1 makes every device ten times slower"
+    );
+    let profile = Profile::from_str(device)?;
+    ensure!(
+        profile.cache.is_none(),
+        "'{device}' has a cache: what it hits depends on files and blocks, which are not predicted"
+    );
+    let slowed = profile.slower(1.0 / device_speed)?;
+    // The curve behind the capability is of devices at full speed.
+    let kv = KvCapability::of(&profile).scaled(device_speed);
+    let nanos = |time: std::time::Duration| {
+        u64::try_from(time.as_nanos()).map_err(|_| anyhow!("{time:?} is too long"))
+    };
+    Ok(Store {
+        id,
+        device_name: profile.name.clone(),
+        device: Device {
+            write_bytes_per_s: slowed.write_bytes_per_s,
+            read_bytes_per_s: slowed.read_bytes_per_s,
+            sync_ns: nanos(slowed.sync_latency)?,
+            read_ns: nanos(slowed.read_latency)?,
+        },
+        capability: Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s },
+        capacity_bytes: profile.capacity_bytes.unwrap_or(capacity_bytes),
+        data_weight: None,
+        leader_weight: None,
+        leaving: false,
+    })
+}

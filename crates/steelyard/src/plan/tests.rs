@@ -1,0 +1,184 @@
+use clap::Parser;
+use server::admin::{PeerRow, RegionRow, StoreRow};
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    plan: Plan,
+}
+
+fn plan(arguments: &[&str]) -> Plan {
+    Cli::parse_from(std::iter::once("plan").chain(arguments.iter().copied())).plan
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    run(plan(arguments)).unwrap_err().to_string()
+}
+
+#[test]
+fn stores_are_counted_and_numbered() {
+    let stores = stores::parse("1xnvm,2x high-end-ssd,plain-ssd", 0.1, 7).unwrap();
+    let names: Vec<_> = stores.iter().map(|store| (store.id, store.device_name.as_str())).collect();
+    assert_eq!(names, [(0, "nvm"), (1, "high-end-ssd"), (2, "high-end-ssd"), (3, "plain-ssd")]);
+    assert_eq!((stores[3].device.write_bytes_per_s, stores[3].device.sync_ns), (50_000_000, 10_000_000));
+    assert_eq!(stores[0].capacity_bytes, 7);
+    let numbers = stores::parse("nvm;2x write=5MB/s,read=6MB/s,capacity=1GB", 1.0, 7).unwrap();
+    assert_eq!((numbers.len(), numbers[2].capacity_bytes), (3, 1_000_000_000));
+    assert!(stores[0].capability.kv_bytes_per_s > stores[3].capability.kv_bytes_per_s);
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused_in_a_line() {
+    for (arguments, words) in [
+        (&["--stores", "floppy"][..], "unknown device profile 'floppy'"),
+        (&["--stores", "1xnvm,,nvm"], "a store is missing"),
+        (&["--stores", "0xnvm"], "'0xnvm' is no store at all"),
+        (&["--stores", "99xnvm"], "at most 64 stores"),
+        (&["--stores", "hybrid"], "has a cache"),
+        (&["--stores", "3xnvm", "--device-speed", "0"], "a factor above 0"),
+        (&["--stores", "3xnvm", "--workload", "e"], "'e' is no workload that can be predicted"),
+        (&["--stores", "3xnvm", "--workload", "a,a"], "named twice"),
+        (&["--stores", "3xnvm", "--data", "10"], "smaller than one record"),
+        (&["--stores", "3xnvm", "--like-bench", "huge"], "'huge' is no scale"),
+    ] {
+        let said = refusal(arguments);
+        assert!(said.contains(words) && !said.contains('\n'), "{arguments:?}: {said}");
+    }
+    let unknown = Cli::try_parse_from(["plan", "--stores", "nvm", "--policy", "best"]);
+    assert!(unknown.is_err());
+    assert!(Cli::try_parse_from(["plan"]).is_err(), "stores or a cluster");
+    assert!(Cli::try_parse_from(["plan", "--stores", "nvm", "--add", "nvm"]).is_err());
+}
+
+/// What is simulated is a part of the data, with everything that grows with it.
+#[test]
+fn data_that_is_too_large_is_scaled_with_all_that_belongs_to_it() {
+    let settings = settings::question(&plan(&["--stores", "3xnvm", "--capacity", "100gb"]), "3xnvm").unwrap();
+    let question = &settings.question;
+    assert!(settings.data_factor < 0.02 && question.load.records == 150_000);
+    let capacity = (100u64 << 30) as f64 * settings.data_factor;
+    assert_eq!(question.stores[0].capacity_bytes, capacity as u64);
+    assert_eq!(question.tuning.memtable_bytes, ((64 << 20) as f64 * settings.data_factor) as u64);
+    let small = settings::question(&plan(&["--stores", "3xnvm", "--data", "10mb"]), "3xnvm").unwrap();
+    assert!(small.data_factor > 0.99 && small.question.tuning.memtable_bytes == 64 << 20);
+}
+
+#[test]
+fn a_scale_of_the_reproduction_is_taken_over() {
+    let text = "1xnvm,2xhigh-end-ssd,3xplain-ssd";
+    let settings = settings::question(&plan(&["--stores", text, "--like-bench", "quick"]), text).unwrap();
+    let question = &settings.question;
+    assert_eq!((question.load.records, question.load.threads), (156_250, 256));
+    assert_eq!((question.tuning.memtable_bytes, question.tuning.row_cache_bytes), (2 << 20, 4 << 20));
+    assert_eq!(question.stores[5].device.sync_ns, 80_000_000);
+    assert!(question.processors.shared);
+}
+
+fn store(id: u64, device: &str) -> StoreRow {
+    StoreRow {
+        id,
+        state: "up".into(),
+        client: String::new(),
+        peer: String::new(),
+        admin: String::new(),
+        forward: None,
+        device: device.into(),
+        capability_bytes_per_s: 1.0,
+        io_bytes_per_s: 0.0,
+        correction: 1.0,
+        leaders: 0,
+        regions: 0,
+        used_bytes: 0,
+        capacity_bytes: 0,
+        ops_per_s: 0.0,
+        p99_us: 0,
+        heard_ms_ago: None,
+    }
+}
+
+fn region(id: u64, slots: (u16, u16), stores: [u64; 3]) -> RegionRow {
+    let peer = |store: u64| PeerRow { store, id: store + 1, role: "voter".into(), lag: Some(0) };
+    RegionRow {
+        id,
+        first_slot: Some(slots.0),
+        last_slot: Some(slots.1),
+        epoch_conf_version: 1,
+        epoch_version: 1,
+        joint: false,
+        leader: Some(stores[0]),
+        term: 1,
+        peers: stores.into_iter().map(peer).collect(),
+        keys: 10_000,
+        bytes: 10_000_000,
+        read_rate: 90.0,
+        write_rate: 10.0,
+    }
+}
+
+fn running() -> cluster::Running {
+    let stores = vec![store(0, "nvm"), store(1, "plain-ssd"), store(2, "plain-ssd"), store(3, "plain-ssd")];
+    let regions = vec![region(1, (0, 8191), [1, 2, 3]), region(2, (8192, 16383), [2, 3, 0])];
+    cluster::Running::of(stores, regions, Policy::Alor)
+}
+
+#[test]
+fn a_running_cluster_is_taken_as_it_is() {
+    let running = running();
+    assert_eq!(running.mix(), Some(Workload::Mixed(90)));
+    let settings = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).unwrap();
+    let question = &settings.question;
+    assert_eq!((question.stores.len(), question.regions.len(), question.replicas), (4, 2, 3));
+    assert_eq!((question.regions[0].leader, question.regions[1].peers.as_slice()), (1, &[2, 3, 0][..]));
+    assert!((question.regions[0].bytes as i64 - 10_000_000).abs() < 10_000);
+    assert!(running.changed(&plan(&["--from-cluster", "127.0.0.1:1"])).unwrap().is_none());
+}
+
+#[test]
+fn stores_come_go_and_change() {
+    let running = running();
+    let of = |arguments: &[&str]| {
+        let mut all = vec!["--from-cluster", "127.0.0.1:1"];
+        all.extend(arguments);
+        running.changed(&plan(&all))
+    };
+    let (what, settings) =
+        of(&["--add", "nvm", "--remove", "2", "--swap", "3=high-end-ssd"]).unwrap().unwrap();
+    assert_eq!(
+        what,
+        "the cluster store 3 with high-end-ssd instead of plain-ssd, without store 2, with nvm as store 4"
+    );
+    let case = Case::predict(what, settings, &[Policy::Alor], &[Workload::Mixed(90)]).unwrap();
+    let stores = &case.predictions[0].stores;
+    assert_eq!((stores[2].peers, stores[2].leaders), (0, 0), "it left");
+    assert!(stores[4].peers == 2 && stores[4].device == "nvm", "{stores:?}");
+    assert!(show::text(&[case]).contains("layout under alor"));
+    for (arguments, words) in [
+        (&["--remove", "9"][..], "no store 9"),
+        (&["--swap", "3"], "'3' is no swap"),
+        (&["--swap", "3=tape"], "unknown device profile"),
+    ] {
+        let said = of(arguments).err().unwrap().to_string();
+        assert!(said.contains(words), "{said}");
+    }
+    // Three copies need three stores.
+    let (what, settings) = of(&["--remove", "1", "--remove", "2"]).unwrap().unwrap();
+    let error = Case::predict(what, settings, &[Policy::Alor], &[Workload::A]).err().unwrap();
+    assert!(error.to_string().contains("has nowhere else to be"), "{error}");
+}
+
+#[test]
+fn a_real_device_is_taken_for_what_it_was_measured_to_be() {
+    let mut rows = vec![store(0, ""), store(1, "nvm"), store(2, "nvm")];
+    rows[0].io_bytes_per_s = 450e6;
+    let regions = vec![region(1, (0, 16383), [0, 1, 2])];
+    let running = cluster::Running::of(rows.clone(), regions.clone(), Policy::Even);
+    let settings = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).unwrap();
+    let store = &settings.question.stores[0];
+    assert_eq!((store.device_name.as_str(), store.device.write_bytes_per_s), ("like plain-ssd", 450_000_000));
+    rows[0].io_bytes_per_s = 0.0;
+    let running = cluster::Running::of(rows, regions, Policy::Even);
+    let error = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).err().unwrap();
+    assert!(error.to_string().contains("was not measured"), "{error}");
+}
