@@ -222,3 +222,37 @@ fn a_planned_operator_counts_as_in_flight_until_its_proposal_is_given_up() {
     let lost = driver.request(meta, heard, transfer, later);
     assert!(lost.is_ok(), "the first proposal was lost");
 }
+
+/// Halves of a split say nothing of their sizes until they have been measured: by what was known before, one would
+/// be cut again and the other merged back.
+#[test]
+fn what_was_split_is_left_alone_until_it_has_been_measured() {
+    const MB: u64 = 1 << 20;
+    let mut world = World::new(3, 1, 3);
+    world.run(2);
+    world.limits = PlanLimits {
+        split_bytes: 10 * MB,
+        merge_bytes: 5 * MB,
+        regions_per_store_min: 0,
+        ..PlanLimits::default()
+    };
+    world.regions.get_mut(&1).unwrap().bytes = 16 * MB;
+    while world.regions.len() < 3 {
+        world.tick(|_| Fate::Arrives);
+    }
+    let halves: Vec<u64> = world.regions.keys().copied().filter(|id| *id != 0).collect();
+    for half in &halves {
+        world.regions.get_mut(half).unwrap().bytes = 8 * MB;
+        world.unsized_regions.insert(*half);
+    }
+    world.events.clear();
+    world.run(20);
+    assert!(begins(&world).is_empty(), "{:?}", world.events);
+    let view = steelyard_cluster::view(&world.meta, &world.ledger, &world.driver, world.now);
+    assert!(view.regions.iter().all(|region| region.cooldown == (region.id != 0)));
+    world.unsized_regions.clear();
+    world.run(60);
+    let of_slots = |event: &&String| event.contains("split") || event.contains("merge");
+    assert_eq!(world.events.iter().filter(of_slots).count(), 0, "8 MB are neither too much nor too little");
+    assert_eq!(world.regions.len(), 3);
+}

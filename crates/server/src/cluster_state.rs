@@ -152,7 +152,15 @@ impl ClusterState {
     pub fn plan(&self, term: Term) -> Step {
         let mut parts = self.parts.lock();
         let Parts { meta, ledger, driver } = &mut *parts;
-        driver.step(meta, ledger, &self.limits, term, clock::boot_nanos())
+        let step = driver.step(meta, ledger, &self.limits, term, clock::boot_nanos());
+        for command in &step.commands {
+            match command {
+                MetaCommand::BeginOperator { id, operator } => tracing::info!("operator {id}: {operator}"),
+                MetaCommand::FinishOperator { id, outcome } => tracing::info!("operator {id}: {outcome}"),
+                _ => {}
+            }
+        }
+        step
     }
 
     /// The command that begins an operator which somebody asked for.
