@@ -36,13 +36,15 @@ pub struct Phase {
     pub bound_by: Vec<String>,
 }
 
-/// Parts of a phase's time that a store's device was in use, and its log's bytes and others.
+/// Parts of a phase's time that a store's device and its apply thread were in use, and bytes by their cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     pub store: StoreId,
     pub write_share: f64,
     pub read_share: f64,
     pub sync_share: f64,
+    /// Of the apply thread, by CPU time alone.
+    pub apply_share: f64,
     pub log_bytes: u64,
     pub rows_bytes: u64,
     pub compaction_bytes: u64,

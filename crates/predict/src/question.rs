@@ -105,7 +105,8 @@ pub struct Tuning {
     pub table_file_bytes: u64,
     pub block_bytes: u64,
     pub row_cache_bytes: u64,
-    /// Reads of rows that an apply turn keeps under way at once; 1: one after the other.
+    /// Reads of rows that an apply turn keeps under way at once (`server::readers` has so many threads); 1: one
+    /// after the other.
     pub apply_reads: usize,
     /// Of the latency of a sync that a flush or a compaction makes. Below 1 where table files are smaller than
     /// in truth and there are thus more of them.
@@ -126,7 +127,7 @@ impl Default for Tuning {
             table_file_bytes: 64 << 20,
             block_bytes: 8 << 10,
             row_cache_bytes: 64 << 20,
-            apply_reads: 8,
+            apply_reads: 16,
             background_sync_part: 1.0,
         }
     }

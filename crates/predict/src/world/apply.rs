@@ -83,6 +83,7 @@ impl World<'_> {
             return;
         }
         let nanos = turn.commands * APPLY_NS;
+        self.stores[at].counts.apply_ns += nanos;
         // One thread does it, however many CPUs there are.
         let done = self.compute(at, nanos).max(self.now + nanos);
         self.schedule(done, Event::Applied(at));

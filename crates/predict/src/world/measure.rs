@@ -13,6 +13,7 @@ pub(super) struct Counts {
     pub reads: u64,
     pub hits: u64,
     pub cpu_ns: u64,
+    pub apply_ns: u64,
 }
 
 struct Mark {
@@ -81,6 +82,7 @@ impl World<'_> {
             write_share: share(0, device.write_bytes_per_s),
             read_share: share(1, device.read_bytes_per_s),
             sync_share: share(2, SECOND),
+            apply_share: (now.apply_ns - then.apply_ns) as f64 / SECOND as f64 / seconds,
             log_bytes: now.log_bytes - then.log_bytes,
             rows_bytes: now.rows_bytes - then.rows_bytes,
             compaction_bytes: now.compaction_bytes - then.compaction_bytes,
@@ -104,8 +106,12 @@ impl World<'_> {
     fn bounds(&self, stores: &[Use], cpu_share: f64) -> Vec<String> {
         let mut bounds = Vec::new();
         for (used, store) in stores.iter().zip(&self.question.stores) {
-            let parts =
-                [("writing", used.write_share), ("reading", used.read_share), ("syncs", used.sync_share)];
+            let parts = [
+                ("writing", used.write_share),
+                ("reading", used.read_share),
+                ("syncs", used.sync_share),
+                ("the apply thread", used.apply_share),
+            ];
             for (what, _) in parts.iter().filter(|(_, share)| *share > BOUND) {
                 bounds.push(format!("{what} on store {} ({})", used.store, store.device_name));
             }
