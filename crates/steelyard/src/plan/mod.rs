@@ -27,13 +27,13 @@ pub struct Plan {
     #[arg(long, value_name = "ADDRESS", conflicts_with = "stores")]
     from_cluster: Option<SocketAddr>,
     /// A store with this device joins the running cluster
-    #[arg(long, value_name = "DEVICE", requires = "from_cluster")]
+    #[arg(long, value_name = "DEVICE")]
     add: Vec<String>,
     /// This store leaves it
-    #[arg(long, value_name = "STORE", requires = "from_cluster")]
+    #[arg(long, value_name = "STORE")]
     remove: Vec<u64>,
     /// This store gets another device
-    #[arg(long, value_name = "STORE=DEVICE", requires = "from_cluster")]
+    #[arg(long, value_name = "STORE=DEVICE")]
     swap: Vec<String>,
     /// load, a, b, c, or several of them; of a running cluster: its own mix of reads and writes
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -94,6 +94,11 @@ pub fn run(plan: Plan) -> anyhow::Result<()> {
             }
         }
         None => {
+            let changes = plan.add.len() + plan.remove.len() + plan.swap.len();
+            ensure!(
+                changes == 0,
+                "--add, --remove and --swap change a running cluster: name it with --from-cluster"
+            );
             let text = plan.stores.as_deref().context("--stores or --from-cluster is needed")?;
             // What is asked about holds its data: it was loaded first.
             let mut workloads = plan.workloads(&[Workload::A])?;

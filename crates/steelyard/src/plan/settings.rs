@@ -61,7 +61,8 @@ fn records(plan: &Plan, bytes: u64) -> u64 {
 pub fn factor(plan: &Plan, bytes: u64) -> anyhow::Result<f64> {
     ensure!(plan.value.0 >= 1, "a value has at least a byte");
     ensure!(bytes >= plan.value.0 + KEY_BYTES, "the data is smaller than one record");
-    Ok((records(plan, bytes) * (plan.value.0 + KEY_BYTES)) as f64 / bytes as f64)
+    let all = bytes / (plan.value.0 + KEY_BYTES);
+    Ok(if all <= RECORDS_MAX { 1.0 } else { RECORDS_MAX as f64 / all as f64 })
 }
 
 /// With what a store has when nothing is configured.
@@ -143,10 +144,11 @@ pub fn ratios(
     scale: &Scale,
 ) -> anyhow::Result<Vec<Ratio>> {
     let devices = devices(mix).map_err(|error| anyhow!(error))?;
+    let capacity = scale.capacity_bytes().unwrap_or(0);
     let stores = devices
         .iter()
         .enumerate()
-        .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, 0));
+        .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, capacity));
     let stores = stores.collect::<anyhow::Result<Vec<_>>>()?;
     let readers = Tuning::default().apply_reads;
     let settings = like_bench(stores, scale, readers, 1);
