@@ -19,7 +19,7 @@ pub fn parse(text: &str, device_speed: f64, capacity_bytes: u64) -> anyhow::Resu
         ensure!(!part.is_empty(), "a store is missing in '{text}': write them as 1xnvm,2xplain-ssd");
         let (count, device) = match part.split_once('x') {
             Some((count, device))
-                if count.trim().bytes().all(|byte| byte.is_ascii_digit()) && count != "" =>
+                if count.trim().bytes().all(|byte| byte.is_ascii_digit()) && !count.is_empty() =>
             {
                 let count: usize =
                     count.trim().parse().with_context(|| format!("'{part}' is no number of stores"))?;
