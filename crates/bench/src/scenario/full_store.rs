@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::filling::Written;
 use super::moves::{Move, Span};
 use super::plot::{Level, Line, Mark, Plot};
-use super::shedding::{came_back, needless, sheds, Look, Shed};
+use super::shedding::{came_back, needless, sheds, Bounds, Look, Shed};
 use super::verdict::{verdicts, Verdict};
 use super::Machine;
 use crate::alor::Scale;
@@ -34,6 +34,8 @@ pub struct Setup {
     /// In percent of capacity: a store sheds above the one until it is below the other.
     pub full_percent: u32,
     pub full_percent_low: u32,
+    /// From or towards one store at a time.
+    pub copies_per_store: usize,
     pub machine: Machine,
 }
 
@@ -54,7 +56,11 @@ pub struct FullStore {
 
 impl FullStore {
     pub fn sheds(&self) -> Vec<Shed> {
-        sheds(&self.looks, &self.moves, self.setup.full_percent_low)
+        let bounds = Bounds {
+            low_percent: self.setup.full_percent_low,
+            copies_per_store: self.setup.copies_per_store,
+        };
+        sheds(&self.looks, &self.moves, bounds)
     }
 
     /// The first look at which no store was below its threshold.
@@ -349,6 +355,7 @@ mod tests {
                 regions: 4,
                 full_percent: 95,
                 full_percent_low: 90,
+                copies_per_store: 2,
                 machine: Machine { cpus: 2, file_system: "tmpfs".into(), program: "steelyard 0".into() },
             },
             devices: (0..4).map(|store| (store, "nvm".to_owned())).collect(),

@@ -18,7 +18,7 @@ pub use filling::{Filling, Written};
 pub use moves::{reversals, Move, Span};
 pub use plot::{Level, Line, Mark, Plot};
 pub use series::{mean_between, recovery, Recovery, WINDOW_S};
-pub use shedding::{sheds, Look, RegionLook, Shed, StoreLook};
+pub use shedding::{sheds, Bounds, Look, RegionLook, Shed, StoreLook};
 pub use verdict::{verdicts, Verdict};
 
 use std::path::Path;

@@ -8,12 +8,30 @@ use serde::{Deserialize, Serialize};
 pub struct Move {
     /// When it began; before the workload that is watched, a negative number.
     pub at_s: f64,
+    /// `None`: it had not ended when it was last seen.
+    pub ended_s: Option<f64>,
     pub region: u64,
     /// `transfer-leader`, `move-peer`, ...
     pub kind: String,
     pub from: Option<u64>,
     pub to: Option<u64>,
     pub reason: String,
+}
+
+impl Move {
+    pub fn in_flight(&self, at_s: f64) -> bool {
+        self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s)
+    }
+
+    /// Whether it fills a store with a copy, as one end of it.
+    fn copies_at(&self, store: u64) -> bool {
+        self.kind.ends_with("-peer") && (self.from == Some(store) || self.to == Some(store))
+    }
+}
+
+/// Copies under way from or towards a store.
+pub fn copies(moves: &[Move], store: u64, at_s: f64) -> usize {
+    moves.iter().filter(|one| one.in_flight(at_s) && one.copies_at(store)).count()
 }
 
 /// A named part of a scenario.
@@ -72,7 +90,8 @@ pub mod tests {
 
     pub fn moved(at_s: f64, region: u64, kind: &str, from: u64, to: u64) -> Move {
         let reason = "its store writes 1 MB/s".to_owned();
-        Move { at_s, region, kind: kind.to_owned(), from: Some(from), to: Some(to), reason }
+        let ended_s = Some(at_s + 0.4);
+        Move { at_s, ended_s, region, kind: kind.to_owned(), from: Some(from), to: Some(to), reason }
     }
 
     #[test]
@@ -84,6 +103,16 @@ pub mod tests {
         ];
         assert_eq!(Span::new("slowed", 60.0, 100.0).moves_text(&moves), "2 (1 move-peer, 1 transfer-leader)");
         assert_eq!(Span::new("later", 100.0, 200.0).moves_text(&moves), "0");
+    }
+
+    #[test]
+    fn copies_count_at_both_ends_until_they_end() {
+        let moves = [moved(1.0, 1, "move-peer", 0, 3), moved(1.0, 2, "transfer-leader", 0, 3)];
+        let count = |store, at_s| copies(&moves, store, at_s);
+        assert_eq!(
+            [count(0, 1.2), count(3, 1.2), count(1, 1.2), count(3, 0.9), count(3, 1.4)],
+            [1, 1, 0, 0, 0]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::moves::Move;
+use super::moves::{copies, Move};
 
 /// One store at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,11 +64,12 @@ impl Look {
         self.stores.iter().any(|store| store.share() * 100.0 < f64::from(percent))
     }
 
-    /// Whether the region could go from where it is to a store without a peer of it that stays below
-    /// `percent` with it.
-    fn could_go(&self, region: &RegionLook, percent: u32) -> bool {
+    /// Whether the region could go from where it is to a store without a peer of it that is `open` and stays
+    /// below `percent` with it.
+    fn could_go(&self, region: &RegionLook, percent: u32, open: impl Fn(u64) -> bool) -> bool {
         let takes = |store: &StoreLook| {
             !region.peers.contains(&store.store)
+                && open(store.store)
                 && (store.used_bytes + region.bytes) as f64 * 100.0
                     <= store.capacity_bytes as f64 * f64::from(percent)
         };
@@ -89,7 +90,8 @@ pub struct Shed {
     /// 1: the coldest of all regions of that store …
     pub rank: usize,
     pub of: usize,
-    /// … and of those that could go: no operator was in flight for them and another store had room.
+    /// … and of those that could go: no operator was in flight for them, and another store had room and was not
+    /// busy with copies.
     pub free_rank: usize,
     pub free: usize,
     /// The coldest of those that could go.
@@ -119,24 +121,34 @@ pub fn is_shedding(one: &Move) -> bool {
     one.kind == "move-peer" && one.reason.contains("coldest")
 }
 
-/// What was shed, each beside the last look before it. `low_percent`: to what extent others are filled.
-pub fn sheds(looks: &[Look], moves: &[Move], low_percent: u32) -> Vec<Shed> {
+/// What bounds the choice of what goes where.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// In percent of capacity: to what extent others are filled.
+    pub low_percent: u32,
+    /// Copies from or towards one store at a time.
+    pub copies_per_store: usize,
+}
+
+/// What was shed, each beside the last look before it.
+pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
     let mut all = Vec::new();
     for (index, one) in moves.iter().enumerate().filter(|(_, one)| is_shedding(one)) {
         let (Some(from), Some(to)) = (one.from, one.to) else { continue };
         let Some(look) = looks.iter().rfind(|look| look.at_s <= one.at_s) else { continue };
-        // A look after a plan and before its operator began knows the region as it was.
-        let begun = |region: u64| {
-            let since = moves[..index].iter().filter(|other| other.at_s > look.at_s);
-            since.filter(|other| other.at_s <= one.at_s).any(|other| other.region == region)
-        };
+        // What a planner had begun before counts, later looks or not.
+        let earlier = &moves[..index];
+        let begun =
+            |region: u64| earlier.iter().any(|other| other.region == region && other.in_flight(one.at_s));
+        let open = |store: u64| copies(earlier, store, one.at_s) < bounds.copies_per_store;
         let held: Vec<&RegionLook> =
             look.regions.iter().filter(|region| region.peers.contains(&from)).collect();
         let Some(this) = held.iter().find(|region| region.region == one.region) else { continue };
         let colder = |region: &&&RegionLook| region.density() < this.density();
         let free = || {
             held.iter().filter(|region| {
-                region.region == one.region || (look.could_go(region, low_percent) && !begun(region.region))
+                region.region == one.region
+                    || (look.could_go(region, bounds.low_percent, open) && !begun(region.region))
             })
         };
         all.push(Shed {
@@ -191,6 +203,8 @@ pub mod tests {
     use super::super::moves::tests::moved;
     use super::*;
 
+    pub const BOUNDS: Bounds = Bounds { low_percent: 90, copies_per_store: 2 };
+
     pub fn shed_move(at_s: f64, region: u64, from: u64, to: u64) -> Move {
         let reason = "the store holds 96 MB of 100 MB, and of its regions that can go this is the coldest \
                       with 0 operations/s per GB";
@@ -223,7 +237,7 @@ pub mod tests {
     #[test]
     fn the_coldest_ranks_first_and_a_hot_one_is_noticed() {
         let looks = [look(10.0, 96, &[5.0, 0.1, 9.0, 2.0])];
-        let sheds = sheds(&looks, &[shed_move(10.5, 2, 0, 3), shed_move(10.5, 1, 0, 3)], 90);
+        let sheds = sheds(&looks, &[shed_move(10.5, 2, 0, 3), shed_move(10.5, 1, 0, 3)], BOUNDS);
         assert_eq!((sheds[0].rank, sheds[0].of, sheds[0].free_rank, sheds[0].free), (1, 4, 1, 4));
         assert!(sheds[0].was_coldest());
         // The second of the same round: the coldest had gone before, and region 4 was colder.
@@ -235,18 +249,27 @@ pub mod tests {
     fn what_could_not_go_is_no_rival() {
         let mut first = look(10.0, 96, &[5.0, 0.1, 9.0]);
         first.regions[1].moving = true;
-        let all = sheds(&[first.clone()], &[shed_move(11.0, 1, 0, 3)], 90);
+        let all = sheds(&[first.clone()], &[shed_move(11.0, 1, 0, 3)], BOUNDS);
         assert!(all[0].was_coldest() && (all[0].rank, all[0].free_rank) == (2, 1));
         first.regions[1].moving = false;
         first.regions[1].peers.push(3);
-        assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], 90)[0].was_coldest());
+        assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].was_coldest());
+    }
+
+    #[test]
+    fn a_store_that_is_busy_with_copies_takes_no_rival() {
+        let looks = [look(10.0, 96, &[5.0, 0.1, 9.0, 2.0])];
+        let busy = [moved(10.1, 8, "move-peer", 1, 3), moved(10.1, 9, "move-peer", 1, 3)];
+        let with =
+            |moves: &[Move]| sheds(&looks, &[moves, &[shed_move(10.3, 1, 0, 3)]].concat(), BOUNDS)[0].free;
+        assert_eq!([with(&busy), with(&busy[..1])], [1, 4]);
     }
 
     #[test]
     fn other_moves_shed_nothing() {
         let looks = [look(10.0, 96, &[5.0])];
-        assert!(sheds(&looks, &[moved(11.0, 1, "move-peer", 0, 3)], 90).is_empty());
-        assert!(sheds(&looks, &[shed_move(9.0, 1, 0, 3)], 90).is_empty(), "nothing is known of before");
+        assert!(sheds(&looks, &[moved(11.0, 1, "move-peer", 0, 3)], BOUNDS).is_empty());
+        assert!(sheds(&looks, &[shed_move(9.0, 1, 0, 3)], BOUNDS).is_empty(), "nothing is known of before");
     }
 
     #[test]
@@ -257,7 +280,7 @@ pub mod tests {
             shed_move(11.0, 2, 0, 3),
             moved(20.0, 1, "move-peer", 3, 2),
         ];
-        let sheds = sheds(&[look(10.0, 96, &[5.0, 1.0])], &moves, 90);
+        let sheds = sheds(&[look(10.0, 96, &[5.0, 1.0])], &moves, BOUNDS);
         assert_eq!(came_back(&sheds, &moves), 0);
         assert_eq!(came_back(&sheds, &[moved(30.0, 2, "move-peer", 3, 0)]), 1);
     }
@@ -270,7 +293,7 @@ pub mod tests {
             .map(|(at, used)| look(10.0 * at as f64, *used, &[1.0, 1.0]))
             .collect();
         let count = |at_s: f64| {
-            let sheds = sheds(&looks, &[shed_move(at_s, 1, 0, 3)], 90);
+            let sheds = sheds(&looks, &[shed_move(at_s, 1, 0, 3)], BOUNDS);
             needless(&looks, &sheds, 95, 90, 2.0)
         };
         assert_eq!([count(5.0), count(11.0), count(31.0)], [1, 0, 0]);

@@ -148,6 +148,7 @@ impl Slowdown {
             _ => "-".to_owned(),
         };
         let lost = self.weight_lost_after(subject);
+        let regained = weight_regained(subject);
         let last = calm.moves(&subject.moves).count();
         let (before, end) = (self.mean(subject, &steady), self.mean(subject, &calm));
         let there_and_back = reversals(restored.moves(&subject.moves));
@@ -171,6 +172,13 @@ impl Slowdown {
                 lost.is_some_and(|seconds| seconds <= WEIGHT_LOST_WITHIN_S),
                 lost.map_or("it kept its weight".to_owned(), |seconds| {
                     format!("after {seconds:.0} s it counted for less than half")
+                }),
+            ),
+            Verdict::new(
+                "restored, the store regains its weight (80% of before)",
+                regained.is_some_and(|share| share >= 0.8),
+                regained.map_or("nothing is known of it".to_owned(), |share| {
+                    format!("at the end it counts for {:.0}% of what it did", 100.0 * share)
                 }),
             ),
             Verdict::new(
@@ -385,6 +393,13 @@ impl Slowdown {
     }
 }
 
+/// What the cluster believes of the store at the end, as a share of what it did before the slow-down.
+fn weight_regained(subject: &Subject) -> Option<f64> {
+    let before = subject.looks.iter().rfind(|look| look.at_s <= subject.slowed_at_s)?;
+    let end = subject.looks.iter().rfind(|look| look.at_s > subject.restored_at_s)?;
+    Some(end.capability_bytes_per_s / before.capability_bytes_per_s.max(f64::MIN_POSITIVE))
+}
+
 /// Means of five seconds: single ones hide the line in its own noise.
 fn smooth(series: &[Second]) -> Vec<(f64, f64)> {
     let mean = |at: f64| mean_between(series, at - 2.5, at + 2.5).map(|rate| (at, rate));
@@ -461,7 +476,7 @@ mod tests {
         let late = (0..3).map(|at| moved(400.0 + at as f64, 5, "move-peer", at, at + 1));
         slowdown.subjects[0].moves.extend(late);
         let verdicts = slowdown.judge(&slowdown.subjects[0]);
-        assert!(!verdicts[2].passed && verdicts[2].because.starts_with("3 moves"), "{}", verdicts[2].because);
+        assert!(!verdicts[3].passed && verdicts[3].because.starts_with("3 moves"), "{}", verdicts[3].because);
     }
 
     #[test]
@@ -471,6 +486,15 @@ mod tests {
         slowdown.subjects[0].looks.retain(|look| look.at_s != 95.0);
         let verdicts = slowdown.judge(&slowdown.subjects[0]);
         assert!(!verdicts[1].passed, "its weight when restored is no loss");
+    }
+
+    #[test]
+    fn a_store_that_stays_distrusted_is_told() {
+        let mut slowdown = slowdown();
+        assert_eq!(weight_regained(&slowdown.subjects[0]), Some(1.0));
+        slowdown.subjects[0].looks[3].capability_bytes_per_s = 2e6;
+        let verdicts = slowdown.judge(&slowdown.subjects[0]);
+        assert!(!verdicts[2].passed && verdicts[2].because.contains("25%"), "{}", verdicts[2].because);
     }
 
     #[test]

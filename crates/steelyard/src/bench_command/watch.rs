@@ -20,12 +20,15 @@ pub struct Moment {
     pub capabilities: BTreeMap<u64, f64>,
 }
 
+/// When it began, its region, kind, from and to.
+type Begun = (u64, u64, String, Option<u64>, Option<u64>);
+
 pub struct Watch {
     observer: Arc<Observer>,
     started: Instant,
     started_unix_ms: u64,
     /// By when they began, so that none counts twice.
-    moves: BTreeMap<(u64, u64, String, Option<u64>, Option<u64>), String>,
+    moves: BTreeMap<Begun, OperatorRow>,
     failures: usize,
 }
 
@@ -68,21 +71,23 @@ impl Watch {
     fn note(&mut self, operators: &[OperatorRow]) {
         for row in operators {
             let key = (row.started_unix_ms, row.region, row.kind.clone(), row.from, row.to);
-            self.moves.entry(key).or_insert_with(|| row.reason.clone());
+            self.moves.insert(key, row.clone());
         }
     }
 
     /// Every operator that was seen, in the order of their beginnings.
     pub fn moves(&self) -> Vec<Move> {
-        let of = |((started, region, kind, from, to), reason): (&(u64, u64, String, _, _), &String)| Move {
-            at_s: (*started as f64 - self.started_unix_ms as f64) / 1000.0,
-            region: *region,
-            kind: kind.clone(),
-            from: *from,
-            to: *to,
-            reason: reason.clone(),
+        let seconds = |unix_ms: u64| (unix_ms as f64 - self.started_unix_ms as f64) / 1000.0;
+        let of = |row: &OperatorRow| Move {
+            at_s: seconds(row.started_unix_ms),
+            ended_s: row.finished_unix_ms.map(seconds),
+            region: row.region,
+            kind: row.kind.clone(),
+            from: row.from,
+            to: row.to,
+            reason: row.reason.clone(),
         };
-        self.moves.iter().map(of).collect()
+        self.moves.values().map(of).collect()
     }
 }
 
@@ -171,7 +176,8 @@ mod tests {
         let mut watch = Watch { started_unix_ms: 10_000, ..Watch::start(nowhere) };
         watch.note(&[operator(9_000, 1, None), operator(12_500, 2, None)]);
         watch.note(&[operator(9_000, 1, Some(13_000)), operator(12_500, 2, None)]);
-        let times: Vec<f64> = watch.moves().iter().map(|one| one.at_s).collect();
-        assert_eq!(times, [-1.0, 2.5]);
+        let times: Vec<(f64, Option<f64>)> =
+            watch.moves().iter().map(|one| (one.at_s, one.ended_s)).collect();
+        assert_eq!(times, [(-1.0, Some(3.0)), (2.5, None)]);
     }
 }
