@@ -2,6 +2,7 @@
 
 pub mod laboratory;
 pub mod observe;
+mod predicted;
 
 use std::time::Instant;
 
@@ -41,6 +42,9 @@ struct Alor {
     /// Make no runs: only the report and the plots of those that are there
     #[arg(long)]
     report_only: bool,
+    /// Show beside the measurements what `plan` predicts of the same clusters
+    #[arg(long)]
+    predict: bool,
     #[command(flatten)]
     ground: Ground,
 }
@@ -86,7 +90,11 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     stores.progress.finish_and_clear();
     let charts = alor::charts(&figures, runs.done());
     alor::write_plots(&charts, &out)?;
-    let text = alor::report(&Setup { scale, ..setup }, &charts, runs.done(), &account, &[]);
+    let predictions = match options.predict {
+        true => predicted::predictions(&charts, &scale)?,
+        false => Vec::new(),
+    };
+    let text = alor::report(&Setup { scale, ..setup }, &charts, runs.done(), &account, &predictions);
     let path = out.join("report.md");
     std::fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
     print!("{text}");
