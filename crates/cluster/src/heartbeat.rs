@@ -7,7 +7,7 @@
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64                    what it was made of
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
-//! snapshots_in, snapshots_out, unapplied_bytes
+//! snapshots_in, snapshots_out, unapplied_bytes, stopping u8 (0 or 1)
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
 //!   term, commit, applied, bytes, sized u8 (0 or 1), keys
@@ -80,6 +80,8 @@ pub struct StoreHeartbeat {
     pub snapshots_out: u64,
     /// Of entries that are committed and wait here to be applied.
     pub unapplied_bytes: u64,
+    /// It hands over what it leads and ends: nothing is to come to it, and its peers are expected back.
+    pub stopping: bool,
     pub leads: Leads,
 }
 
@@ -155,6 +157,7 @@ impl StoreHeartbeat {
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
+        out.u8(self.stopping.into());
         out.uint(reports.len() as u64);
         for lead in reports {
             lead.encode(&mut out);
@@ -187,6 +190,7 @@ impl StoreHeartbeat {
             snapshots_in: from.uint()?,
             snapshots_out: from.uint()?,
             unapplied_bytes: from.uint()?,
+            stopping: flag(&mut from, "a store neither stops nor goes on")?,
         };
         let Leads { since, reports, gone } = &mut heartbeat.leads;
         if *since > heartbeat.seq {
@@ -204,6 +208,14 @@ impl StoreHeartbeat {
         }
         from.end()?;
         Ok(heartbeat)
+    }
+}
+
+fn flag(from: &mut Reader<'_>, neither: &'static str) -> Result<bool, WireError> {
+    match from.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Malformed(neither)),
     }
 }
 
@@ -279,11 +291,7 @@ impl LeadReport {
             commit: from.uint()?,
             applied: from.uint()?,
             bytes: from.uint()?,
-            sized: match from.u8()? {
-                0 => false,
-                1 => true,
-                _ => return Err(WireError::Malformed("a size is neither measured nor not")),
-            },
+            sized: flag(from, "a size is neither measured nor not")?,
             keys: from.uint()?,
             write_rate: from.float()?,
             read_rate: from.float()?,

@@ -238,6 +238,12 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
+    /// Whether anything may come to the store: one that is about to stop is up, and still no target.
+    pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
+        let is_stopping = self.heard.get(&store).is_some_and(|heard| heard.heartbeat.stopping);
+        self.is_up(store, now) && !is_stopping
+    }
+
     /// What the region's present leader reports of it; `None` until that leader was heard, and once it
     /// says that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {

@@ -270,6 +270,7 @@ impl Reporter {
             snapshots_in: 0,
             snapshots_out: 0,
             unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
+            stopping: store.leaving.load(Ordering::Relaxed),
             leads: self.book.tell(self.seq, full),
         }
     }

@@ -63,6 +63,8 @@ pub struct Store {
     pub unapplied_bytes: Arc<AtomicUsize>,
     /// A flush is worth its cost before its time.
     pub flush_soon: AtomicBool,
+    /// It hands over what it leads; other stores are told, so that nothing comes back.
+    pub leaving: AtomicBool,
     pub stopping: AtomicBool,
     /// Rung when the store is to end by itself.
     pub ending: Notify,
@@ -112,6 +114,7 @@ impl Store {
             leader_news: Notify::new(),
             unapplied_bytes: Arc::default(),
             flush_soon: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ending: Notify::new(),
             config,

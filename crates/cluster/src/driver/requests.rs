@@ -102,7 +102,8 @@ impl Driver {
             Operator::RemovePeer { .. } | Operator::MovePeer { .. } => None,
             _ => operator.from(),
         };
-        if let Some(down) = source.into_iter().chain(operator.to()).find(|&at| !ledger.is_up(at, now)) {
+        let down = source.filter(|&from| !ledger.is_up(from, now));
+        if let Some(down) = down.or(operator.to().filter(|&to| !ledger.takes_on(to, now))) {
             return Err(StartError::Down(down));
         }
         Ok(self.begin(meta, operator, now))

@@ -232,7 +232,7 @@ impl Scene<'_> {
 
     fn is_caught_up(&self, lead: &LeadReport, store: StoreId) -> bool {
         lead.lag_of(store).is_some_and(|lag| lag <= self.config.caught_up_entries)
-            && self.ledger.is_up(store, self.now)
+            && self.ledger.takes_on(store, self.now)
     }
 
     /// Whether the region can count on the peer's vote.

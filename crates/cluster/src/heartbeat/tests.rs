@@ -68,6 +68,7 @@ prop_compose! {
             capacity_bytes, used_bytes, p99_us, snapshots_in,
             snapshots_out: 3,
             unapplied_bytes: 4,
+            stopping: rates[0] < 1e11,
             load_ops_per_s: rates[2],
             leads: Leads {
                 since: one.min(other),
@@ -145,7 +146,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([0; 16]);
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 10, 1]);
+    expected.extend([0, 8, 9, 10, 0, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);

@@ -67,6 +67,17 @@ fn an_old_heartbeat_changes_nothing() {
 }
 
 #[test]
+fn a_store_that_stops_is_up_to_its_end_and_takes_nothing_on() {
+    let mut ledger = ledger(0);
+    ledger.hear(heartbeat(1, 1, &[]), 100);
+    assert!(ledger.is_up(1, 100) && ledger.takes_on(1, 100));
+    ledger.hear(StoreHeartbeat { stopping: true, ..heartbeat(1, 2, &[]) }, 200);
+    assert!(ledger.is_up(1, 200) && !ledger.takes_on(1, 200));
+    ledger.hear(StoreHeartbeat { incarnation: 2, ..heartbeat(1, 1, &[]) }, 300);
+    assert!(ledger.takes_on(1, 300), "it is back");
+}
+
+#[test]
 fn a_store_is_down_and_later_lost_when_nothing_was_heard_for_long_enough() {
     let mut ledger = ledger(0);
     assert_eq!(ledger.liveness(1, 0), Liveness::Down);
