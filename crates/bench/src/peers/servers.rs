@@ -119,7 +119,9 @@ pub async fn steelyard(parent: &Path, program: &Path, stores: usize, regions: u1
         let mut command = Command::new(program);
         command.args(["serve", "--store-id", &i.to_string(), "--stores", &list.join(",")]);
         // A probe beside what is measured would be in it.
-        command.args(["--fsync", "always", "--probe", "no", "--dir"]).arg(dir.path().join(format!("store-{i}")));
+        command
+            .args(["--fsync", "always", "--probe", "no", "--dir"])
+            .arg(dir.path().join(format!("store-{i}")));
         if stores > 1 {
             command.args(["--cluster-enabled", "yes", "--regions", &regions.to_string()]);
         }

@@ -12,10 +12,10 @@ mod run;
 mod summary;
 mod workload;
 
-pub(crate) use inserts::Inserts;
-pub(crate) use record::Records;
 pub use cross_check::{cross_check, CrossCheck, Side};
 pub use generator::{fnv_hash, Chooser, Distribution, Zipfian};
+pub(crate) use inserts::Inserts;
+pub(crate) use record::Records;
 pub use run::{run, Settings};
 pub use summary::{Latency, Second, Summary};
 pub use workload::{key, Kind, Operation, Operations, Workload};
