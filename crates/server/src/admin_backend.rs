@@ -418,9 +418,10 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
 }
 
 fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
-    let leads = store.cluster.leads();
+    let (leads, loads) = (store.cluster.leads(), store.cluster.loads());
     let regions = store.regions.all();
     let rows = regions.iter().map(|region| {
+        let (load, bytes) = loads.get(&region.id()).copied().unwrap_or_default();
         let descriptor = region.newest();
         let lead = leads.get(&region.id());
         let leadership = region.leadership();
@@ -447,10 +448,10 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
             term: leadership.term,
             peers: peers.collect(),
             keys: lead.map_or(0, |lead| lead.keys),
-            bytes: lead.map_or(0, |lead| lead.bytes),
-            read_rate: lead.map_or(0.0, |lead| lead.read_rate),
-            write_rate: lead.map_or(0.0, |lead| lead.write_rate),
-            heat: lead.map_or(0.0, |lead| lead.heat),
+            bytes,
+            read_rate: load.read_rate,
+            write_rate: load.write_rate,
+            heat: load.heat,
         }
     });
     rows.collect()

@@ -128,6 +128,15 @@ impl ClusterState {
         regions.filter_map(|region| Some((region, parts.ledger.lead(region)?.clone()))).collect()
     }
 
+    /// What is asked of each region and how large it is, as placement counts it: whoever leads it now or did lately.
+    pub fn loads(&self) -> BTreeMap<RegionId, (cluster::Load, u64)> {
+        let now = clock::boot_nanos();
+        let parts = self.parts.lock();
+        let ledger = &parts.ledger;
+        let regions = ledger.routes().iter().map(|(region, _)| region);
+        regions.map(|region| (region, (ledger.load(region, now), ledger.bytes(region)))).collect()
+    }
+
     pub fn is_bootstrapped(&self) -> bool {
         self.parts.lock().meta.is_bootstrapped()
     }
