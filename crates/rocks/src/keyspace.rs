@@ -187,13 +187,6 @@ impl FlashKeyspace {
         Ok(ranges.iter().map(|(from, to)| size::of_range(&files, from, to)).collect())
     }
 
-    /// The same for ranges that together hold all rows of any weight: what the files take is shared out among
-    /// them in full.
-    pub fn approximate_shares(&self, ranges: &[(Bytes, Bytes)]) -> Result<Vec<u64>> {
-        let files = self.db.live_files().map_err(classify)?;
-        Ok(size::shares(&files, ranges))
-    }
-
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = stats::read(&self.db, &self.rocksdb_options, LEVELS)?;
         if let Some(rows) = &self.rows {
