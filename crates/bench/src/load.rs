@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 use resp::Reply;
 use serde::Serialize;
 use tokio::task::JoinSet;
+use types::Draw;
 
 use crate::connection::Connection;
 use crate::measure::{cpu_time, histogram};
@@ -57,34 +58,6 @@ impl Measured {
 
     pub fn cpu_micros_per_operation(&self) -> Option<f64> {
         Some(self.server_cpu?.as_micros() as f64 / self.operations.max(1) as f64)
-    }
-}
-
-/// A small generator of even quality, the same stream for the same seed (Steele, Lea, Flood: SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Draw(u64);
-
-impl Draw {
-    pub fn new(seed: u64) -> Draw {
-        Draw(seed)
-    }
-
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 up to but not including 1, in steps of 2^-53.
-    pub fn fraction(&mut self) -> f64 {
-        (self.number() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// 0..bound, evenly but for a bias below bound / 2^64.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.number()) * u128::from(bound.max(1))) >> 64) as u64
     }
 }
 
@@ -209,18 +182,6 @@ async fn drive(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn draws_are_even_and_repeat_with_their_seed() {
-        let mut counts = [0u32; 10];
-        let mut draw = Draw::new(7);
-        for _ in 0..100_000 {
-            counts[draw.below(10) as usize] += 1;
-        }
-        assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
-        assert_eq!(Draw::new(7).number(), Draw::new(7).number());
-        assert_ne!(Draw::new(7).number(), Draw::new(8).number());
-    }
 
     #[test]
     fn values_have_the_length_asked_for() {

@@ -13,11 +13,10 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{StorageError, Txn};
-use types::{slot_of_key, Slot, SlotRange, UnixMillis, SLOT_COUNT};
+use types::{mix, slot_of_key, Slot, SlotRange, UnixMillis, SLOT_COUNT};
 
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
 use crate::maintenance;
-use crate::random::mix;
 use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of, lookup};
 

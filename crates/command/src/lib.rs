@@ -16,7 +16,6 @@ mod introspect;
 mod keys;
 mod maintenance;
 mod number;
-mod random;
 mod spec;
 mod strings;
 mod syntax;

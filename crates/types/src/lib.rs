@@ -1,12 +1,14 @@
 //! The words every layer shares: identities, slots, region descriptors, epochs.
 //!
-//! Nothing here does anything; the crate has no I/O, clock or randomness.
+//! Nothing here does anything; the crate has no I/O or clock, and its chance comes from a seed.
 
 #![forbid(unsafe_code)]
 
+mod draw;
 mod region;
 mod slot;
 
+pub use draw::{mix, Draw};
 pub use region::{
     ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, RegionChange,
     RegionDescriptor, RegionEpoch, ABSORBED_MAX,

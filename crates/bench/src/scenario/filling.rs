@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
-use types::{slot_of_key, SLOT_COUNT};
+use types::{slot_of_key, Draw, SLOT_COUNT};
 
 use crate::cluster_client::{ClusterClient, Outcome};
-use crate::load::Draw;
 use crate::ycsb::{key, Inserts, Records};
 
 /// Slots in equal bands, as the regions of a new cluster; neighbours differ in heat by these weights. Data of the

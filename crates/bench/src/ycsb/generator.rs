@@ -4,7 +4,7 @@
 //! The zipfian generator is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases"
 //! (SIGMOD 1994), as YCSB has it. All of them draw from a [`Draw`], so a seed repeats a run.
 
-use crate::load::Draw;
+use types::Draw;
 
 /// YCSB's skew.
 pub const ZIPFIAN_CONSTANT: f64 = 0.99;

@@ -1,10 +1,10 @@
 //! A record as commands: one string, or a hash of several fields.
 
 use bytes::Bytes;
+use types::Draw;
 
 use super::workload::key;
 use crate::cluster_client::Call;
-use crate::load::Draw;
 
 /// Values are cut out of this much that does not compress; a table block holds a few of them.
 const POOL_BYTES: usize = 1 << 20;

@@ -13,6 +13,7 @@ use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
 use resp::Reply;
 use tokio::task::JoinSet;
+use types::Draw;
 
 use super::inserts::Inserts;
 use super::record::Records;
@@ -20,7 +21,6 @@ use super::summary::{Latency, Second, Summary};
 use super::workload::{Kind, Operations, Workload};
 use super::Distribution;
 use crate::cluster_client::{Call, ClusterClient, Outcome};
-use crate::load::Draw;
 use crate::measure::histogram;
 
 #[derive(Clone, Debug)]

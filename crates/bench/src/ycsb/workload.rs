@@ -1,9 +1,9 @@
 //! The core workloads: what share of operations reads, updates, inserts, and by which distribution.
 
 use serde::{Deserialize, Serialize};
+use types::Draw;
 
 use super::generator::{Chooser, Distribution};
-use crate::load::Draw;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

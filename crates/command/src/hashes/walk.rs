@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use resp::Reply;
 use storage::KeyRef;
+use types::Draw;
 
 use super::{all_fields, syntax, visit_fields};
 use crate::exec::{fail, Exec, HashValue, Step};
 use crate::glob;
 use crate::keys::walk::ScanOptions;
 use crate::number::{integer, integer_or};
-use crate::random::Random;
 use crate::wording;
 
 /// Below this size a hash is read whole to pick from it, which is exactly fair.
@@ -102,7 +102,7 @@ struct Picker<'a, 't, 'r> {
     exec: &'a Exec<'t, 'r>,
     key: &'a KeyRef<'a>,
     hash: HashValue,
-    random: Random,
+    random: Draw,
     /// All fields of a hash that is small enough.
     whole: Option<Vec<(Bytes, Bytes)>>,
 }
@@ -113,7 +113,7 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
             true => Some(all_fields(exec, key, hash)?),
             false => None,
         };
-        Ok(Picker { exec, key, hash, random: Random::new(exec.seed), whole })
+        Ok(Picker { exec, key, hash, random: Draw::new(exec.seed), whole })
     }
 
     /// In a large hash: the first field at or after a random place among the hashes of the names, from
@@ -123,7 +123,7 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
             let at = self.random.below(whole.len() as u64) as usize;
             return Ok(whole.get(at).cloned());
         }
-        let from = self.random.next();
+        let from = self.random.number();
         let mut found = None;
         for from in [from, 0] {
             visit_fields(self.exec, self.key, self.hash.generation, from, &mut |_, field, value| {
@@ -157,7 +157,7 @@ fn pick_distinct(
         }
     }
     let mut fields = all_fields(exec, key, hash)?;
-    let mut random = Random::new(exec.seed);
+    let mut random = Draw::new(exec.seed);
     let count = (count as usize).min(fields.len());
     for at in 0..count {
         let other = at + random.below((fields.len() - at) as u64) as usize;

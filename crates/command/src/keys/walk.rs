@@ -11,13 +11,12 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::rows::{self, Part};
 use storage::{KeyRef, Meta, Reader};
-use types::{Slot, SlotRange, SLOT_COUNT};
+use types::{Draw, Slot, SlotRange, SLOT_COUNT};
 
 use super::type_name;
 use crate::exec::{fail, Exec, Mode, Step, Stop};
 use crate::glob;
 use crate::hashes::walk::{scan_count, scan_reply};
-use crate::random::Random;
 use crate::wording;
 
 const HASH_BITS: u32 = 50;
@@ -251,10 +250,10 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
 
 /// The first key at or after a random place, from the start again when there is none.
 pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
-    let mut random = Random::new(exec.seed);
+    let mut random = Draw::new(exec.seed);
     let SlotRange { first, last } = exec.slots;
     let slot = first + random.below(exec.slots.len() as u64) as Slot;
-    let hash = random.next();
+    let hash = random.number();
     for (slots, from_hash) in [(SlotRange { first: slot, last }, hash), (SlotRange { first, last: slot }, 0)]
     {
         let mut found = None;

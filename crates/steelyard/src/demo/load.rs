@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bench::cluster_client::{Call, ClusterClient, Outcome};
-use bench::load::Draw;
 use bench::measure::histogram;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use resp::Reply;
 use tokio::task::JoinHandle;
+use types::Draw;
 
 use super::records::Record;
 
