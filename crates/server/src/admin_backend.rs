@@ -384,9 +384,10 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
         let up = store.is_heard(member.id);
         let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
+        let record = members.record(member.id);
         StoreRow {
             id: member.id,
-            state: match members.record(member.id).map(|record| record.state) {
+            state: match record.map(|record| record.state) {
                 Some(StoreState::Draining) if up => "draining",
                 Some(StoreState::Removed) => "removed",
                 _ if up => "up",
@@ -404,6 +405,8 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             },
             io_bytes_per_s: heartbeat.io_bytes_per_s,
             correction: if at.is_some() { heartbeat.correction } else { 1.0 },
+            data_weight: record.and_then(|record| record.data_weight),
+            leader_weight: record.and_then(|record| record.leader_weight),
             leaders: regions.iter().filter(leads).count(),
             regions: regions.iter().filter(|r| r.newest().has_peer_on(member.id)).count(),
             used_bytes: heartbeat.used_bytes,

@@ -282,8 +282,10 @@ fn explained(failure: AdminFailure) -> anyhow::Error {
 
 use Align::{Left, Right};
 
+/// Pinned weights have a column where there are any.
 pub fn stores_table(rows: &[StoreRow]) -> Table {
-    let mut table = Table::new([
+    let pinned = rows.iter().any(|row| row.data_weight.is_some() || row.leader_weight.is_some());
+    let columns = [
         ("store", Right),
         ("state", Left),
         ("client", Left),
@@ -298,9 +300,10 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         ("ops/s", Right),
         ("p99", Right),
         ("heard", Right),
-    ]);
+    ];
+    let mut table = Table::new(columns.into_iter().chain(pinned.then_some(("pinned", Left))));
     for row in rows {
-        table.row([
+        let cells = [
             row.id.to_string(),
             row.state.clone(),
             row.client.clone(),
@@ -315,9 +318,16 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             count(row.ops_per_s),
             micros(row.p99_us as f64),
             row.heard_ms_ago.map_or("-".into(), |ms| format!("{ms} ms ago")),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(pinned.then(|| pins(row))));
     }
     table
+}
+
+fn pins(row: &StoreRow) -> String {
+    let told = [("data", row.data_weight), ("leader", row.leader_weight)];
+    let told = told.iter().filter_map(|(what, weight)| Some(format!("{what} {}", (*weight)?)));
+    dash(&told.collect::<Vec<_>>().join(", "))
 }
 
 fn regions_table(rows: &[RegionRow]) -> Table {

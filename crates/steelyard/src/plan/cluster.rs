@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure, Context};
 use bench::admin::AdminClient;
+use bench::table::bytes as show_bytes;
 use device::Profile;
 use placement::Policy;
 use predict::{Question, Region, Store, Workload};
@@ -18,6 +19,8 @@ use super::{stores, Plan};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Of the operations that are counted, so many come before them, for caches that begin empty.
 const WARM_UP_PART: f64 = 0.2;
+/// With so many records for each region, what regions hold tells how they share data: a tenth is chance.
+const RECORDS_TELLING: u64 = 100;
 
 pub struct Running {
     stores: Vec<StoreRow>,
@@ -77,7 +80,8 @@ impl Running {
             let known = find(&mut stores, id)?;
             let new = stores::store(id, device, plan.device_speed, known.capacity_bytes)?;
             words.push(format!("store {id} with {device} instead of {}", known.device_name));
-            *known = new;
+            // Pins are the store's, whatever its device.
+            *known = Store { data_weight: known.data_weight, leader_weight: known.leader_weight, ..new };
         }
         for id in &plan.remove {
             find(&mut stores, *id)?.leaving = true;
@@ -94,19 +98,39 @@ impl Running {
     }
 
     fn with(&self, plan: &Plan, mut stores: Vec<Store>) -> anyhow::Result<Settings> {
-        let held: u64 = self.regions.iter().map(|region| region.bytes).sum();
-        let bytes = plan.data.map_or(held, |data| data.0);
-        ensure!(bytes > 0, "the cluster holds nothing: say with --data how much it is to hold");
+        let bytes = match plan.data {
+            Some(data) => data.0,
+            None => self.held_enough(plan)?,
+        };
         let data_factor = settings::factor(plan, bytes)?;
         for store in &mut stores {
             store.capacity_bytes = (store.capacity_bytes as f64 * data_factor) as u64;
         }
-        let regions = self.placed(bytes as f64 * data_factor)?;
+        let regions = self.placed(plan, bytes as f64 * data_factor)?;
         let records = (bytes as f64 * data_factor / (plan.value.0 + 16) as f64).round().max(1.0) as u64;
         let mut question: Question = settings::of(plan, stores, regions, records, data_factor);
         question.replicas = self.replicas();
         question.load.warm_up = (question.load.operations as f64 * WARM_UP_PART) as u64;
         Ok(Settings { question, data_factor })
+    }
+
+    fn held(&self) -> u64 {
+        self.regions.iter().map(|region| region.bytes).sum()
+    }
+
+    /// What the cluster holds, unless that is too little to be asked about.
+    fn held_enough(&self, plan: &Plan) -> anyhow::Result<u64> {
+        let held = self.held();
+        let records = held / settings::record_bytes(plan);
+        ensure!(
+            records >= self.regions.len() as u64,
+            "the cluster holds {} of data, less than a record of {} for each of its {} regions: \
+             say with --data how much it is to hold, as --data 10gb, or with --value how large its values are",
+            show_bytes(held as f64),
+            show_bytes(settings::record_bytes(plan) as f64),
+            self.regions.len(),
+        );
+        Ok(held)
     }
 
     /// As most regions have it.
@@ -116,21 +140,26 @@ impl Running {
         counts.get(counts.len() / 2).copied().unwrap_or(3).max(1)
     }
 
-    /// The regions where they are, sharing so many bytes as they share what they hold.
-    fn placed(&self, bytes: f64) -> anyhow::Result<Vec<Region>> {
-        let held: u64 = self.regions.iter().map(|region| region.bytes).sum();
+    /// The regions where they are, sharing so many bytes as they share what they hold; where that is a sample too
+    /// small to tell, by their slots, over which keys are hashed.
+    fn placed(&self, plan: &Plan, bytes: f64) -> anyhow::Result<Vec<Region>> {
+        let held = self.held();
+        let telling = held / settings::record_bytes(plan) >= RECORDS_TELLING * self.regions.len() as u64;
         let rate: f64 = self.regions.iter().map(|region| region.read_rate + region.write_rate).sum();
-        let count = self.regions.len() as f64;
         let placed = self.regions.iter().map(|region| {
             let peers: Vec<u64> = voters(region).collect();
             ensure!(!peers.is_empty(), "region {} has no voter", region.id);
-            let share = if held > 0 { region.bytes as f64 / held as f64 } else { 1.0 / count };
+            let slots = SlotRange {
+                first: region.first_slot.unwrap_or(0),
+                last: region.last_slot.unwrap_or(SLOT_COUNT - 1),
+            };
+            let share = match telling {
+                true => region.bytes as f64 / held as f64,
+                false => slots.len() as f64 / f64::from(SLOT_COUNT),
+            };
             Ok(Region {
                 id: region.id,
-                slots: SlotRange {
-                    first: region.first_slot.unwrap_or(0),
-                    last: region.last_slot.unwrap_or(SLOT_COUNT - 1),
-                },
+                slots,
                 // Somebody will lead it.
                 leader: region.leader.filter(|leader| peers.contains(leader)).unwrap_or(peers[0]),
                 peers,
@@ -153,6 +182,7 @@ impl Running {
             store.capability.kv_bytes_per_s = row.capability_bytes_per_s;
         }
         store.capacity_bytes = plan.capacity.map_or(row.capacity_bytes, |capacity| capacity.0);
+        (store.data_weight, store.leader_weight) = (row.data_weight, row.leader_weight);
         Ok(store)
     }
 }

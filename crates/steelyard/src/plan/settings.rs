@@ -57,6 +57,11 @@ fn records(plan: &Plan, bytes: u64) -> u64 {
     (bytes / (plan.value.0 + KEY_BYTES)).clamp(1, RECORDS_MAX)
 }
 
+/// What a key and its value take.
+pub fn record_bytes(plan: &Plan) -> u64 {
+    plan.value.0.saturating_add(KEY_BYTES).max(1)
+}
+
 /// What part of so much data is simulated.
 pub fn factor(plan: &Plan, bytes: u64) -> anyhow::Result<f64> {
     ensure!(plan.value.0 >= 1, "a value has at least a byte");

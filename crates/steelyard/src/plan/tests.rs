@@ -100,6 +100,8 @@ fn store(id: u64, device: &str) -> StoreRow {
         capability_bytes_per_s: 1.0,
         io_bytes_per_s: 0.0,
         correction: 1.0,
+        data_weight: None,
+        leader_weight: None,
         leaders: 0,
         regions: 0,
         used_bytes: 0,
@@ -146,6 +148,49 @@ fn a_running_cluster_is_taken_as_it_is() {
     assert_eq!((question.regions[0].leader, question.regions[1].peers.as_slice()), (1, &[2, 3, 0][..]));
     assert!((question.regions[0].bytes as i64 - 10_000_000).abs() < 10_000);
     assert!(running.changed(&plan(&["--from-cluster", "127.0.0.1:1"])).unwrap().is_none());
+}
+
+/// Weights stand in for what was measured, here as in the cluster, and stay with a store that gets another device.
+#[test]
+fn pinned_weights_count() {
+    let of = |pinned: Option<f64>| {
+        let mut rows =
+            vec![store(0, "nvm"), store(1, "plain-ssd"), store(2, "plain-ssd"), store(3, "plain-ssd")];
+        (rows[3].data_weight, rows[3].leader_weight) = (pinned, pinned);
+        let regions = vec![region(1, (0, 8191), [1, 2, 0]), region(2, (8192, 16383), [2, 1, 0])];
+        cluster::Running::of(rows, regions, Policy::Alor)
+    };
+    let asked = plan(&["--from-cluster", "127.0.0.1:1", "--swap", "3=high-end-ssd"]);
+    let leads = |running: &cluster::Running| {
+        let settings = running.question(&asked).unwrap();
+        let case = Case::predict(String::new(), settings, &[Policy::Alor], &[Workload::C]).unwrap();
+        let stores = &case.predictions[0].stores;
+        (stores[0].leaders, stores[3].leaders)
+    };
+    assert_eq!(leads(&of(None)), (2, 0));
+    let pinned = of(Some(1e12));
+    assert_eq!(leads(&pinned), (0, 2));
+    let (_, changed) = pinned.changed(&asked).unwrap().unwrap();
+    let swapped = &changed.question.stores[3];
+    assert_eq!((swapped.data_weight, swapped.leader_weight), (Some(1e12), Some(1e12)));
+}
+
+#[test]
+fn of_a_cluster_that_holds_next_to_nothing_the_data_is_asked_for() {
+    let rows = vec![store(0, "nvm"), store(1, "nvm"), store(2, "nvm")];
+    let mut regions = vec![region(1, (0, 4095), [0, 1, 2]), region(2, (4096, 16383), [0, 1, 2])];
+    (regions[0].keys, regions[0].bytes) = (3, 120);
+    (regions[1].keys, regions[1].bytes) = (0, 0);
+    let running = cluster::Running::of(rows, regions, Policy::Even);
+    let error = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).err().unwrap().to_string();
+    assert!(error.contains("holds 120 B of data") && error.contains("--data 10gb"), "{error}");
+    // Three keys do not say how a gigabyte would lie.
+    let asked = plan(&["--from-cluster", "127.0.0.1:1", "--data", "100mb"]);
+    let question = running.question(&asked).unwrap().question;
+    let share = question.regions[0].bytes as f64 / question.regions[1].bytes as f64;
+    assert!((share - 1.0 / 3.0).abs() < 1e-6, "{share}");
+    let small = plan(&["--from-cluster", "127.0.0.1:1", "--value", "20"]);
+    assert!(running.question(&small).is_ok(), "three small records for two regions");
 }
 
 #[test]
