@@ -60,7 +60,7 @@ pub struct Store {
     /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
     /// Of entries that are committed and wait to be applied.
-    pub unapplied_bytes: Arc<AtomicUsize>,
+    pub unapplied_bytes: AtomicUsize,
     /// A flush is worth its cost before its time.
     pub flush_soon: AtomicBool,
     /// It hands over what it leads; other stores are told, so that nothing comes back.
@@ -112,7 +112,7 @@ impl Store {
             touched: Mutex::new(Vec::new()),
             activity: AtomicU64::new(0),
             leader_news: Notify::new(),
-            unapplied_bytes: Arc::default(),
+            unapplied_bytes: AtomicUsize::new(0),
             flush_soon: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

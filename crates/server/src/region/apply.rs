@@ -10,7 +10,7 @@
 //! through here, in their order among the entries, on their way to the thread that sees to them (`lives`).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ pub enum Job {
 /// The worker's end of the queue. When it goes, so does the thread.
 pub struct ApplyQueue {
     jobs: Sender<Job>,
-    bytes: Arc<AtomicUsize>,
+    store: Arc<Store>,
 }
 
 impl Drop for ApplyQueue {
@@ -64,7 +64,7 @@ impl Drop for ApplyQueue {
 
 impl ApplyQueue {
     pub fn send(&self, region: RegionId, entries: Vec<ToApply>) {
-        self.bytes.fetch_add(bytes_of(&entries), Ordering::Relaxed);
+        self.store.unapplied_bytes.fetch_add(bytes_of(&entries), Ordering::Relaxed);
         // The thread ends only with the store.
         let _ = self.jobs.send(Job::Entries(region, entries));
     }
@@ -75,7 +75,7 @@ impl ApplyQueue {
 
     /// Whether so much waits that proposing more would only make it wait longer.
     pub fn is_behind(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > BEHIND_BYTES
+        self.store.unapplied_bytes.load(Ordering::Relaxed) > BEHIND_BYTES
     }
 }
 
@@ -102,7 +102,6 @@ pub struct Applier {
     slots: BTreeMap<RegionId, SlotRange>,
     jobs: Receiver<Job>,
     lives: Sender<LifeJob>,
-    queued_bytes: Arc<AtomicUsize>,
     outcomes: mpsc::UnboundedSender<Outcomes>,
     /// Turns from here on in which rows are read ahead.
     ahead: u32,
@@ -128,9 +127,8 @@ impl Applier {
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
-        let queued_bytes = store.unapplied_bytes.clone();
-        let queue = ApplyQueue { jobs: sender.clone(), bytes: queued_bytes.clone() };
-        (Applier { store, states, slots, jobs, lives, queued_bytes, outcomes, ahead: 0 }, queue, sender)
+        let queue = ApplyQueue { jobs: sender.clone(), store: store.clone() };
+        (Applier { store, states, slots, jobs, lives, outcomes, ahead: 0 }, queue, sender)
     }
 
     /// Runs until the worker has gone and everything it handed over is applied.
@@ -178,7 +176,7 @@ impl Applier {
         if !self.write(&executed.writes) {
             return false;
         }
-        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.publish(executed);
         self.store.metrics.apply.record(started.elapsed());
         true
