@@ -144,8 +144,7 @@ impl OwnCapability {
 
     /// What a device that was measured so lets a store do.
     pub fn counts_for(&self, measured: &Measured) -> Capability {
-        let kv = KvCapability::measured(measured, &self.fit);
-        Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
+        counts_for(measured, &self.fit)
     }
 
     /// What has to be measured before the store knows enough of itself.
@@ -183,6 +182,11 @@ impl OwnCapability {
     }
 }
 
+fn counts_for(measured: &Measured, fit: &Fit) -> Capability {
+    let kv = KvCapability::measured(measured, fit);
+    Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
+}
+
 /// Measures the device in a thread of its own, keeps what came of it, and says it. One at a time.
 pub async fn probe(store: &Arc<Store>, probe: Probe) -> Result<Measured, NotProbed> {
     if store.capability.probing.swap(true, Ordering::AcqRel) {
@@ -212,15 +216,19 @@ fn probe_here(store: &Store, probe: Probe) -> Result<Measured, NotProbed> {
         return Err(NotProbed::NoRoom { room });
     }
     let measured = device::probe(&store.config.dir, &options)?;
-    let own = &store.capability;
-    let counts = own.counts_for(&measured);
-    let kept = Kept::new(measured, counts, probe == Probe::Brief, own.fit.provenance());
-    if let Err(error) = kept.write(&store.config.dir) {
-        tracing::warn!(%error, "what was measured of the device cannot be kept: the next start measures it again");
-    }
-    own.take(kept);
-    say_measured(&measured, counts, own.is_told());
+    store.capability.take(keep(&store.config, measured, probe));
     Ok(measured)
+}
+
+/// Writes down what was measured, and says it.
+fn keep(config: &Config, measured: Measured, probe: Probe) -> Kept {
+    let counts = counts_for(&measured, &config.fit);
+    let kept = Kept::new(measured, counts, probe == Probe::Brief, config.fit.provenance());
+    if let Err(error) = kept.write(&config.dir) {
+        tracing::warn!(%error, "what was measured of the device cannot be kept: it will be measured again");
+    }
+    say_measured(&measured, counts, config.this().capability.is_some());
+    kept
 }
 
 fn say_measured(measured: &Measured, counts: Capability, is_told: bool) {
@@ -303,15 +311,8 @@ pub fn look_first(config: &Config) {
         return;
     }
     match device::probe(&config.dir, &options) {
-        Ok(measured) => {
-            let kv = KvCapability::measured(&measured, &config.fit);
-            let counts = Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s };
-            let kept = Kept::new(measured, counts, true, config.fit.provenance());
-            match kept.write(&config.dir) {
-                Ok(()) => say_measured(&measured, counts, true),
-                Err(error) => tracing::warn!(%error, "what was measured of the device cannot be kept"),
-            }
-        }
+        // The store reads it when it is made.
+        Ok(measured) => drop(keep(config, measured, Probe::Brief)),
         // It is tried once more when the store serves.
         Err(error) => tracing::warn!(%error, "the device was not measured"),
     }
