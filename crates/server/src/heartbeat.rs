@@ -13,6 +13,7 @@ use cluster::{
     LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
 };
 use futures::future::join_all;
+use replica::Input;
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId};
 
@@ -87,7 +88,7 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
         if lead.descriptor.absorbed.iter().any(is_here) {
             // It merged away while this store was not there to see it, or is about to be taken over.
             let descriptor = lead.descriptor.clone();
-            let _ = store.worker.send(ToWorker::Announced { from, descriptor });
+            let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
         }
         let Some(region) = store.regions.get(lead.region()) else { continue };
         let before = region.leader();
@@ -102,7 +103,7 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
             if !lead.descriptor.has_peer_on(store.id) {
                 // The peer here was removed while it was away, and those it knew may be gone, too.
                 let descriptor = lead.descriptor.clone();
-                let _ = store.worker.send(ToWorker::Announced { from, descriptor });
+                let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
             }
         }
     }
@@ -140,7 +141,7 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut BTreeSet<StoreId>) {
     let now_quiet: BTreeSet<StoreId> =
         store.members().list.iter().map(|member| member.id).filter(is_quiet).collect();
     for id in now_quiet.difference(quiet) {
-        let _ = store.worker.send(ToWorker::StoreSilent { store: *id });
+        let _ = store.worker.send(ToWorker::Input(Input::StoreSilent { store: *id }));
     }
     *quiet = now_quiet;
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use raft::eraftpb;
+use replica::Input;
 use tokio::net::TcpStream;
 use types::{RegionDescriptor, RegionId, StoreId};
 
@@ -40,7 +41,9 @@ impl Inbound for FromStores {
 
     fn announce(&self, from: StoreId, descriptor: Bytes) {
         match RegionDescriptor::decode(&descriptor) {
-            Ok(descriptor) => drop(self.store.worker.send(ToWorker::Announced { from, descriptor })),
+            Ok(descriptor) => {
+                let _ = self.store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
+            }
             Err(error) => tracing::warn!(from, %error, "an announcement"),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::Order;
+use replica::Input;
 use types::{RegionChange, RegionEpoch, RegionId, StoreId, Term};
 
 use crate::region::inbox::ToWorker;
@@ -42,7 +43,7 @@ pub fn send(store: &Arc<Store>, to: StoreId, order: Order, term: Term) {
 
 fn carry_out(store: &Arc<Store>, order: Order) {
     let order = match order {
-        Order::TransferLeader { region, to } => ToWorker::TransferLeader { region, to },
+        Order::TransferLeader { region, to } => ToWorker::Input(Input::TransferLeader { region, to }),
         Order::Change { region, expect, change } => ToWorker::ChangeRegion { region, expect, change },
         Order::Split { region, expect, new_region } => return split(store, region, expect, new_region),
     };

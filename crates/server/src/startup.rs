@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use raftlog::RaftLog;
+use replica::Input;
 use rocks::FlashKeyspace;
 use tokio::net::TcpListener;
 use types::{RegionDescriptor, StoreId};
@@ -311,7 +312,8 @@ async fn hand_over(store: &Store) {
         let heirs = status.peers.iter().filter(|(peer, _)| **peer != store.id && votes(**peer));
         let heirs = heirs.filter(|(peer, _)| store.is_heard(**peer));
         if let Some((&to, _)) = heirs.max_by_key(|(_, progress)| progress.matched) {
-            let _ = store.worker.send(ToWorker::TransferLeader { region: region.id(), to });
+            let transfer = Input::TransferLeader { region: region.id(), to };
+            let _ = store.worker.send(ToWorker::Input(transfer));
         }
     }
     let deadline = tokio::time::Instant::now() + HAND_OVER;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use command::Outcome;
+use replica::Input;
 use resp::Reply;
 use tokio::sync::oneshot;
 
@@ -43,7 +44,7 @@ impl Store {
         let mut pass = None;
         let now = clock::boot_nanos();
         if region.should_want_lease(now) {
-            let _ = self.worker.send(ToWorker::WantLease { region: region.id() });
+            let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
         }
         if region.lease_holds(now) {
             let read = self.pass(region, &items).await?;

@@ -5,30 +5,26 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use raft::eraftpb;
+use replica::Input;
 use resp::Reply;
 use tokio::sync::oneshot;
-use types::{LogIndex, RegionChange, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term};
+use types::{LogIndex, RegionChange, RegionEpoch, RegionId, Slot, StoreId};
 
 use crate::dispatch::Item;
 
 pub enum ToWorker {
+    /// For the groups as it is: an input that needs nothing of the worker's, and no token above all, for the
+    /// worker hands these out.
+    Input(Input),
     Submit(Submit),
     /// Prove that this store leads the region, for reads that begin now.
     ReadIndex {
         region: RegionId,
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
-    /// A reader found the lease missing or about to end.
-    WantLease {
-        region: RegionId,
-    },
     Messages {
         from: StoreId,
         messages: Vec<(RegionId, eraftpb::Message)>,
-    },
-    /// The log batch of this number is written and synced.
-    Persisted {
-        batch: u64,
     },
     /// Rows and states are written through these indexes.
     Applied {
@@ -42,44 +38,13 @@ pub enum ToWorker {
     HeldByAll {
         indexes: Vec<(RegionId, LogIndex)>,
     },
-    TransferLeader {
-        region: RegionId,
-        to: StoreId,
-    },
     /// By order of the meta region's leader, if the region is of this epoch and led here.
     ChangeRegion {
         region: RegionId,
         expect: RegionEpoch,
         change: RegionChange,
     },
-    /// Nothing is heard of this store: what it led does not sleep on.
-    StoreSilent {
-        store: StoreId,
-    },
-    /// Another store's word for a region's newest descriptor.
-    Announced {
-        from: StoreId,
-        descriptor: RegionDescriptor,
-    },
-    SnapshotMade {
-        region: RegionId,
-        index: LogIndex,
-        term: Term,
-        descriptor: RegionDescriptor,
-    },
-    SnapshotFailed {
-        region: RegionId,
-    },
-    SnapshotSent {
-        region: RegionId,
-        to: StoreId,
-        delivered: bool,
-    },
     SnapshotApplied {
-        region: RegionId,
-    },
-    /// Neither rows nor log of the peer are left.
-    Destroyed {
         region: RegionId,
     },
     Stop,

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use raftlog::{LogError, PeerLife, RaftLog};
+use replica::Input;
 use storage::StorageError;
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, Term};
 
@@ -115,7 +116,7 @@ impl Lives {
         slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots));
         self.log(|log| log.destroy(region, peer))?;
         tracing::info!(region, peer, "the peer and its rows are gone");
-        let _ = self.store.worker.send(ToWorker::Destroyed { region });
+        let _ = self.store.worker.send(ToWorker::Input(Input::Destroyed { region }));
         Ok(())
     }
 

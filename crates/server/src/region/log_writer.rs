@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use raftlog::{Appended, LogError, RaftLog};
-use replica::LogBatch;
+use replica::{Input, LogBatch};
 use types::{LogIndex, RegionId, Term};
 
 use super::inbox::ToWorker;
@@ -133,7 +133,7 @@ impl<L: Log> LogWriter<L> {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
         // The worker is gone when nobody takes this; the channel of jobs says so, too.
-        let _ = self.worker.send(ToWorker::Persisted { batch: batch.number });
+        let _ = self.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use raft::eraftpb;
+use replica::Input;
 use rocks::FlashKeyspace;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
 
@@ -18,8 +19,8 @@ pub struct Host {
 
 impl Host {
     /// The worker goes before the service: then nobody needs to know.
-    fn tell(&self, message: ToWorker) {
-        let _ = self.store.worker.send(message);
+    fn tell(&self, input: Input) {
+        let _ = self.store.worker.send(ToWorker::Input(input));
     }
 }
 
@@ -38,18 +39,18 @@ impl SnapshotHost for Host {
     }
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor) {
-        self.tell(ToWorker::SnapshotMade { region, index, term, descriptor });
+        self.tell(Input::SnapshotMade { region, index, term, descriptor });
     }
 
     fn failed(&self, region: RegionId) {
-        self.tell(ToWorker::SnapshotFailed { region });
+        self.tell(Input::SnapshotFailed { region });
     }
 
     fn sent(&self, region: RegionId, to: StoreId, ok: bool) {
-        self.tell(ToWorker::SnapshotSent { region, to, delivered: ok });
+        self.tell(Input::SnapshotSent { region, to, delivered: ok });
     }
 
     fn deliver(&self, from: StoreId, region: RegionId, message: eraftpb::Message) {
-        self.tell(ToWorker::Messages { from, messages: vec![(region, message)] });
+        self.tell(Input::Message { from, region, message });
     }
 }

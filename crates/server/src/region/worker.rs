@@ -117,6 +117,7 @@ impl RegionWorker {
     fn take(&mut self, message: ToWorker) {
         let now = clock::boot_nanos();
         match message {
+            ToWorker::Input(input) => self.raft.step(input, now),
             ToWorker::Submit(submit) => self.proposals.queue(submit),
             ToWorker::ReadIndex { region, reply } => {
                 self.next_reader += 1;
@@ -125,13 +126,11 @@ impl RegionWorker {
                 self.readers.insert(token, Reader { region, reply, deadline });
                 self.raft.step(Input::ReadIndex { region, token }, now);
             }
-            ToWorker::WantLease { region } => self.raft.step(Input::WantLease { region }, now),
             ToWorker::Messages { from, messages } => {
                 for (region, message) in messages {
                     self.raft.step(Input::Message { from, region, message }, now);
                 }
             }
-            ToWorker::Persisted { batch } => self.raft.step(Input::Persisted { batch }, now),
             ToWorker::Applied { indexes } => {
                 for (region, index) in indexes {
                     self.raft.step(Input::Applied { region, index }, now);
@@ -147,24 +146,10 @@ impl RegionWorker {
                     self.raft.step(Input::TruncateHint { region, index }, now);
                 }
             }
-            ToWorker::TransferLeader { region, to } => {
-                self.raft.step(Input::TransferLeader { region, to }, now);
-            }
             ToWorker::ChangeRegion { region, expect, change } => {
                 self.next_reader += 1;
                 let token = READER_TOKEN | self.next_reader;
                 self.raft.step(Input::ChangeRegion { region, token, expect, change }, now);
-            }
-            ToWorker::StoreSilent { store } => self.raft.step(Input::StoreSilent { store }, now),
-            ToWorker::Announced { from, descriptor } => {
-                self.raft.step(Input::Announced { from, descriptor }, now);
-            }
-            ToWorker::SnapshotMade { region, index, term, descriptor } => {
-                self.raft.step(Input::SnapshotMade { region, index, term, descriptor }, now);
-            }
-            ToWorker::SnapshotFailed { region } => self.raft.step(Input::SnapshotFailed { region }, now),
-            ToWorker::SnapshotSent { region, to, delivered } => {
-                self.raft.step(Input::SnapshotSent { region, to, delivered }, now);
             }
             ToWorker::SnapshotApplied { region } => {
                 self.raft.step(Input::SnapshotApplied { region }, now);
@@ -173,7 +158,6 @@ impl RegionWorker {
                     self.lead(region, Leadership { term: status.term, leader: status.leader });
                 }
             }
-            ToWorker::Destroyed { region } => self.raft.step(Input::Destroyed { region }, now),
             ToWorker::Stop => self.stopping = true,
         }
     }

@@ -98,7 +98,7 @@ impl Running {
 
     fn persisted(&self) -> u64 {
         match self.answers.recv_timeout(PATIENCE) {
-            Ok(ToWorker::Persisted { batch }) => batch,
+            Ok(ToWorker::Input(Input::Persisted { batch })) => batch,
             Ok(_) => panic!("the log thread says nothing else"),
             Err(error) => panic!("{error}"),
         }
