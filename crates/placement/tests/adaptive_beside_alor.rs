@@ -1,6 +1,6 @@
 //! `adaptive` beside `alor` and `even` on the paper's clusters under the paper's workloads (ALOR §4).
 //!
-//! The busiest store's load and the waits are computed here anew, from the formulas in docs/PLACEMENT.md.
+//! The waits are computed here anew, from the formula in docs/PLACEMENT.md.
 
 mod support;
 
@@ -49,20 +49,6 @@ fn loaded(stores: &[(f64, f64)], reads: f64, ops: f64, regions: u64, skew: f64) 
     }
     fill_up(&mut view);
     view
-}
-
-fn busiest(view: &ClusterView) -> f64 {
-    let mut busy = vec![0.0; view.stores.len()];
-    for region in &view.regions {
-        for peer in &region.peers {
-            let able = view.stores[peer.store as usize].capability;
-            busy[peer.store as usize] += region.write_bytes_rate / able.kv_bytes_per_s;
-            if region.leader == Some(peer.store) {
-                busy[peer.store as usize] += region.read_rate / able.ops_per_s;
-            }
-        }
-    }
-    busy.into_iter().fold(0.0, f64::max)
 }
 
 /// Seconds that a byte written waits, for the mean of all.

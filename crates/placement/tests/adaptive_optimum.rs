@@ -1,6 +1,4 @@
 //! `adaptive` beside the best layout there is, found by trying all, and beside `even`.
-//!
-//! The busiest store's load is computed here anew, from the formula in docs/PLACEMENT.md.
 
 mod support;
 
@@ -13,20 +11,6 @@ const REGIONS: u64 = 4;
 
 /// A region's peers, of which the first leads.
 type Seats = [StoreId; 3];
-
-fn busiest(view: &ClusterView) -> f64 {
-    let mut busy = vec![0.0; view.stores.len()];
-    for region in &view.regions {
-        for peer in &region.peers {
-            let able = view.stores[peer.store as usize].capability;
-            busy[peer.store as usize] += region.write_bytes_rate / able.kv_bytes_per_s;
-            if region.leader == Some(peer.store) {
-                busy[peer.store as usize] += region.read_rate / able.ops_per_s;
-            }
-        }
-    }
-    busy.into_iter().fold(0.0, f64::max)
-}
 
 fn all_seats() -> Vec<Seats> {
     let mut all = Vec::new();

@@ -187,6 +187,22 @@ pub fn peer_counts(view: &ClusterView) -> BTreeMap<StoreId, u32> {
     counts
 }
 
+/// The busiest store's load, computed anew from the formula in docs/PLACEMENT.md: what is written by all peers, and
+/// what is read by leaders, each over what the store can do of it. Stores are numbered from 0.
+pub fn busiest(view: &ClusterView) -> f64 {
+    let mut busy = vec![0.0; view.stores.len()];
+    for region in &view.regions {
+        for peer in &region.peers {
+            let able = view.stores[peer.store as usize].capability;
+            busy[peer.store as usize] += region.write_bytes_rate / able.kv_bytes_per_s;
+            if region.leader == Some(peer.store) {
+                busy[peer.store as usize] += region.read_rate / able.ops_per_s;
+            }
+        }
+    }
+    busy.into_iter().fold(0.0, f64::max)
+}
+
 /// Keeps in mind which stores are shedding, as whoever makes views does.
 pub fn remember_shedding(view: &mut ClusterView, limits: &PlanLimits) {
     for store in &mut view.stores {
