@@ -8,6 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// A running child. Dropping it ends it: SIGTERM, then SIGKILL after [`GRACE`].
@@ -132,11 +133,23 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// `count` loopback ports that were free a moment ago, all different.
+/// `count` loopback ports that were free a moment ago, all different and never given before by this process.
+///
+/// They are below those that the kernel gives to outgoing connections, so that no connection takes one before
+/// its server listens, nor while the server is down; and processes begin to look at different places.
 pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let held: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<_>>()?;
-    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    const FIRST: u16 = 11_000;
+    const SPAN: u16 = 20_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 997) as u16 * 20;
+    let next = || FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed) % SPAN) % SPAN;
+    let free =
+        (0..SPAN).map(|_| next()).filter(|port| port_is_free(SocketAddr::from(([127, 0, 0, 1], *port))));
+    let ports: Vec<u16> = free.take(count).collect();
+    match ports.len() == count {
+        true => Ok(ports),
+        false => Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} free ports"))),
+    }
 }
 
 /// Whether a server could listen there now.

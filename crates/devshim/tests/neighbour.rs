@@ -3,7 +3,7 @@
 mod bench;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use bench::Device;
@@ -25,17 +25,18 @@ fn a_redis_that_syncs_always_has_its_log_on_the_device() {
         return;
     }
     let device = Device::new("nvm", 1.0);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let socket = device.outside("redis.sock");
     let child = Command::new("redis-server")
         .envs(preload_env(device.control.path(), &device.data()).unwrap())
         .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"])
-        .args(["--port", &port.to_string(), "--dir", &device.data().display().to_string()])
+        .args(["--port", "0", "--unixsocket", &socket])
+        .args(["--dir", &device.data().display().to_string()])
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let mut server = Server(child);
     let mut client = loop {
-        if let Ok(client) = TcpStream::connect(("127.0.0.1", port)) {
+        if let Ok(client) = UnixStream::connect(&socket) {
             break BufReader::new(client);
         }
         assert!(server.0.try_wait().unwrap().is_none(), "the server ended");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::process::Child;
+use bench::process::{free_ports, Child};
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, steelyard, Plan, Store, Stores, PATIENCE};
@@ -258,14 +258,52 @@ fn a_follower_without_room_holds_nobody_up_and_catches_up_when_there_is_room() {
 }
 
 #[test]
+fn a_leader_without_room_gives_its_lead_to_a_store_with_room_and_no_write_is_refused() {
+    let _alone = alone();
+    let Some(device) = SmallDevice::mount("a full leader", 256) else { return };
+    let mut stores = Stores::prepare(&Plan {
+        stores: 3,
+        capabilities: &["600mb", "300mb", "100mb"],
+        flags: &[("--policy", "leader-only")],
+        ..Plan::default()
+    });
+    let dir = device.path().join("data");
+    stores.all[0].change(&[("--dir", dir.to_str().expect("a plain path")), ("--reserve", "64mb")]);
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    eventually("the most capable store leads", || (stores.all[1].leader_of(1) == Some(0)).then_some(()));
+
+    let mut wire = Wire::open(stores.all[0].client);
+    let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
+    let mut written = 0;
+    while written % 10 > 0 || stores.all[1].leader_of(1) == Some(0) {
+        wire.ok(&["SET", &format!("fill:{written}"), &value]);
+        written += 1;
+        assert!(written < 4000, "it leads where nothing can be written");
+    }
+    assert!(written > 300, "full after {written} writes");
+    assert!(stores.all[0].log_text().contains("the data device is full"));
+    for number in (0..written).step_by(50) {
+        assert_eq!(wire.int(&["STRLEN", &format!("fill:{number}")]), value.len() as i64);
+    }
+
+    device.resize(1024);
+    eventually("the most capable store leads again", || {
+        (stores.all[1].leader_of(1) == Some(0)).then_some(())
+    });
+    wire.ok(&["SET", "room", "yes"]);
+}
+
+#[test]
 fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
     let _alone = alone();
     let mut stores = Stores::start(&Plan::default());
     let store = &mut stores.all[0];
 
     // In use: the second process goes at once, and the first serves on.
-    let other_ports = stores::ports(3);
-    let other_list = format!("0=127.0.0.1:{}:{}:{}", other_ports[0], other_ports[1], other_ports[2]);
+    let ports = free_ports(6).expect("free ports");
+    let entry = |id: u64, ports: &[u16]| format!("{id}=127.0.0.1:{}:{}:{}", ports[0], ports[1], ports[2]);
+    let other_list = entry(0, &ports[..3]);
     let said = refusal(&store.arguments_with(&[("--stores", &other_list)]));
     assert!(said.contains("in use by another process"), "{said}");
     Wire::open(store.client).ok(&["SET", "k", "v"]);
@@ -277,7 +315,7 @@ fn a_data_directory_is_refused_when_it_is_not_this_stores_own() {
     // Another layout, another store's number.
     let said = refusal(&store.arguments_with(&[("--cluster-enabled", "yes"), ("--regions", "4")]));
     assert!(said.contains("another layout"), "{said}");
-    let second = format!("{other_list},1=127.0.0.1:{}", store.client.port());
+    let second = format!("{other_list},{}", entry(1, &ports[3..]));
     let said = refusal(&store.arguments_with(&[("--stores", &second), ("--store-id", "1")]));
     assert!(said.contains("belongs to store 0, not to store 1"), "{said}");
 

@@ -70,7 +70,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
         ..Wanted::new(&options.policy, &scale)
     };
     if let Some(size) = options.device_size {
-        wanted.devices.iter_mut().for_each(|device| *device = format!("{device},capacity={}", size.0));
+        wanted.devices.iter_mut().for_each(|device| *device = format!("{device},capacity={}B", size.0));
         wanted.extra.extend(["--reserve".into(), (size.0 / 16).to_string().into()]);
     }
     let mut cluster = stores.start_wanted(&wanted)?;

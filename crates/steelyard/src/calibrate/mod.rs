@@ -7,12 +7,13 @@
 mod measure;
 mod report;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{bail, ensure, Context};
 use bench::alor::Scale;
-use bench::process::free_ports;
+use bench::process::port_is_free;
 use device::Fit;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -135,16 +136,12 @@ fn scale(records: u64, device_speed: f64, threads: u16) -> Scale {
     }
 }
 
-/// Side ports stand ten and twenty thousand above, and are tried when the store starts.
+/// A store's side ports stand ten and twenty thousand above, below those of outgoing connections, too.
 fn free_port() -> anyhow::Result<u16> {
-    const SIDE_PORTS: u16 = 20_000;
-    for _ in 0..100 {
-        let port = free_ports(1)?[0];
-        if let Some(port) = port.checked_sub(SIDE_PORTS).filter(|port| *port >= 1024) {
-            return Ok(port);
-        }
-    }
-    bail!("no free port was found")
+    let free = |port: u16| port_is_free(SocketAddr::from(([127, 0, 0, 1], port)));
+    let mut ports = 11_000..12_700;
+    let found = ports.find(|port| [0, 10_000, 20_000].iter().all(|above| free(port + above)));
+    found.context("no free port was found")
 }
 
 fn progress() -> ProgressBar {

@@ -14,7 +14,6 @@ use crate::connection::Connection;
 
 /// How long a server may take to its first answer.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-const START_ATTEMPTS: usize = 3;
 
 /// A running server. The child goes first when it is dropped, then its directory.
 pub struct Server {
@@ -62,29 +61,24 @@ pub fn redis(flags: &[&str]) -> Option<Server> {
     }))
 }
 
-/// Starts what `command` makes of free ports and a directory. A port that was free may be taken a moment
-/// later, so a server that ends at once gets others.
+/// Starts what `command` makes of free ports and a directory.
 fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -> Server {
-    let mut last_words = String::new();
-    for _ in 0..START_ATTEMPTS {
-        let dir = TempDir::new().expect("a temporary directory");
-        let ports = free_ports(ports).expect("free ports");
-        let log_path = dir.path().join("log");
-        let log = File::create(&log_path).expect("a log file");
-        let mut command = command(&ports, dir.path());
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log file")).stderr(log);
-        let mut child = Child::spawn(name, &mut command).expect("the server starts");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0]));
-        let deadline = Instant::now() + START_PATIENCE;
-        while child.ended().is_none() && Instant::now() < deadline {
-            if answers(address) {
-                return Server { address, _child: child, _dir: dir };
-            }
-            std::thread::sleep(Duration::from_millis(20));
+    let dir = TempDir::new().expect("a temporary directory");
+    let ports = free_ports(ports).expect("free ports");
+    let log_path = dir.path().join("log");
+    let log = File::create(&log_path).expect("a log file");
+    let mut command = command(&ports, dir.path());
+    command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log file")).stderr(log);
+    let mut child = Child::spawn(name, &mut command).expect("the server starts");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0]));
+    let deadline = Instant::now() + START_PATIENCE;
+    while child.ended().is_none() && Instant::now() < deadline {
+        if answers(address) {
+            return Server { address, _child: child, _dir: dir };
         }
-        last_words = std::fs::read_to_string(&log_path).unwrap_or_default();
+        std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("{name} does not serve:\n{last_words}");
+    panic!("{name} does not serve:\n{}", std::fs::read_to_string(&log_path).unwrap_or_default());
 }
 
 /// Whether commands are answered, be it by a demand for a password.

@@ -15,12 +15,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bench::admin::AdminClient;
-use bench::process::{end_all, port_is_free, Child};
+use bench::process::{end_all, free_ports, Child};
 use faults::network::Network;
 use serde_json::Value;
 
@@ -62,26 +61,6 @@ pub fn steelyard() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steelyard"));
     command.stdin(Stdio::null()).env_remove("STEELYARD_LOG");
     command
-}
-
-/// Free ports below the range that the kernel hands to outgoing connections, so that a store which was
-/// killed finds its port free again. Test processes start at different places.
-pub fn ports(count: u16) -> Vec<u16> {
-    const FIRST: u16 = 11_000;
-    const SPAN: u16 = 20_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 997) as u16 * 20;
-    let mut found = Vec::new();
-    for _ in 0..SPAN {
-        let port = FIRST + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % SPAN;
-        if port_is_free(SocketAddr::from(([127, 0, 0, 1], port))) {
-            found.push(port);
-        }
-        if found.len() == usize::from(count) {
-            return found;
-        }
-    }
-    panic!("no {count} free ports");
 }
 
 pub struct Store {
@@ -191,7 +170,7 @@ impl Stores {
         let place = if plan.in_ram && Path::new(RAM).is_dir() { RAM.into() } else { std::env::temp_dir() };
         let root = tempfile::Builder::new().prefix("steelyard-test-").tempdir_in(place);
         let root = root.expect("a temporary directory");
-        let ports = ports(plan.stores * 4);
+        let ports = free_ports(usize::from(plan.stores) * 4).expect("free ports");
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let ip = |i: usize| plan.network.map_or(loopback, |network| network.address(i));
         let list: Vec<String> = (0..usize::from(plan.stores))
