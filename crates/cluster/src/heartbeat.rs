@@ -1,13 +1,13 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 3
+//! version u8 = 4
 //! store, token u64, cluster_id u64, members_version
 //! incarnation, seq, since
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64                    what it was made of
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
-//! snapshots_in, snapshots_out, unapplied_bytes, stopping u8 (0 or 1)
+//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room)
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
 //!   term, commit, applied, bytes, sized u8 (0 or 1), keys
@@ -36,7 +36,7 @@ mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// Rates in a report are decaying averages over about this long, kept by the leader from its election on.
 pub const RATE_WINDOW_S: f64 = 5.0;
@@ -46,6 +46,9 @@ pub const HEAT_WINDOW_S: f64 = 600.0;
 /// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
 const LEAD_BYTES_MIN: usize = 61 + 6 + 4 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
+
+const STOPPING: u8 = 1;
+const OUT_OF_ROOM: u8 = 2;
 
 const PEER_ACTIVE: u8 = 1;
 const PEER_NEEDS_SNAPSHOT: u8 = 2;
@@ -82,6 +85,8 @@ pub struct StoreHeartbeat {
     pub unapplied_bytes: u64,
     /// It hands over what it leads and ends: nothing is to come to it, and its peers are expected back.
     pub stopping: bool,
+    /// Its device is down to its reserve, and it proposes nothing that adds data.
+    pub out_of_room: bool,
     pub leads: Leads,
 }
 
@@ -157,7 +162,8 @@ impl StoreHeartbeat {
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
-        out.u8(self.stopping.into());
+        let flags = [(self.stopping, STOPPING), (self.out_of_room, OUT_OF_ROOM)];
+        out.u8(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         out.uint(reports.len() as u64);
         for lead in reports {
             lead.encode(&mut out);
@@ -190,8 +196,13 @@ impl StoreHeartbeat {
             snapshots_in: from.uint()?,
             snapshots_out: from.uint()?,
             unapplied_bytes: from.uint()?,
-            stopping: flag(&mut from, "a store neither stops nor goes on")?,
+            ..StoreHeartbeat::default()
         };
+        let flags = from.u8()?;
+        if flags & !(STOPPING | OUT_OF_ROOM) != 0 {
+            return Err(WireError::Malformed("a store is in a state that nobody knows"));
+        }
+        (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
         let Leads { since, reports, gone } = &mut heartbeat.leads;
         if *since > heartbeat.seq {
             return Err(WireError::Malformed("it builds on a later one"));

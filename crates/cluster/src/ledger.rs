@@ -244,6 +244,11 @@ impl Ledger {
         self.is_up(store, now) && !is_stopping
     }
 
+    /// Whether a store could take more data on.
+    pub fn has_room(&self, store: StoreId, now: BootNanos) -> bool {
+        self.takes_on(store, now) && self.heard.get(&store).is_some_and(|heard| !heard.heartbeat.out_of_room)
+    }
+
     /// What the region's present leader reports of it; `None` until that leader was heard, and once it
     /// says that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {

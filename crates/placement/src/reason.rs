@@ -18,6 +18,8 @@ pub enum Reason {
     Lost { store: StoreId },
     /// The store is asked to go.
     Draining { store: StoreId },
+    /// Its device is down to the reserve.
+    OutOfRoom { store: StoreId },
     /// Repair.
     TooManyVoters { voters: u32, wanted: u32 },
     /// Repair: a learner that nothing is under way for.
@@ -71,6 +73,9 @@ impl fmt::Display for Reason {
             }
             Reason::Lost { store } => write!(f, "store {store} is lost and the others are enough"),
             Reason::Draining { store } => write!(f, "store {store} is draining"),
+            Reason::OutOfRoom { store } => {
+                write!(f, "the device of store {store} is out of room, and it refuses what adds data")
+            }
             Reason::TooManyVoters { voters, wanted } => write!(f, "it has {voters} voters and needs {wanted}"),
             Reason::StrayLearner => f.write_str("it is a learner that nothing is under way for"),
             Reason::SharedDomain { companions, companions_after } => write!(

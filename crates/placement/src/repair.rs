@@ -7,7 +7,7 @@
 //! 1. too few voters, those on lost stores not counted: one is added on the best store;
 //! 2. enough without a peer on a lost store: that peer goes. The new voter comes first, so that at no time
 //!    fewer voters answer than before;
-//! 3. a peer on a draining store moves, after its leader has;
+//! 3. a leader leaves a store that drains or whose device is out of room; then a peer leaves one that drains;
 //! 4. learners that nothing is under way for and voters too many go;
 //! 5. a peer moves to where it shares its failure domain with at least two peers fewer. (With one fewer, as
 //!    many pairs share a domain afterwards as before.)
@@ -33,7 +33,7 @@ struct Urgency {
 enum Ail {
     TooFewVoters,
     LostVoter,
-    LeaderDrains,
+    LeaderMustGo,
     PeerDrains,
     Superfluous,
     SharedDomain,
@@ -86,8 +86,9 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     }
     // With nobody to lead instead, what else ails it is seen to.
     let leader = round.cells[region as usize].leader;
-    if is(StoreState::Draining)(leader) && round.candidates(region).next().is_some() {
-        return Some(Ail::LeaderDrains);
+    let must_go = is(StoreState::Draining)(leader) || round.is_out_of_room(leader);
+    if must_go && round.candidates(region).next().is_some() {
+        return Some(Ail::LeaderMustGo);
     }
     if kept > wanted || seats.iter().any(|seat| !seat.voter && kept >= wanted) {
         return Some(Ail::Superfluous);
@@ -107,7 +108,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
     let id = round.region(region).id;
     let seats = round.seats(region);
     let (voters, wanted) = (kept_voters(round, region) as u32, round.wanted(region) as u32);
-    if ail != Ail::LeaderDrains && !round.peers_may_move() {
+    if ail != Ail::LeaderMustGo && !round.peers_may_move() {
         return None;
     }
     match ail {
@@ -128,10 +129,13 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             let store = round.region(region).peers[(0..seats.len()).find(lost)?].store;
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Lost { store } })
         }
-        Ail::LeaderDrains => {
+        Ail::LeaderMustGo => {
             let leader = round.cells[region as usize].leader;
             let to = heir(round, policy, region)?;
-            let reason = Reason::Draining { store: round.id(leader) };
+            let reason = match round.state(leader) {
+                StoreState::Draining => Reason::Draining { store: round.id(leader) },
+                _ => Reason::OutOfRoom { store: round.id(leader) },
+            };
             Some(Operator::TransferLeader { region: id, from: round.id(leader), to: round.id(to), reason })
         }
         Ail::PeerDrains => {

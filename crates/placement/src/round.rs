@@ -88,6 +88,7 @@ pub(crate) enum Eligibility {
     Down,
     Lost,
     Draining,
+    OutOfRoom,
     Learner,
     LagUnknown,
     Behind,
@@ -177,7 +178,8 @@ impl<'a> Round<'a> {
                 || seats.iter().any(|seat| {
                     !seat.voter || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
                 })
-                || self.domains.can_spread(seats);
+                || self.domains.can_spread(seats)
+                || self.is_out_of_room(cell.leader);
             if odd && cell.free {
                 self.ailing.push(at as u32);
             }
@@ -274,11 +276,17 @@ impl<'a> Round<'a> {
         }
         match peer.lag {
             _ if !peer.voter => Eligibility::Learner,
+            _ if self.at(peer.store).is_some_and(|at| self.is_out_of_room(at)) => Eligibility::OutOfRoom,
             None => Eligibility::LagUnknown,
             Some(lag) if lag > self.limits.lag_entries_max => Eligibility::Behind,
             Some(_) if self.is_behind(peer.store) => Eligibility::Behind,
             Some(_) => Eligibility::Eligible,
         }
+    }
+
+    /// Its device is down to the reserve.
+    pub fn is_out_of_room(&self, at: At) -> bool {
+        self.view.stores.get(at as usize).is_some_and(|store| store.out_of_room)
     }
 
     fn is_behind(&self, store: StoreId) -> bool {

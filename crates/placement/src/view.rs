@@ -65,6 +65,9 @@ pub struct StoreView {
     /// Of entries that are committed and that it has yet to apply. Who is handed a region's lead serves it
     /// when it is through with them.
     pub unapplied_bytes: u64,
+    /// Its device is down to its reserve. Who leads there refuses what adds data, whatever room the other peers
+    /// have.
+    pub out_of_room: bool,
     /// It was above its threshold and has not been below the lower end of the band since: what
     /// [`sheds`](crate::sheds) said of it last time.
     pub shedding: bool,

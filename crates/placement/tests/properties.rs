@@ -30,7 +30,7 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             any_state(),
             0..3u8,
             prop::option::weighted(0.5, 100..400u64),
-            prop::bool::weighted(0.1),
+            (prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
         );
         let peer = (prop::bool::weighted(0.9), prop::option::weighted(0.9, 0..1500u64));
         let region = (
@@ -45,12 +45,13 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             |(stores, regions, zones)| {
                 let mut view = cluster(&[], Vec::new());
                 view.domain_label = zones.then(|| "zone".to_owned());
-                for ((speed, state, zone, capacity, behind), id) in stores.into_iter().zip(0..) {
+                for ((speed, state, zone, capacity, (behind, out_of_room)), id) in stores.into_iter().zip(0..)
+                {
                     let labels = [("zone".to_owned(), zone.to_string())].into();
                     let capacity_bytes = capacity.unwrap_or(0);
                     let unapplied_bytes = if behind { 1 << 30 } else { 1000 };
                     let store = StoreView { state, labels, capacity_bytes, ..store_of(id, speed) };
-                    view.stores.push(StoreView { unapplied_bytes, ..store });
+                    view.stores.push(StoreView { unapplied_bytes, out_of_room, ..store });
                 }
                 for ((peers, leader, rates, (cooldown, joint), flight), id) in regions.into_iter().zip(0..) {
                     let peers: Vec<PeerView> = peers
@@ -190,7 +191,8 @@ fn check(
             prop_assert!(answers(from));
             let peer = region.peers.iter().find(|peer| peer.store == to).unwrap();
             prop_assert!(peer.voter && peer.lag.unwrap() <= limits.lag_entries_max);
-            prop_assert!(!view.store(to).unwrap().is_behind(limits));
+            let target = view.store(to).unwrap();
+            prop_assert!(!target.is_behind(limits) && !target.out_of_room);
         }
         Operator::AddPeer { to, .. } => {
             prop_assert!(live > voters.len() / 2 && !voters.contains(&to));

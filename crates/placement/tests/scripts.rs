@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
-//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE data-weight=W leader-weight=W
+//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE room=none data-weight=W leader-weight=W
 //! cluster replicas=N meta-replicas=N domain=LABEL
 //! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, writes-bytes=SIZE,
 //!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
@@ -119,6 +119,7 @@ impl Script {
                 "state" => store.state = state(&arg.value)?,
                 "capacity" => store.capacity_bytes = size(&arg.value)?,
                 "used" => store.used_bytes = size(&arg.value)?,
+                "room" => store.out_of_room = arg.value == "none",
                 "unapplied" => store.unapplied_bytes = size(&arg.value)?,
                 "data-weight" => store.data_weight = Some(arg.value.parse()?),
                 "leader-weight" => store.leader_weight = Some(arg.value.parse()?),

@@ -105,6 +105,12 @@ impl ClusterState {
         self.parts.lock().ledger.is_up(store, now)
     }
 
+    /// Whether one of these stores could take more data on.
+    pub fn have_room(&self, mut stores: impl Iterator<Item = StoreId>) -> bool {
+        let (parts, now) = (self.parts.lock(), clock::boot_nanos());
+        stores.any(|store| parts.ledger.has_room(store, now))
+    }
+
     /// When the last heartbeat of a store came.
     pub fn heard_at(&self, store: StoreId) -> Option<BootNanos> {
         self.parts.lock().ledger.heard(store).map(|heard| heard.at)

@@ -142,7 +142,7 @@ impl DataDir {
         if is_foreign(path).map_err(at(path))? {
             return Err(DataDirError::Foreign { dir: path.to_path_buf() });
         }
-        let free = space(path).map_err(at(path))?.free;
+        let free = free_space(path).map_err(at(path))?;
         if free < START_BYTES_MIN {
             return Err(DataDirError::NoRoom { dir: path.to_path_buf(), free });
         }
@@ -354,8 +354,8 @@ pub fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Bytes that an unprivileged writer may still use on the directory's device, and its size.
-pub fn space(dir: &Path) -> io::Result<Space> {
+/// Bytes that an unprivileged writer may still use on the directory's device.
+pub fn free_space(dir: &Path) -> io::Result<u64> {
     let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes())?;
     // SAFETY: an all-zero statvfs is a valid value of that plain C struct.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -363,14 +363,7 @@ pub fn space(dir: &Path) -> io::Result<Space> {
     if unsafe { libc::statvfs(path.as_ptr(), &mut stat) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let unit = stat.f_frsize;
-    Ok(Space { free: stat.f_bavail.saturating_mul(unit), total: stat.f_blocks.saturating_mul(unit) })
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Space {
-    pub free: u64,
-    pub total: u64,
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ pub struct Disk {
     dir: PathBuf,
     reserve: u64,
     full: AtomicBool,
-    total: AtomicU64,
     /// Free bytes at the last look.
     free: AtomicU64,
     /// Bytes in memtables when the flusher last looked.
@@ -41,7 +40,6 @@ impl Disk {
             dir,
             reserve,
             full: AtomicBool::new(false),
-            total: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
             unflushed: AtomicU64::new(0),
             proposed: AtomicU64::new(0),
@@ -58,10 +56,6 @@ impl Disk {
     /// A write has just failed for lack of space: no need to wait for the next look.
     pub fn set_full(&self) {
         self.full.store(true, Ordering::Relaxed);
-    }
-
-    pub fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
     }
 
     pub fn set_unflushed(&self, bytes: u64) {
@@ -84,11 +78,10 @@ impl Disk {
 
     /// Asks the file system, which may take its time.
     pub fn look(&self) {
-        match datadir::space(&self.dir) {
-            Ok(space) => {
-                self.total.store(space.total, Ordering::Relaxed);
-                self.free.store(space.free, Ordering::Relaxed);
-                self.judge(self.less_what_is_to_come(space.free));
+        match datadir::free_space(&self.dir) {
+            Ok(free) => {
+                self.free.store(free, Ordering::Relaxed);
+                self.judge(self.less_what_is_to_come(free));
             }
             Err(error) => tracing::warn!(%error, "cannot ask for the free space"),
         }
@@ -96,7 +89,7 @@ impl Disk {
 
     /// Whether the device takes this much now. What cannot be asked is let through.
     pub fn takes(&self, bytes: u64) -> bool {
-        datadir::space(&self.dir).map_or(true, |space| space.free >= bytes.saturating_add(ROOM_BYTES_MIN))
+        datadir::free_space(&self.dir).map_or(true, |free| free >= bytes.saturating_add(ROOM_BYTES_MIN))
     }
 
     /// Bytes that may be written before the device is down to its reserve.
@@ -171,7 +164,7 @@ mod tests {
     #[test]
     fn rows_that_are_not_on_the_device_yet_count() {
         let dir = tempfile::tempdir().unwrap();
-        let free = datadir::space(dir.path()).unwrap().free;
+        let free = datadir::free_space(dir.path()).unwrap();
         let disk = Disk::new(dir.path().to_path_buf(), free / 2);
         assert!(!disk.is_full());
         disk.will_grow(free / 4 * 3);
@@ -188,13 +181,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::new(dir.path().to_path_buf(), 8 << 20);
         let rung = || disk.look_soon.notified().now_or_never().is_some();
-        disk.total.store(0, Ordering::Relaxed);
+        disk.free.store(u64::MAX, Ordering::Relaxed);
         disk.will_grow((1 << 20) - 1);
         assert!(!rung());
         disk.will_grow(1);
         assert!(rung());
         assert!(!rung(), "once for each stretch");
         disk.will_grow(1 << 40);
-        assert_eq!(disk.total(), 0, "nobody has looked");
+        assert_eq!(disk.free.load(Ordering::Relaxed), u64::MAX, "nobody has looked");
     }
 }

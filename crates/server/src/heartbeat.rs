@@ -254,6 +254,9 @@ impl Reporter {
         }
         let (load_ops_per_s, p99_us) = store.metrics.recent();
         let present = store.capability.present();
+        // What the log, old versions of rows or other files take of the device is no room for data.
+        let used_bytes = store.engine.user_bytes();
+        let at_most = used_bytes.saturating_add(store.disk.room());
         StoreHeartbeat {
             store: store.id,
             token: store.identity.token,
@@ -264,14 +267,15 @@ impl Reporter {
             capability: present.capability,
             io_bytes_per_s: present.io_bytes_per_s,
             correction: present.correction,
-            capacity_bytes: store.config.capacity_bytes.unwrap_or_else(|| store.disk.total()),
-            used_bytes: store.engine.user_bytes(),
+            capacity_bytes: store.config.capacity_bytes.map_or(at_most, |stated| stated.min(at_most)),
+            used_bytes,
             load_ops_per_s,
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
             unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
             stopping: store.leaving.load(Ordering::Relaxed),
+            out_of_room: store.disk.is_full(),
             leads: self.book.tell(self.seq, full),
         }
     }

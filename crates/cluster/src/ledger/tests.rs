@@ -78,6 +78,16 @@ fn a_store_that_stops_is_up_to_its_end_and_takes_nothing_on() {
 }
 
 #[test]
+fn a_store_without_room_takes_on_anything_but_data() {
+    let mut ledger = ledger(0);
+    assert!(!ledger.has_room(1, 100), "it has said nothing");
+    ledger.hear(heartbeat(1, 1, &[]), 100);
+    assert!(ledger.has_room(1, 100));
+    ledger.hear(StoreHeartbeat { out_of_room: true, ..heartbeat(1, 2, &[]) }, 200);
+    assert!(ledger.takes_on(1, 200) && !ledger.has_room(1, 200));
+}
+
+#[test]
 fn a_store_is_down_and_later_lost_when_nothing_was_heard_for_long_enough() {
     let mut ledger = ledger(0);
     assert_eq!(ledger.liveness(1, 0), Liveness::Down);

@@ -306,7 +306,7 @@ pub fn look_first(config: &Config) {
         return;
     }
     let options = Probe::Brief.options();
-    let room = datadir::space(&config.dir).map_or(0, |space| space.free);
+    let room = datadir::free_space(&config.dir).unwrap_or(0);
     if room < config.reserve_bytes.saturating_add(options.file_bytes) {
         return;
     }

@@ -183,6 +183,8 @@ pub fn no_space() -> Reply {
     Reply::error("MISCONF Errors writing to the log: No space left on device. Commands that may add data are refused until there is room")
 }
 
+const ROOM_POLL: Duration = Duration::from_millis(20);
+
 /// Rows that a bounded read may name.
 const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
 
@@ -283,13 +285,31 @@ impl Store {
         }
         if items.iter().any(Item::is_write) {
             self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
-            if self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom()) {
+            let grows = self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom());
+            if grows && !self.finds_room(region, deadline).await {
                 return Ok(self.refuse_growth(region, version, &items, deadline).await);
             }
             self.submit(region, Work::Commands(items), deadline).await
         } else {
             self.read(region, version, items, deadline).await
         }
+    }
+
+    /// While this device is full and another store has room, the region's lead is about to go elsewhere, or what
+    /// is shed makes room here: that is waited for, at most half of the time that there is. False: what may add
+    /// data is to be refused.
+    async fn finds_room(&self, region: &RegionShared, deadline: Instant) -> bool {
+        let now = Instant::now();
+        let until = now + deadline.saturating_duration_since(now) / 2;
+        while self.disk.is_full() && region.leader() == Some(self.id) {
+            let members = self.members();
+            let others = members.list.iter().map(|member| member.id).filter(|id| *id != self.id);
+            if Instant::now() >= until || !self.cluster.have_room(others) {
+                return false;
+            }
+            tokio::time::sleep(ROOM_POLL).await;
+        }
+        true
     }
 
     /// On a full disk: commands that may add data are refused, the others are carried out.
