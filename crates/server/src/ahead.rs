@@ -44,16 +44,24 @@ impl<'a> Missing<'a> {
                 }
             }
             Some(_) => {}
-            None if wanted.fields.is_empty() => self.add_row(meta),
             None => {
-                self.add_row(meta.clone());
-                self.fields.push((meta, wanted));
+                self.add_missing(meta.clone());
+                if !wanted.fields.is_empty() {
+                    self.fields.push((meta, wanted));
+                }
             }
         }
     }
 
     fn add_row(&mut self, row: Bytes) {
-        if self.rows.len() < ROWS_MAX && self.flash.peek(&row).is_none() && self.known.insert(row.clone()) {
+        if self.flash.peek(&row).is_none() {
+            self.add_missing(row);
+        }
+    }
+
+    /// Of a row that was not in the cache just now.
+    fn add_missing(&mut self, row: Bytes) {
+        if self.rows.len() < ROWS_MAX && self.known.insert(row.clone()) {
             self.rows.push(row);
         }
     }
