@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bench::scenario::{Look, Move, RegionLook, StoreLook};
 use server::admin::{OperatorRow, RegionRow, StoreRow};
 
-use super::reproduce::observe::{Glance, Observer};
+use super::reproduce::observe::{begun, Begun, Glance, Observer};
 
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks that may fail in a row: stores on slowed devices and busy CPUs answer late.
@@ -20,14 +20,11 @@ pub struct Moment {
     pub capabilities: BTreeMap<u64, f64>,
 }
 
-/// When it began, its region, kind, from and to.
-type Begun = (u64, u64, String, Option<u64>, Option<u64>);
-
 pub struct Watch {
     observer: Arc<Observer>,
     started: Instant,
     started_unix_ms: u64,
-    /// By when they began, so that none counts twice.
+    /// None counts twice.
     moves: BTreeMap<Begun, OperatorRow>,
     failures: usize,
 }
@@ -69,10 +66,7 @@ impl Watch {
     }
 
     fn note(&mut self, operators: &[OperatorRow]) {
-        for row in operators {
-            let key = (row.started_unix_ms, row.region, row.kind.clone(), row.from, row.to);
-            self.moves.insert(key, row.clone());
-        }
+        self.moves.extend(operators.iter().map(|row| (begun(row), row.clone())));
     }
 
     /// Every operator that was seen, in the order of their beginnings.

@@ -31,8 +31,12 @@ pub struct Observer {
     seen: Arc<Mutex<BTreeSet<Begun>>>,
 }
 
-/// What tells operators apart: when one began, its region, its kind, from and to.
-type Begun = (u64, u64, String, Option<u64>, Option<u64>);
+/// What tells operators apart, in the order of their beginnings: when one began, its region, kind, from and to.
+pub type Begun = (u64, u64, String, Option<u64>, Option<u64>);
+
+pub fn begun(row: &OperatorRow) -> Begun {
+    (row.started_unix_ms, row.region, row.kind.clone(), row.from, row.to)
+}
 
 /// Who leads and holds each region: its id, leader and peers.
 pub type Peers = Vec<(u64, Option<u64>, Vec<u64>)>;
@@ -94,11 +98,9 @@ impl Observer {
         let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
             let history: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
-            let begun =
-                history.into_iter().map(|row| (row.started_unix_ms, row.region, row.kind, row.from, row.to));
             // Nothing can panic under this lock.
             let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            seen.extend(begun);
+            seen.extend(history.iter().map(begun));
             Ok(seen.len())
         })
         .await?
