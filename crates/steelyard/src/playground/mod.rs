@@ -42,7 +42,7 @@ pub struct Playground {
     /// Redis Cluster's rules on the client ports [default: no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     cluster_enabled: Option<YesNo>,
-    /// Placement policy: even, leader-only
+    /// Placement policy: even, leader-only, alor or adaptive
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// Stores measure their emulated devices themselves; else they are told what their profile makes of them
