@@ -284,7 +284,7 @@ impl Slowdown {
         let mut text = String::from("# A store that slows and recovers\n\n");
         let _ = writeln!(
             text,
-            "Stores {}, {} over {} records, {}; after {:.0} s the store that led most became {} times slower, \
+            "Stores {}, {} over {} records, {}; after {:.0} s one store became {} times slower, \
              after {:.0} s more as fast as before, and {:.0} s later the run ended. Recovered: the mean of {WINDOW_S:.0} s \
              and that of all that is left until the store is restored are at {:.0}% of the best possible, which is \
              the steady rate of the same cluster started anew with that store slow from the beginning, and known \
