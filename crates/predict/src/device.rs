@@ -5,46 +5,82 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a device does, in numbers.
+use crate::hybrid::{Hybrid, WriteBack};
+
+/// What a device does, in numbers; of a hybrid, the device behind its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     pub write_bytes_per_s: u64,
     pub read_bytes_per_s: u64,
     pub sync_ns: u64,
     pub read_ns: u64,
+    pub cache: Option<WriteBack>,
 }
 
 /// How far a device may lag behind buffered writes before they wait (`device::Control::create`).
 const WRITE_BEHIND_NS: u64 = 20_000_000;
 
+/// The device's, or where it has a cache, the cache's; reads that miss that have a queue of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
-    pub device: Device,
+    device: Device,
+    hybrid: Option<Hybrid>,
     write_end: u64,
     read_end: u64,
+    miss_end: u64,
     flush_end: u64,
-    pub bytes_written: u64,
-    pub bytes_read: u64,
-    pub flush_ns: u64,
+    used: Used,
+}
+
+/// What was done since the start: bytes, those of a hybrid's cache beside those of the device behind, and flushes.
+/// What was destaged counts where writes waited for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    written: u64,
+    read: u64,
+    destaged: u64,
+    missed: u64,
+    flush_ns: u64,
 }
 
 impl Queues {
     pub fn new(device: Device) -> Queues {
         Queues {
             device,
+            hybrid: device.cache.map(|cache| Hybrid::new(cache, device.write_bytes_per_s)),
             write_end: 0,
             read_end: 0,
+            miss_end: 0,
             flush_end: 0,
-            bytes_written: 0,
-            bytes_read: 0,
-            flush_ns: 0,
+            used: Used::default(),
         }
+    }
+
+    /// For rows that will be read by [`read_row`](Self::read_row).
+    pub fn with_rows(mut self, records: u64, row_bytes: u64, block_bytes: u64) -> Queues {
+        if let Some(hybrid) = &mut self.hybrid {
+            hybrid.hold_rows(records, row_bytes, block_bytes);
+        }
+        self
     }
 
     /// When `bytes` more are written.
     pub fn write(&mut self, start: u64, bytes: u64) -> u64 {
-        self.bytes_written += bytes;
-        self.write_end = self.write_end.max(start) + transfer_ns(bytes, self.device.write_bytes_per_s);
+        self.write_into(start, bytes, false)
+    }
+
+    /// As `write`, of a table that stays when its job is done, until another one replaces it.
+    pub fn write_table(&mut self, start: u64, bytes: u64) -> u64 {
+        self.write_into(start, bytes, true)
+    }
+
+    fn write_into(&mut self, start: u64, bytes: u64, is_table: bool) -> u64 {
+        self.used.written += bytes;
+        let (room_at, bytes_per_s) = match &mut self.hybrid {
+            Some(hybrid) => (hybrid.write(start, bytes, is_table), hybrid.cache.write_bytes_per_s),
+            None => (start, self.device.write_bytes_per_s),
+        };
+        self.write_end = self.write_end.max(room_at) + transfer_ns(bytes, bytes_per_s);
         self.write_end
     }
 
@@ -53,23 +89,87 @@ impl Queues {
         done.saturating_sub(WRITE_BEHIND_NS)
     }
 
-    /// When `bytes` more are read. What was read ahead pays no latency.
+    /// When `bytes` more are read, which no cache has. What was read ahead pays no latency.
     pub fn read(&mut self, start: u64, bytes: u64, prefetched: bool) -> u64 {
-        self.bytes_read += bytes;
-        self.read_end = self.read_end.max(start) + transfer_ns(bytes, self.device.read_bytes_per_s);
-        self.read_end + if prefetched { 0 } else { self.device.read_ns }
+        self.read_parts(start, 0, bytes, prefetched)
+    }
+
+    /// As `read`, of a record's block among `tables` bytes.
+    pub fn read_row(&mut self, start: u64, bytes: u64, record: u32, tables: u64) -> u64 {
+        let hybrid = self.hybrid.as_mut();
+        let found = hybrid.is_some_and(|hybrid| hybrid.finds_row(start, record, bytes, tables));
+        let found = if found { bytes } else { 0 };
+        self.read_parts(start, found, bytes - found, false)
+    }
+
+    /// As `read`, of tables that are among the `youngest` bytes of the tree.
+    pub fn read_tables(&mut self, start: u64, bytes: u64, prefetched: bool, youngest: u64) -> u64 {
+        let hybrid = self.hybrid.as_mut();
+        let found = hybrid.map_or(0, |hybrid| hybrid.finds_tables(start, bytes, youngest));
+        self.read_parts(start, found, bytes - found, prefetched)
+    }
+
+    fn read_parts(&mut self, start: u64, found: u64, missed: u64, prefetched: bool) -> u64 {
+        let device = &self.device;
+        let Some(cache) = device.cache else {
+            self.used.read += missed;
+            self.read_end = self.read_end.max(start) + transfer_ns(missed, device.read_bytes_per_s);
+            return self.read_end + if prefetched { 0 } else { device.read_ns };
+        };
+        let mut done = start;
+        if found > 0 {
+            self.used.read += found;
+            self.read_end = self.read_end.max(start) + transfer_ns(found, cache.read_bytes_per_s);
+            done = self.read_end + if prefetched { 0 } else { cache.read_ns };
+        }
+        if missed > 0 {
+            self.used.missed += missed;
+            self.write_end = self.write_end.max(start) + transfer_ns(missed, cache.write_bytes_per_s);
+            self.miss_end = self.miss_end.max(start) + transfer_ns(missed, device.read_bytes_per_s);
+            done = done.max(self.miss_end + if prefetched { 0 } else { device.read_ns });
+        }
+        done
     }
 
     /// When a sync that starts now is done. `part`: of its latency, for syncs of what is scaled down.
     pub fn sync(&mut self, start: u64, part: f64) -> u64 {
-        let latency = (self.device.sync_ns as f64 * part) as u64;
+        // What is in a cache is durable.
+        let latency = self.device.cache.map_or(self.device.sync_ns, |cache| cache.sync_ns);
+        let latency = (latency as f64 * part) as u64;
         let written = self.write_end.max(start);
         if self.flush_end > 0 && self.flush_end.saturating_sub(latency) >= written {
             return self.flush_end;
         }
         self.flush_end = self.flush_end.max(written) + latency;
-        self.flush_ns += latency;
+        self.used.flush_ns += latency;
         self.flush_end
+    }
+
+    /// Parts of levels are no more, and `written` bytes of tables are `into`'s; see [`Hybrid::replaced`].
+    pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, written: u64) {
+        if let Some(hybrid) = &mut self.hybrid {
+            hybrid.replaced(parts, into, written);
+        }
+    }
+
+    pub fn used(&self) -> Used {
+        let destaged = self.hybrid.as_ref().map_or(0, |hybrid| hybrid.bytes_awaited);
+        Used { destaged, ..self.used }
+    }
+
+    /// Parts of the time between two moments that it wrote, read and flushed: of a hybrid, the cache or the device
+    /// behind, whichever had more to do.
+    pub fn shares(&self, before: &Used, after: &Used, seconds: f64) -> [f64; 3] {
+        let Device { write_bytes_per_s, read_bytes_per_s, cache, .. } = self.device;
+        let share = |bytes: u64, per_s: u64| bytes as f64 / per_s.max(1) as f64 / seconds;
+        let written =
+            share(after.written - before.written, cache.map_or(write_bytes_per_s, |c| c.write_bytes_per_s));
+        let read = share(after.read - before.read, cache.map_or(read_bytes_per_s, |c| c.read_bytes_per_s));
+        [
+            written.max(share(after.destaged - before.destaged, write_bytes_per_s)),
+            read.max(share(after.missed - before.missed, read_bytes_per_s)),
+            share(after.flush_ns - before.flush_ns, 1_000_000_000),
+        ]
     }
 }
 
@@ -95,6 +195,7 @@ mod tests {
                 read_bytes_per_s: profile.read_bytes_per_s,
                 sync_ns: profile.sync_latency.as_nanos() as u64,
                 read_ns: profile.read_latency.as_nanos() as u64,
+                cache: None,
             });
             let (mut draw, mut now) = (Draw::new(5), 1_000_000_000);
             for _ in 0..2_000 {

@@ -17,6 +17,7 @@ mod answer;
 mod cache;
 mod device;
 mod draw;
+mod hybrid;
 mod layout;
 mod question;
 mod ratios;
@@ -25,6 +26,7 @@ mod world;
 
 pub use answer::{Holding, Phase, Placed, Prediction, Use};
 pub use device::Device;
+pub use hybrid::WriteBack;
 pub use layout::{at_rest, Rested};
 pub use question::{Load, PredictError, Processors, Question, Region, Store, Tuning, Workload, RECORDS_MAX};
 pub use ratios::{beside, ratios, Ratio};

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use crate::Tuning;
 
 /// RocksDB's default, and ours.
-const LEVELS: usize = 7;
+pub(crate) const LEVELS: usize = 7;
 const LAST: usize = LEVELS - 1;
 /// A memtable is sealed when its arena is full; of that, rows take so much (flushes of 1 KiB rows from a
 /// 2 MiB memtable held 1.74 MB).
@@ -220,6 +220,29 @@ impl Tree {
                 }
             }
         }
+    }
+
+    /// What parts of which levels a job that is about to finish replaces, and by tables of which level.
+    pub fn replaced(&self, job: &Job) -> (Vec<(usize, f64)>, usize) {
+        let part = |bytes: u64, of: u64| bytes as f64 / of.max(1) as f64;
+        match job.kind {
+            Kind::Flush => (Vec::new(), 0),
+            Kind::Compaction { from, into } => {
+                let above = if from == 0 { self.level0.iter().sum() } else { self.levels[from] };
+                let parts =
+                    [(from, part(job.from_bytes, above)), (into, part(job.into_bytes, self.levels[into]))];
+                (parts.to_vec(), into)
+            }
+        }
+    }
+
+    /// What tables hold down to where a job writes.
+    pub fn bytes_down_to(&self, job: &Job) -> u64 {
+        let into = match job.kind {
+            Kind::Flush => 0,
+            Kind::Compaction { into, .. } => into,
+        };
+        self.level0.iter().sum::<u64>() + self.levels[..=into].iter().sum::<u64>()
     }
 
     pub fn table_file_bytes(&self) -> u64 {

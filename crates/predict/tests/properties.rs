@@ -62,6 +62,20 @@ fn a_faster_device_makes_nothing_slower() {
     }
 }
 
+/// A cache brings a device nearer to what the cache is. Not evenly: stores that write sooner compact sooner, too.
+#[test]
+fn a_hybrid_is_between_the_device_behind_and_its_cache() {
+    let caches = ["2MiB", "16MiB", "1GiB"];
+    for workload in [Workload::Load, Workload::A, Workload::C] {
+        let of = |device: &str| ops_per_s(&cluster(&[device; 4]), Policy::Even, workload);
+        let (plain, nvm) = (of("plain-ssd/80"), of("nvm/80"));
+        let speeds = caches.map(|cache| of(&format!("hybrid/80,cache={cache}")));
+        assert!(speeds.iter().all(|speed| *speed > plain * 0.75), "{workload}: {speeds:?}, {plain}");
+        assert!(speeds[0] < nvm * 0.5 && speeds[1] > plain * 1.5, "{workload}: {speeds:?}, {plain} {nvm}");
+        assert!((0.8..1.05).contains(&(speeds[2] / nvm)), "{workload}: {speeds:?}, {nvm}");
+    }
+}
+
 #[test]
 fn more_records_in_ram_make_reads_no_slower() {
     let small = cluster(&UNEQUAL);

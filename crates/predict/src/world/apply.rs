@@ -62,9 +62,9 @@ impl World<'_> {
         let bytes = self.question.tuning.block_bytes + self.row_bytes / 2;
         let store = &mut self.stores[at];
         let Some(turn) = &mut store.turn else { return };
-        if turn.missing.pop().is_some() {
+        if let Some(record) = turn.missing.pop() {
             turn.under_way += 1;
-            let done = store.device.read(self.now, bytes, false);
+            let done = store.device.read_row(self.now, bytes, record, store.tree.live_bytes);
             self.schedule(done, Event::ApplyRead(at));
         }
     }

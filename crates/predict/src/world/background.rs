@@ -78,7 +78,8 @@ impl World<'_> {
                     if !is_flush && *read <= *written {
                         let bytes = READ_AHEAD_BYTES.min(job.reads - *read);
                         // Of the first, nothing was read ahead.
-                        let done = store.device.read(*now, bytes, *read > 0);
+                        let youngest = store.tree.bytes_down_to(job);
+                        let done = store.device.read_tables(*now, bytes, *read > 0, youngest);
                         *read += bytes;
                         return Some(done);
                     }
@@ -88,7 +89,7 @@ impl World<'_> {
                     if !is_flush {
                         store.counts.compaction_bytes += bytes;
                     }
-                    return Some(Queues::buffered(store.device.write(*now, bytes)));
+                    return Some(Queues::buffered(store.device.write_table(*now, bytes)));
                 }
                 if *file > 0 {
                     *file = 0;
@@ -122,6 +123,8 @@ impl World<'_> {
     fn finish(&mut self, job: Job) {
         match job {
             Job::Tree { store, job, .. } => {
+                let (parts, into) = self.stores[store].tree.replaced(&job);
+                self.stores[store].device.replaced(&parts, into, job.writes);
                 self.stores[store].tree.finish(&job);
                 self.resume_apply(store);
                 self.start_background(store);

@@ -129,7 +129,7 @@ impl World<'_> {
             return self.schedule(self.now + self.question.network_ns, Event::Answer(thread));
         }
         let bytes = self.question.tuning.block_bytes + self.row_bytes / 2;
-        let done = store.device.read(self.now, bytes, false);
+        let done = store.device.read_row(self.now, bytes, operation.record, store.tree.live_bytes);
         self.schedule(done, Event::ReadDone(thread));
     }
 

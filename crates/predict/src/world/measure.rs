@@ -2,6 +2,7 @@
 
 use super::{StoreAt, World, SECOND};
 use crate::answer::{Holding, Phase, Placed, Use, BOUND};
+use crate::device::Used;
 use crate::Workload;
 
 /// Of one store, since its start.
@@ -18,18 +19,14 @@ pub(super) struct Counts {
 
 struct Mark {
     at: u64,
-    /// With what was written, read and flushed of the device.
-    stores: Vec<(Counts, [u64; 3])>,
+    stores: Vec<(Counts, Used)>,
     cpu_ns: u64,
     moves: u64,
 }
 
 impl World<'_> {
     fn mark(&self) -> Mark {
-        let of = |store: &super::Store| {
-            let device = &store.device;
-            (store.counts, [device.bytes_written, device.bytes_read, device.flush_ns])
-        };
+        let of = |store: &super::Store| (store.counts, store.device.used());
         Mark {
             at: self.now,
             stores: self.stores.iter().map(of).collect(),
@@ -73,15 +70,13 @@ impl World<'_> {
 
     fn used(&self, at: StoreAt, before: &Mark, after: &Mark, seconds: f64) -> Use {
         let ((then, device_then), (now, device_now)) = (&before.stores[at], &after.stores[at]);
-        let device = &self.stores[at].device.device;
-        let share = |what: usize, per_s: u64| {
-            (device_now[what] - device_then[what]) as f64 / per_s.max(1) as f64 / seconds
-        };
+        let device = &self.stores[at].device;
+        let [write_share, read_share, sync_share] = device.shares(device_then, device_now, seconds);
         Use {
             store: self.question.stores[at].id,
-            write_share: share(0, device.write_bytes_per_s),
-            read_share: share(1, device.read_bytes_per_s),
-            sync_share: share(2, SECOND),
+            write_share,
+            read_share,
+            sync_share,
             apply_share: (now.apply_ns - then.apply_ns) as f64 / SECOND as f64 / seconds,
             log_bytes: now.log_bytes - then.log_bytes,
             rows_bytes: now.rows_bytes - then.rows_bytes,

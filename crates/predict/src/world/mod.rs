@@ -202,7 +202,11 @@ impl<'a> World<'a> {
         let cached_rows = tuning.row_cache_bytes / (row_bytes + CACHE_ENTRY_BYTES);
         let own_cpus = if processors.shared { 0 } else { processors.cpus };
         let store = |store: &crate::Store| Store {
-            device: Queues::new(store.device),
+            device: Queues::new(store.device).with_rows(
+                load.records,
+                row_bytes,
+                tuning.block_bytes + row_bytes / 2,
+            ),
             cpus: vec![0; own_cpus],
             queue: Vec::new(),
             incoming: BTreeMap::new(),

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its part.
 
 use placement::Capability;
-use steelyard_predict::{Device, Load, Processors, Question, Store, Tuning};
+use steelyard_predict::{Device, Load, Processors, Question, Store, Tuning, WriteBack};
 
 /// Devices by profile, as `plain-ssd/80`; 24 regions, three copies.
 pub fn cluster(devices: &[&str]) -> Question {
@@ -42,6 +42,13 @@ pub fn store(id: u64, name: &str) -> Store {
             read_bytes_per_s: profile.read_bytes_per_s,
             sync_ns: profile.sync_latency.as_nanos() as u64,
             read_ns: profile.read_latency.as_nanos() as u64,
+            cache: profile.cache.as_ref().map(|cache| WriteBack {
+                bytes: cache.bytes,
+                write_bytes_per_s: cache.write_bytes_per_s,
+                read_bytes_per_s: cache.read_bytes_per_s,
+                sync_ns: cache.sync_latency.as_nanos() as u64,
+                read_ns: cache.read_latency.as_nanos() as u64,
+            }),
         },
         // What counts is the order of devices, and about how far they are apart.
         capability: Capability {

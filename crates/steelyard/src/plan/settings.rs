@@ -2,7 +2,7 @@
 //! with the data scaled alike, or exactly what the reproduction of the paper's figures runs.
 
 use anyhow::{anyhow, ensure};
-use bench::alor::{devices, Scale};
+use bench::alor::{scaled_devices, Scale};
 use placement::Policy;
 use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
 
@@ -73,11 +73,14 @@ pub fn factor(plan: &Plan, bytes: u64) -> anyhow::Result<f64> {
 /// With what a store has when nothing is configured.
 pub fn of(
     plan: &Plan,
-    stores: Vec<predict::Store>,
+    mut stores: Vec<predict::Store>,
     regions: Vec<predict::Region>,
     records: u64,
     data_factor: f64,
 ) -> Question {
+    for cache in stores.iter_mut().filter_map(|store| store.device.cache.as_mut()) {
+        cache.bytes = (cache.bytes as f64 * data_factor) as u64;
+    }
     let tuning = Tuning { apply_reads: usize::from(plan.apply_reads), ..Tuning::default() };
     Question {
         replicas: usize::from(plan.replicas).min(stores.len()),
@@ -139,23 +142,32 @@ fn like_bench(stores: Vec<predict::Store>, scale: &Scale, apply_reads: usize, se
     Settings { question, data_factor: scale.data_factor }
 }
 
-/// What is predicted for the figures: policies over `baseline` on a mix such as `1N2H3P`, at a scale of the
-/// reproduction. The workloads run one after the other, `Load` first.
+/// What is predicted for the figures: policies on a mix such as `1N2H3P` over `baseline` on the mix `beside`, at a
+/// scale of the reproduction. The workloads run one after the other, `Load` first.
 pub fn ratios(
     mix: &str,
+    beside: &str,
     baseline: Policy,
     policies: &[Policy],
     workloads: &[Workload],
     scale: &Scale,
 ) -> anyhow::Result<Vec<Ratio>> {
-    let devices = devices(mix).map_err(|error| anyhow!(error))?;
+    let base = predict::predict(&of_mix(beside, scale)?, baseline, workloads)?;
+    let question = of_mix(mix, scale)?;
+    let mut ratios = Vec::new();
+    for policy in policies {
+        ratios.extend(predict::beside(&base, &predict::predict(&question, *policy, workloads)?));
+    }
+    Ok(ratios)
+}
+
+fn of_mix(mix: &str, scale: &Scale) -> anyhow::Result<Question> {
+    let devices = scaled_devices(mix, scale).map_err(|error| anyhow!(error))?;
     let capacity = scale.capacity_bytes().unwrap_or(0);
     let stores = devices
         .iter()
         .enumerate()
         .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, capacity));
     let stores = stores.collect::<anyhow::Result<Vec<_>>>()?;
-    let readers = Tuning::default().apply_reads;
-    let settings = like_bench(stores, scale, readers, 1);
-    Ok(predict::ratios(&settings.question, baseline, policies, workloads)?)
+    Ok(like_bench(stores, scale, Tuning::default().apply_reads, 1).question)
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{anyhow, ensure, Context};
 use device::{KvCapability, Profile};
 use placement::Capability;
-use predict::{Device, Store};
+use predict::{Device, Store, WriteBack};
 
 /// More than anyone would compare by hand; a simulation of them still ends within a minute.
 const STORES_MAX: usize = 64;
@@ -42,16 +42,21 @@ pub fn store(id: u64, device: &str, device_speed: f64, capacity_bytes: u64) -> a
         "device-speed is a factor above 0: 0.1 makes every device ten times slower"
     );
     let profile = Profile::from_str(device)?;
-    ensure!(
-        profile.cache.is_none(),
-        "'{device}' has a cache: what it hits depends on files and blocks, which are not predicted"
-    );
     let slowed = profile.slower(1.0 / device_speed)?;
     // The curve behind the capability is of devices at full speed.
     let kv = KvCapability::of(&profile).scaled(device_speed);
     let nanos = |time: std::time::Duration| {
         u64::try_from(time.as_nanos()).map_err(|_| anyhow!("{time:?} is too long"))
     };
+    let cache = slowed.cache.as_ref().map(|cache| {
+        Ok::<_, anyhow::Error>(WriteBack {
+            bytes: cache.bytes,
+            write_bytes_per_s: cache.write_bytes_per_s,
+            read_bytes_per_s: cache.read_bytes_per_s,
+            sync_ns: nanos(cache.sync_latency)?,
+            read_ns: nanos(cache.read_latency)?,
+        })
+    });
     Ok(Store {
         id,
         device_name: profile.name.clone(),
@@ -60,6 +65,7 @@ pub fn store(id: u64, device: &str, device_speed: f64, capacity_bytes: u64) -> a
             read_bytes_per_s: slowed.read_bytes_per_s,
             sync_ns: nanos(slowed.sync_latency)?,
             read_ns: nanos(slowed.read_latency)?,
+            cache: cache.transpose()?,
         },
         capability: Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s },
         capacity_bytes: profile.capacity_bytes.unwrap_or(capacity_bytes),

@@ -36,7 +36,6 @@ fn what_cannot_be_predicted_is_refused_in_a_line() {
         (&["--stores", "1xnvm,,nvm"], "a store is missing"),
         (&["--stores", "0xnvm"], "'0xnvm' is no store at all"),
         (&["--stores", "99xnvm"], "at most 64 stores"),
-        (&["--stores", "hybrid"], "has a cache"),
         (&["--stores", "3xnvm", "--device-speed", "0"], "a factor above 0"),
         (&["--stores", "3xnvm", "--workload", "e"], "'e' is no workload that can be predicted"),
         (&["--stores", "3xnvm", "--workload", "a,a"], "named twice"),
@@ -63,6 +62,20 @@ fn data_that_is_too_large_is_scaled_with_all_that_belongs_to_it() {
     assert_eq!(question.tuning.memtable_bytes, ((64 << 20) as f64 * settings.data_factor) as u64);
     let small = settings::question(&plan(&["--stores", "3xnvm", "--data", "10mb"]), "3xnvm").unwrap();
     assert!(small.data_factor == 1.0 && small.question.tuning.memtable_bytes == 64 << 20);
+}
+
+/// A cache is as much smaller as the data that is simulated, and as slow as the device behind.
+#[test]
+fn a_hybrid_is_scaled_with_the_data() {
+    let text = "3x hybrid/2,cache=2GB";
+    let asked = plan(&["--stores", text, "--device-speed", "0.1"]);
+    let settings = settings::question(&asked, "hybrid/2,cache=2GB;hybrid;nvm").unwrap();
+    let [first, second, third] = [0, 1, 2].map(|at| settings.question.stores[at].device);
+    let cache = first.cache.unwrap();
+    assert_eq!(cache.bytes, (2e9 * settings.data_factor) as u64);
+    assert_eq!((first.write_bytes_per_s, cache.write_bytes_per_s), (25_000_000, 250_000_000));
+    assert_eq!((second.sync_ns, second.cache.unwrap().sync_ns), (10_000_000, 50_000));
+    assert!(third.cache.is_none() && settings.question.stores[1].capability.kv_bytes_per_s > 1.0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{anyhow, Context};
-use bench::alor::{Bar, Chart, Comparison, Metric, Prediction, Scale, BASELINE};
+use bench::alor::{Bar, Chart, Metric, Prediction, Scale, BASELINE};
 use bench::ycsb::Workload;
 use placement::Policy;
 use predict::Ratio;
@@ -12,12 +12,13 @@ use predict::Ratio;
 const WORKLOADS: [predict::Workload; 4] =
     [predict::Workload::Load, predict::Workload::A, predict::Workload::B, predict::Workload::C];
 
-/// Of every bar that was measured, but for hybrid devices: what their caches hit is not predicted.
+/// Of every bar that was measured.
 pub fn predictions(charts: &[Chart], scale: &Scale) -> anyhow::Result<Vec<Prediction>> {
     let of_mix = ratios(charts, scale)?;
     let mut all = Vec::new();
     for (chart, bar) in measured(charts) {
-        let Some(ratio) = of_mix.get(&bar.mix).and_then(|all| find(all, &bar.policy, bar.workload)) else {
+        let found = of_mix.get(&clusters(chart, bar)).and_then(|all| find(all, &bar.policy, bar.workload));
+        let Some(ratio) = found else {
             continue;
         };
         all.push(Prediction {
@@ -35,20 +36,30 @@ pub fn predictions(charts: &[Chart], scale: &Scale) -> anyhow::Result<Vec<Predic
     Ok(all)
 }
 
+/// A mix, and the one that it is compared with.
+type Clusters = (String, String);
+
+fn clusters(chart: &Chart, bar: &Bar) -> Clusters {
+    let over = chart.figure.comparison.groups().iter().find(|group| group.mix == bar.mix);
+    let over = over.map_or(bar.mix.as_str(), |group| chart.figure.comparison.baseline_mix(group.mix));
+    (bar.mix.clone(), over.to_owned())
+}
+
 /// Each cluster once, under every policy of which there is a measurement.
-fn ratios(charts: &[Chart], scale: &Scale) -> anyhow::Result<BTreeMap<String, Vec<Ratio>>> {
-    let mut policies: BTreeMap<String, Vec<Policy>> = BTreeMap::new();
-    for (_, bar) in measured(charts) {
-        let known = policies.entry(bar.mix.clone()).or_default();
+fn ratios(charts: &[Chart], scale: &Scale) -> anyhow::Result<BTreeMap<Clusters, Vec<Ratio>>> {
+    let mut policies: BTreeMap<Clusters, Vec<Policy>> = BTreeMap::new();
+    for (chart, bar) in measured(charts) {
+        let known = policies.entry(clusters(chart, bar)).or_default();
         let policy = bar.policy.parse::<Policy>().map_err(|error| anyhow!("{error}"))?;
         if !known.contains(&policy) {
             known.push(policy);
         }
     }
-    let predicted = |(mix, policies): (String, Vec<Policy>)| {
-        let ratios = crate::plan::ratios(&mix, Policy::Even, &policies, &WORKLOADS, scale)
+    let predicted = |(clusters, policies): (Clusters, Vec<Policy>)| {
+        let (mix, over) = &clusters;
+        let ratios = crate::plan::ratios(mix, over, Policy::Even, &policies, &WORKLOADS, scale)
             .with_context(|| format!("{mix} cannot be predicted"))?;
-        Ok((mix, ratios))
+        Ok((clusters, ratios))
     };
     policies.into_iter().map(predicted).collect()
 }
@@ -56,7 +67,11 @@ fn ratios(charts: &[Chart], scale: &Scale) -> anyhow::Result<BTreeMap<String, Ve
 fn measured(charts: &[Chart]) -> impl Iterator<Item = (&Chart, &Bar)> {
     let pairs = charts.iter().flat_map(|chart| chart.bars.iter().map(move |bar| (chart, bar)));
     pairs.filter(|(chart, bar)| {
-        chart.figure.comparison != Comparison::Hybrid && bar.policy != BASELINE && bar.ratio.is_some()
+        let is_baseline = {
+            let (mix, over) = clusters(chart, bar);
+            mix == over && bar.policy == BASELINE
+        };
+        !is_baseline && bar.ratio.is_some()
     })
 }
 
