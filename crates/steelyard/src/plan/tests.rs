@@ -101,6 +101,22 @@ fn a_scale_of_the_reproduction_is_taken_over() {
     assert!(question.processors.shared);
 }
 
+/// Unequal stores are laid beside hybrid ones with the same hardware, and any mix beside itself.
+#[test]
+fn figures_are_predicted_over_the_cluster_that_they_are_compared_with() {
+    let scale = bench::alor::Scale::named("smoke").unwrap();
+    let ratios = |mix: &str, beside: &str| {
+        let both = [Policy::Even, Policy::Alor];
+        let ratios = settings::ratios(mix, beside, Policy::Even, &both, &[Workload::Load], &scale).unwrap();
+        ratios.iter().map(|ratio| (ratio.ops_per_s, ratio.throughput)).collect::<Vec<_>>()
+    };
+    let (unequal, hybrid) = (ratios("1N5P", "6Y"), ratios("6Y", "6Y"));
+    assert_eq!(hybrid[0].1, 1.0);
+    for (ops_per_s, ratio) in unequal {
+        assert!((ratio - ops_per_s / hybrid[0].0).abs() < 1e-9 && ratio != 1.0, "{ratio}");
+    }
+}
+
 fn store(id: u64, device: &str) -> StoreRow {
     StoreRow {
         id,
