@@ -34,7 +34,8 @@ pub struct Settings {
 pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     if let Some(scale) = &plan.like_bench {
         let scale = Scale::named(scale).map_err(|error| anyhow!(error))?;
-        let stores = stores::parse(text, scale.device_speed, 0)?;
+        let mut stores = stores::parse(text, scale.device_speed, 0)?;
+        scale_caches(&mut stores, scale.data_factor);
         return Ok(like_bench(stores, &scale, usize::from(plan.apply_reads), plan.seed));
     }
     let bytes = plan.data.map_or(10 << 30, |data| data.0);
@@ -51,6 +52,13 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     let regions = Question::founded(&stores, plan.regions, usize::from(plan.replicas));
     let question = of(plan, stores, regions, records(plan, bytes), data_factor);
     Ok(Settings { question, data_factor })
+}
+
+/// Of hybrid devices, whose sizes are given for all of the data.
+fn scale_caches(stores: &mut [predict::Store], data_factor: f64) {
+    for cache in stores.iter_mut().filter_map(|store| store.device.cache.as_mut()) {
+        cache.bytes = (cache.bytes as f64 * data_factor) as u64;
+    }
 }
 
 fn records(plan: &Plan, bytes: u64) -> u64 {
@@ -78,9 +86,7 @@ pub fn of(
     records: u64,
     data_factor: f64,
 ) -> Question {
-    for cache in stores.iter_mut().filter_map(|store| store.device.cache.as_mut()) {
-        cache.bytes = (cache.bytes as f64 * data_factor) as u64;
-    }
+    scale_caches(&mut stores, data_factor);
     let tuning = Tuning { apply_reads: usize::from(plan.apply_reads), ..Tuning::default() };
     Question {
         replicas: usize::from(plan.replicas).min(stores.len()),

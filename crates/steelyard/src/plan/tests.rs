@@ -76,6 +76,10 @@ fn a_hybrid_is_scaled_with_the_data() {
     assert_eq!((first.write_bytes_per_s, cache.write_bytes_per_s), (25_000_000, 250_000_000));
     assert_eq!((second.sync_ns, second.cache.unwrap().sync_ns), (10_000_000, 50_000));
     assert!(third.cache.is_none() && settings.question.stores[1].capability.kv_bytes_per_s > 1.0);
+    let quick_caches =
+        settings::question(&plan(&["--stores", "3xhybrid", "--like-bench", "quick"]), "3xhybrid");
+    let cache = quick_caches.unwrap().question.stores[0].device.cache.unwrap();
+    assert_eq!(cache.bytes, (1e9 * bench::alor::Scale::named("quick").unwrap().data_factor) as u64);
 }
 
 #[test]
