@@ -108,8 +108,9 @@ pub struct Tuning {
     /// Reads of rows that an apply turn keeps under way at once (`server::readers` has so many threads); 1: one
     /// after the other.
     pub apply_reads: usize,
-    /// Of the latency of a sync that a flush or a compaction makes. Below 1 where table files are smaller than
-    /// in truth and there are thus more of them.
+    /// Of the latency of a sync that a flush, a compaction or a copy makes, and of the time between two rounds of
+    /// planning. Below 1 where table files and regions are smaller than in truth: what comes once for each of
+    /// them comes as much more often.
     pub background_sync_part: f64,
 }
 
@@ -134,6 +135,19 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// What a read of one row brings from the device: a block ends before the row that would take it beyond its
+    /// size, if it is more than nine tenths full by then, and else behind it (RocksDB 7.8,
+    /// `FlushBlockBySizePolicy` with a `block_size_deviation` of 10).
+    pub(crate) fn block_read_bytes(&self, row_bytes: u64) -> u64 {
+        let row = row_bytes.max(1);
+        let held = self.block_bytes / row * row;
+        if held > self.block_bytes - self.block_bytes / 10 {
+            held
+        } else {
+            held + row
+        }
+    }
+
     /// Every size that grows with the data, by one factor.
     pub fn scaled(&self, factor: f64) -> Tuning {
         let size = |bytes: u64, least: u64| ((bytes as f64 * factor) as u64).max(least);
@@ -154,7 +168,7 @@ pub struct Processors {
     /// CPUs of each store; with `shared`, of all stores and the client together.
     pub cpus: usize,
     pub shared: bool,
-    /// CPU time of a read; of a write by the leader's store; of a write by each other store of its region.
+    /// CPU time of a read, also of a row that an update replaces; of a write by the leader's store; of a write by each other store of its region.
     pub read_ns: u64,
     pub lead_ns: u64,
     pub follow_ns: u64,
@@ -192,6 +206,8 @@ pub struct Load {
     /// A workload ends after so many operations, or after this long; `Load` with its last record.
     pub operations: u64,
     pub at_most_ns: u64,
+    /// After `Load` nothing is asked until all is at rest, and no longer than this.
+    pub rest_at_most_ns: u64,
     /// Operations that are made before those that are counted; for caches that begin empty.
     pub warm_up: u64,
 }
@@ -298,5 +314,19 @@ impl Question {
             return Err(PredictError::TooManyRecords(RECORDS_MAX));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_ends_before_a_row_that_does_not_fit_or_behind_it() {
+        let tuning = Tuning { block_bytes: 8192, ..Tuning::default() };
+        assert_eq!(tuning.block_read_bytes(1084), 7 * 1084, "seven rows are 93% of it");
+        assert_eq!(tuning.block_read_bytes(1500), 5 * 1500, "five are 92%");
+        assert_eq!(tuning.block_read_bytes(3000), 3 * 3000, "two are 73%");
+        assert_eq!(tuning.block_read_bytes(100_000), 100_000);
     }
 }

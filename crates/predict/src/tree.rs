@@ -35,6 +35,8 @@ pub(crate) enum Kind {
         from: usize,
         into: usize,
     },
+    /// All that overlaps a region's rows, level by level (`FlashKeyspace::reclaim`).
+    Reclaim,
 }
 
 /// Bytes that a job reads and writes.
@@ -62,6 +64,9 @@ pub(crate) struct Tree {
     flushing: bool,
     /// Levels that a compaction under way reads from or writes into.
     busy: [bool; LEVELS],
+    /// What the reclaiming under way moves out of each level into the next, from its base level on.
+    descending: [u64; LEVELS],
+    descends_from: usize,
     /// What a compaction cannot leave more of: replaced rows go.
     pub live_bytes: u64,
 }
@@ -78,6 +83,8 @@ impl Tree {
             levels: [0; LEVELS],
             flushing: false,
             busy: [false; LEVELS],
+            descending: [0; LEVELS],
+            descends_from: LAST,
             live_bytes: 0,
         }
     }
@@ -88,10 +95,23 @@ impl Tree {
         self.levels[LAST] += bytes;
     }
 
-    /// Rows that left by a range deletion. When their bytes go is compaction's matter; here, at once.
+    /// Rows that left by a range deletion: their bytes go with the compactions into the last level.
     pub fn lose(&mut self, bytes: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
-        self.levels[LAST] = self.levels[LAST].saturating_sub(bytes);
+    }
+
+    /// Rows that left when nobody was looking.
+    pub fn forget(&mut self, bytes: u64) {
+        self.lose(bytes);
+        self.levels[LAST] = self.levels[LAST].min(self.live_bytes);
+    }
+
+    /// Seals the memtable however full it is. Which one is to be flushed for all that is written by now.
+    pub fn seal_for_flush(&mut self) -> u32 {
+        // A flush is asked for behind a write: there is at least that.
+        self.sealed.push_back(std::mem::take(&mut self.active).max(1));
+        self.memtable += 1;
+        self.memtable - 1
     }
 
     /// Whether a write has to wait: every memtable is full, or level 0 has too many files.
@@ -198,8 +218,53 @@ impl Tree {
         Some(Job { kind, reads: bytes, writes: bytes, files, from_bytes, into_bytes: overlap })
     }
 
+    /// The compaction of a range that holds `part` of all keys, once no other one is under way: level 0 with the
+    /// base level, then of each level the files that reach into the range with those below them. A level of one
+    /// file thus takes all of the next with it.
+    pub fn next_reclaim(&mut self, part: f64) -> Option<Job> {
+        if self.busy.iter().any(|busy| *busy) {
+            return None;
+        }
+        let (base, _) = self.targets();
+        let above: u64 = self.level0.iter().sum();
+        let mut bytes = if above > 0 { above + self.levels[base] } else { 0 };
+        let mut arrived = above;
+        (self.descending, self.descends_from) = ([0; LEVELS], base);
+        for level in base..LAST {
+            let held = self.levels[level] + arrived;
+            let files = held.div_ceil(self.tuning.table_file_bytes.max(1)).max(1);
+            let share = (part + 1.0 / files as f64).min(1.0);
+            arrived = (held as f64 * share) as u64;
+            self.descending[level] = arrived;
+            if arrived > 0 {
+                bytes += arrived + (self.levels[level + 1] as f64 * share) as u64;
+            }
+        }
+        self.busy = [true; LEVELS];
+        let files = self.level0.len();
+        Some(Job {
+            kind: Kind::Reclaim,
+            reads: bytes,
+            writes: bytes,
+            files,
+            from_bytes: above,
+            into_bytes: 0,
+        })
+    }
+
     pub fn finish(&mut self, job: &Job) {
         match job.kind {
+            Kind::Reclaim => {
+                self.busy = [false; LEVELS];
+                self.level0.drain(..job.files);
+                self.levels[self.descends_from] += job.from_bytes;
+                for level in 1..LAST {
+                    let down = std::mem::take(&mut self.descending[level]).min(self.levels[level]);
+                    self.levels[level] -= down;
+                    self.levels[level + 1] += down;
+                }
+                self.levels[LAST] = self.levels[LAST].min(self.live_bytes.max(1));
+            }
             Kind::Flush => {
                 self.flushing = false;
                 self.sealed.pop_front();
@@ -233,6 +298,10 @@ impl Tree {
                     [(from, part(job.from_bytes, above)), (into, part(job.into_bytes, self.levels[into]))];
                 (parts.to_vec(), into)
             }
+            Kind::Reclaim => {
+                let all = self.bytes_down_to(job);
+                ((0..LEVELS).map(|level| (level, part(job.reads, all))).collect(), LAST)
+            }
         }
     }
 
@@ -241,6 +310,7 @@ impl Tree {
         let into = match job.kind {
             Kind::Flush => 0,
             Kind::Compaction { into, .. } => into,
+            Kind::Reclaim => LAST,
         };
         self.level0.iter().sum::<u64>() + self.levels[..=into].iter().sum::<u64>()
     }
@@ -313,6 +383,39 @@ mod tests {
         assert!(tree.next_flush().is_none(), "one flush at a time");
         tree.finish(&job);
         assert!(!tree.is_stalled());
+    }
+
+    /// The base level is one file here, and a file spans all keys: what reaches into a range is nearly everything.
+    #[test]
+    fn to_reclaim_a_small_range_most_of_a_small_tree_is_written_again() {
+        let mut tree = Tree::new(&tuning());
+        fill(&mut tree, 84_000_000);
+        tree.lose(3_500_000);
+        let held: u64 = tree.levels.iter().sum();
+        let job = tree.next_reclaim(1.0 / 24.0).unwrap();
+        assert!(job.writes as f64 > 0.8 * held as f64, "{} of {held}", job.writes);
+        assert!(tree.next_compaction().is_none() && tree.next_reclaim(0.1).is_none(), "one at a time");
+        tree.finish(&job);
+        assert!(tree.levels[LAST] <= tree.live_bytes && tree.level0.is_empty());
+
+        // With many files in each level it is little more than the range itself.
+        let mut tree = Tree::new(&Tuning { table_file_bytes: 64 << 10, ..tuning() });
+        tree.ingest(84_000_000);
+        tree.levels[LAST - 1] = 8_000_000;
+        let job = tree.next_reclaim(1.0 / 24.0).unwrap();
+        assert!((3_500_000..6_000_000).contains(&job.writes), "{}", job.writes);
+    }
+
+    #[test]
+    fn a_flush_that_is_asked_for_covers_what_is_written_by_then() {
+        let mut tree = Tree::new(&tuning());
+        tree.write(1000);
+        let memtable = tree.seal_for_flush();
+        tree.write(1000);
+        let job = tree.next_flush().unwrap();
+        assert_eq!(job.writes, 1000);
+        tree.finish(&job);
+        assert_eq!((tree.flushed, tree.active), (memtable, 1000));
     }
 
     #[test]

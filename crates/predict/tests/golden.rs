@@ -3,6 +3,7 @@
 //! ```text
 //! stores nvm plain-ssd/80 ...   a new cluster of these devices, 24 regions, three copies
 //! load records=N threads=N seed=N operations=N
+//! capacity BYTES                of every store
 //! predict POLICY WORKLOAD...    speeds, and the layout at the end
 //! rest POLICY                   the layout alone
 //! ```
@@ -37,6 +38,10 @@ impl Runner for Script {
                 load.operations = arguments.lookup_parse("operations")?.unwrap_or(load.operations);
                 load.threads = arguments.lookup_parse("threads")?.unwrap_or(load.threads);
                 self.question.seed = arguments.lookup_parse("seed")?.unwrap_or(self.question.seed);
+            }
+            "capacity" => {
+                let bytes: u64 = arguments.next_pos().ok_or("bytes")?.parse()?;
+                self.question.stores.iter_mut().for_each(|store| store.capacity_bytes = bytes);
             }
             "predict" => {
                 let policy: Policy = arguments.next_pos().ok_or("a policy")?.parse()?;
@@ -93,6 +98,11 @@ impl Runner for Script {
 #[test]
 fn unequal_stores() {
     goldenscript::run(&mut Script { question: cluster(&["nvm"]) }, "tests/scripts/unequal_stores").unwrap();
+}
+
+#[test]
+fn full_stores() {
+    goldenscript::run(&mut Script { question: cluster(&["nvm"]) }, "tests/scripts/full_stores").unwrap();
 }
 
 #[test]

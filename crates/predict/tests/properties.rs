@@ -125,9 +125,33 @@ fn stores_with_little_room_are_not_filled_beyond_it() {
     // Of 97 MB in all, each may hold a fifth: six stores have room for 117 MB.
     question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
     let prediction = predict(&question, Policy::Alor, &[Workload::Load, Workload::C]).unwrap();
+    assert!(prediction.phases[0].moves > 0, "they shed while they are loaded");
     for store in &prediction.stores {
         assert!(store.bytes as f64 <= 0.98 * 19_500_000.0, "{:?}", prediction.stores);
     }
+    // Leaders went, peers were copied while entries came: nothing is lost, and nothing counted twice.
+    let held: u64 = prediction.stores.iter().map(|store| store.bytes).sum();
+    assert_eq!(held, 3 * 30_000 * 1084);
+    assert!(prediction.layout.iter().all(|placed| placed.peers.len() == 3), "{:?}", prediction.layout);
+}
+
+/// What a move takes is mostly syncs and bytes of the store that takes it, so how much is shed during a load is
+/// for the slowest devices to say.
+#[test]
+fn slow_stores_take_regions_slowly() {
+    let moved = |factor: u64| {
+        let mut question = cluster(&UNEQUAL);
+        question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
+        // Placement is told the same of them.
+        for store in &mut question.stores[3..] {
+            store.device.sync_ns /= factor;
+            store.device.write_bytes_per_s *= factor;
+            store.device.read_bytes_per_s *= factor;
+        }
+        predict(&question, Policy::Alor, &[Workload::Load]).unwrap().phases[0].moves
+    };
+    let (slow, fast) = (moved(1), moved(8));
+    assert!(slow * 4 < fast * 3, "{slow} {fast}");
 }
 
 #[test]

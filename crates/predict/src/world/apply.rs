@@ -59,13 +59,15 @@ impl World<'_> {
     }
 
     fn read_ahead(&mut self, at: StoreAt) {
-        let bytes = self.question.tuning.block_bytes + self.row_bytes / 2;
+        let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
         let store = &mut self.stores[at];
         let Some(turn) = &mut store.turn else { return };
         if let Some(record) = turn.missing.pop() {
             turn.under_way += 1;
             let done = store.device.read_row(self.now, bytes, record, store.tree.live_bytes);
-            self.schedule(done, Event::ApplyRead(at));
+            // A thread of its own looks the row up, as it would for a client.
+            let looked_up = self.compute(at, self.question.processors.read_ns);
+            self.schedule(done.max(looked_up), Event::ApplyRead(at));
         }
     }
 
@@ -100,7 +102,6 @@ impl World<'_> {
         let row_bytes = self.row_bytes;
         for (region, begin, end) in turn.parts {
             let log = &mut self.regions[region];
-            let leads = log.leader == at;
             let store = &mut self.stores[at];
             for entry in &log.entries[begin as usize..end as usize] {
                 store.to_apply_bytes = store.to_apply_bytes.saturating_sub(entry.bytes);
@@ -113,15 +114,11 @@ impl World<'_> {
                         store.tree.live_bytes += row_bytes;
                     }
                 }
-                if leads {
-                    log.writes += entry.writes.len() as u64;
-                    let inserts = entry.writes.iter().filter(|write| write.inserts).count() as u64;
-                    log.bytes += inserts * row_bytes;
-                }
             }
             if let Some(peer) = log.peer(at) {
                 peer.applied = peer.applied.max(end);
             }
+            self.regions[region].size(self.row_bytes);
             self.answer(region);
         }
         self.start_background(at);

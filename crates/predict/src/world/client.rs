@@ -118,6 +118,8 @@ impl World<'_> {
         let region = &mut self.regions[at];
         let leader = region.leader;
         if operation.kind != Kind::Read {
+            // Where it arrives, so once more where it is passed on to (`server::dispatch`).
+            region.writes += 1;
             self.stores[leader].queue.push((at, thread));
             return self.turn(leader);
         }
@@ -128,7 +130,7 @@ impl World<'_> {
             store.counts.hits += 1;
             return self.schedule(self.now + self.question.network_ns, Event::Answer(thread));
         }
-        let bytes = self.question.tuning.block_bytes + self.row_bytes / 2;
+        let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
         let done = store.device.read_row(self.now, bytes, operation.record, store.tree.live_bytes);
         self.schedule(done, Event::ReadDone(thread));
     }

@@ -141,10 +141,10 @@ impl World<'_> {
         let log = &mut self.regions[region];
         let leader = log.leader;
         let Some(own) = log.peer(leader).map(|peer| peer.persisted) else { return };
-        let others = log.peers.iter().filter(|peer| peer.store != leader);
+        let others = log.peers.iter().filter(|peer| peer.store != leader && peer.voter);
         let mut acknowledged: Vec<u32> = others.map(|peer| peer.acknowledged).collect();
         acknowledged.sort_unstable_by(|a, b| b.cmp(a));
-        let needed = log.peers.len() / 2;
+        let needed = acknowledged.len().div_ceil(2);
         let majority = if needed == 0 { own } else { own.min(acknowledged[needed - 1]) };
         if majority <= log.committed {
             return;
@@ -159,6 +159,18 @@ impl World<'_> {
                 self.schedule(at, Event::Commit { store, region, end: majority });
             }
         }
+        self.changed(region);
+    }
+
+    /// An entry without commands: a change of who holds the region.
+    pub(super) fn propose_change(&mut self, region: RegionAt) -> u32 {
+        let log = &mut self.regions[region];
+        log.entries.push(Entry { writes: Vec::new(), bytes: ENTRY_OVERHEAD_BYTES });
+        let (leader, end) = (log.leader, log.end());
+        self.stores[leader].incoming.insert(region, end);
+        self.send(region);
+        self.turn(leader);
+        end
     }
 
     pub(super) fn learn_commit(&mut self, store: StoreAt, region: RegionAt, end: u32) {
@@ -168,9 +180,9 @@ impl World<'_> {
     }
 
     /// To the apply thread: what is committed and persisted here.
-    fn hand_out(&mut self, store: StoreAt, region: RegionAt) {
+    pub(super) fn hand_out(&mut self, store: StoreAt, region: RegionAt) {
         let log = &mut self.regions[region];
-        let Some(peer) = log.peer(store) else { return };
+        let Some(peer) = log.peer(store).filter(|peer| !peer.loading) else { return };
         let (begin, end) = (peer.handed, peer.committed.min(peer.persisted));
         if end <= begin {
             return;

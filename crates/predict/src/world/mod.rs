@@ -9,19 +9,22 @@
 //! ```
 //!
 //! A file for each thread of a store: `log` (the worker and the log thread), `apply`, `background` (flushes,
-//! compactions, copies of regions), `placing` (planning rounds), `client`; and `measure`, which looks on.
+//! compactions), `copying` (snapshots of regions), `placing` and `moving` (planning rounds, and operators from
+//! their beginning to their end), `client`; and `measure`, which looks on.
 
 mod apply;
 mod background;
 mod client;
+mod copying;
 mod log;
 mod measure;
+mod moving;
 mod placing;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use placement::{ClusterView, Operator, Policy};
+use placement::{ClusterView, Policy};
 use types::RegionId;
 
 use crate::answer::Prediction;
@@ -45,9 +48,8 @@ const ROW_OVERHEAD_BYTES: u64 = 60;
 const CACHE_ENTRY_BYTES: u64 = 160;
 /// An entry in the log: its head, and the batch's part of the engine's frame.
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// After `Load` the cluster comes to rest before what follows is measured, but not for longer.
-const REST_MIN: u64 = 2 * SECOND;
-const REST_MAX: u64 = 120 * SECOND;
+/// After `Load` the cluster comes to rest: so long nothing moves (`reproduce::laboratory::settle`).
+const REST_QUIET: u64 = 2 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -96,6 +98,9 @@ struct Entry {
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     store: StoreAt,
+    voter: bool,
+    /// Its rows are not there yet: nothing is handed to its apply thread.
+    loading: bool,
     /// Sent to it.
     sent: u32,
     persisted: u32,
@@ -108,6 +113,22 @@ struct Peer {
     applied: u32,
 }
 
+impl Peer {
+    /// With all of the log up to an entry.
+    fn at(store: StoreAt, end: u32) -> Peer {
+        Peer {
+            store,
+            sent: end,
+            persisted: end,
+            acknowledged: end,
+            committed: end,
+            handed: end,
+            applied: end,
+            ..Peer::default()
+        }
+    }
+}
+
 struct Region {
     id: RegionId,
     leader: StoreAt,
@@ -115,7 +136,9 @@ struct Region {
     entries: Vec<Entry>,
     committed: u32,
     answered: u32,
+    /// What its leader has applied, and so many entries of it.
     bytes: u64,
+    sized: u32,
     reads: u64,
     writes: u64,
     rates: placing::Rates,
@@ -124,6 +147,17 @@ struct Region {
 impl Region {
     fn peer(&mut self, store: StoreAt) -> Option<&mut Peer> {
         self.peers.iter_mut().find(|peer| peer.store == store)
+    }
+
+    /// Counts its bytes as its leader does, who may have applied less than the one before.
+    fn size(&mut self, row_bytes: u64) {
+        let leader = self.leader;
+        let Some(applied) = self.peer(leader).map(|peer| peer.applied) else { return };
+        let (first, last) = (applied.min(self.sized) as usize, applied.max(self.sized) as usize);
+        let writes = self.entries[first..last].iter().flat_map(|entry| &entry.writes);
+        let bytes = writes.filter(|write| write.inserts).count() as u64 * row_bytes;
+        self.bytes = if applied > self.sized { self.bytes + bytes } else { self.bytes - bytes };
+        self.sized = applied;
     }
 
     fn end(&self) -> u32 {
@@ -147,6 +181,11 @@ struct Store {
     cache: RowCache,
     /// By record: the memtable in which it was last written; 0: never.
     written_in: Vec<u32>,
+    maker: copying::Turns,
+    lives: copying::Turns,
+    /// Scripts that wait for a flush, by the memtable; and for space to be reclaimed, by the part of all keys.
+    flushes: Vec<(u32, usize)>,
+    reclaims: VecDeque<(f64, usize)>,
     counts: measure::Counts,
 }
 
@@ -167,7 +206,9 @@ pub(crate) struct World<'a> {
     cpu_ns: u64,
     jobs: BTreeMap<usize, background::Job>,
     next_job: usize,
-    in_flight: Vec<Operator>,
+    /// Operators in flight, one of a region at most.
+    moving: BTreeMap<RegionAt, moving::Move>,
+    planning: placing::Planning,
     shedding: Vec<bool>,
     moves: u64,
     draw: Draw,
@@ -182,13 +223,12 @@ pub(crate) fn run(
 ) -> Result<Prediction, PredictError> {
     let mut world = World::new(question, policy);
     world.come_to_rest()?;
-    world.schedule(SECOND, Event::Round);
+    world.schedule(world.period(), Event::Round);
     let mut phases = Vec::new();
     for workload in workloads {
         phases.push(world.phase(*workload));
         if *workload == Workload::Load {
-            world.finish_up();
-            world.come_to_rest()?;
+            world.rest();
         }
     }
     Ok(Prediction { policy, phases, layout: world.layout(), stores: world.holdings(), moves: world.moves })
@@ -217,16 +257,25 @@ impl<'a> World<'a> {
             tree: Tree::new(tuning),
             cache: RowCache::new(load.records, cached_rows),
             written_in: vec![0; load.records as usize],
+            maker: copying::Turns::default(),
+            lives: copying::Turns::default(),
+            flushes: Vec::new(),
+            reclaims: VecDeque::new(),
             counts: measure::Counts::default(),
         };
         let region = |region: &crate::Region| Region {
             id: region.id,
             leader: at(region.leader),
-            peers: region.peers.iter().map(|store| Peer { store: at(*store), ..Peer::default() }).collect(),
+            peers: region
+                .peers
+                .iter()
+                .map(|store| Peer { store: at(*store), voter: true, ..Peer::default() })
+                .collect(),
             entries: Vec::new(),
             committed: 0,
             answered: 0,
             bytes: region.bytes,
+            sized: 0,
             reads: 0,
             writes: 0,
             rates: placing::Rates::default(),
@@ -245,7 +294,8 @@ impl<'a> World<'a> {
             cpu_ns: 0,
             jobs: BTreeMap::new(),
             next_job: 0,
-            in_flight: Vec::new(),
+            moving: BTreeMap::new(),
+            planning: placing::Planning::default(),
             shedding: vec![false; stores.len()],
             moves: 0,
             draw: Draw::new(question.seed),
@@ -319,7 +369,7 @@ impl<'a> World<'a> {
             Event::Background(job) => self.work(job),
             Event::Round => {
                 self.round();
-                self.schedule(self.now + SECOND, Event::Round);
+                self.schedule(self.now + self.period(), Event::Round);
             }
         }
         true
@@ -342,12 +392,16 @@ impl<'a> World<'a> {
         done
     }
 
-    /// Lets what is under way end: entries reach every peer, copies are made. Compaction may go on.
-    fn finish_up(&mut self) {
-        let (least, most) = (self.now + REST_MIN, self.now + REST_MAX);
-        while self.now < most && (self.now < least || self.lags() || !self.in_flight.is_empty()) {
+    /// After `Load` until nothing moved and no peer lagged for a while, or for as long as is waited.
+    fn rest(&mut self) {
+        let most = self.now + self.question.load.rest_at_most_ns;
+        let mut quiet_since = self.now;
+        while self.now < most && self.now - quiet_since < REST_QUIET {
             if !self.step() {
                 return;
+            }
+            if !self.moving.is_empty() || self.lags() {
+                quiet_since = self.now;
             }
         }
     }

@@ -1,15 +1,17 @@
-//! Planning rounds over what the simulation knows, and what their operators do to it.
+//! Planning rounds over what the simulation knows, and layouts that are made while nobody looks.
 
-use placement::{plan, ClusterView, Operator, PeerView, PlanLimits, RegionView};
+use placement::{plan, ClusterView, PeerView, PlanLimits, RegionView};
 
-use super::{Peer, RegionAt, StoreAt, World};
+use super::{Peer, RegionAt, StoreAt, World, SECOND};
 use crate::layout;
 
 /// `server::heartbeat`: rates and heat are decaying averages over about so many seconds.
 const RATE_WINDOW_S: f64 = 5.0;
 const HEAT_WINDOW_S: f64 = 600.0;
-/// A round each second.
-const ROUND_S: f64 = 1.0;
+/// `server::heartbeat`: between two heartbeats, and between two rounds of the driver's.
+const PERIOD: u64 = SECOND / 5;
+/// `cluster::DriverConfig`: without any change it is planned so often.
+const SURVEY: u64 = SECOND;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
@@ -21,28 +23,57 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    fn advance(&mut self, reads: u64, writes: u64) {
+    fn advance(&mut self, reads: u64, writes: u64, seconds: f64) {
         let (new_reads, new_writes) = ((reads - self.reads) as f64, (writes - self.writes) as f64);
         (self.reads, self.writes) = (reads, writes);
-        let blend = |old: f64, new: f64, window: f64| old + (1.0 - (-ROUND_S / window).exp()) * (new - old);
-        self.reads_per_s = blend(self.reads_per_s, new_reads / ROUND_S, RATE_WINDOW_S);
-        self.writes_per_s = blend(self.writes_per_s, new_writes / ROUND_S, RATE_WINDOW_S);
-        self.heat = blend(self.heat, (new_reads + new_writes) / ROUND_S, HEAT_WINDOW_S);
+        // Windows are as long beside a round as they are in truth.
+        let of_window = PERIOD as f64 / SECOND as f64;
+        let blend = |old: f64, new: f64, window: f64| old + (1.0 - (-of_window / window).exp()) * (new - old);
+        self.reads_per_s = blend(self.reads_per_s, new_reads / seconds, RATE_WINDOW_S);
+        self.writes_per_s = blend(self.writes_per_s, new_writes / seconds, RATE_WINDOW_S);
+        self.heat = blend(self.heat, (new_reads + new_writes) / seconds, HEAT_WINDOW_S);
     }
 }
 
+/// When it was planned last, and whether anything has changed since that it depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Planning {
+    at: u64,
+    pub changed: bool,
+}
+
 impl World<'_> {
+    /// Where a part of the data stands for all of it, so does a part of the time.
+    fn scaled(&self, nanos: u64) -> u64 {
+        ((nanos as f64 * self.question.tuning.background_sync_part) as u64).max(SECOND / 1000)
+    }
+
+    pub(super) fn period(&self) -> u64 {
+        self.scaled(PERIOD)
+    }
+
+    /// A heartbeat of every store, and what the meta region's leader does about it.
     pub(super) fn round(&mut self) {
+        let seconds = self.period() as f64 / SECOND as f64;
         for region in &mut self.regions {
-            region.rates.advance(region.reads, region.writes);
+            region.rates.advance(region.reads, region.writes, seconds);
         }
+        self.drive();
+        if self.planning.changed || self.now - self.planning.at >= self.scaled(SURVEY) {
+            self.survey();
+        }
+    }
+
+    fn survey(&mut self) {
+        self.planning = Planning { at: self.now, changed: false };
         let limits = PlanLimits::default();
         let mut view = self.view();
         layout::remember_shedding(&mut view, &limits);
         self.shedding = view.stores.iter().map(|store| store.shedding).collect();
         for operator in plan(&view, self.policy, &limits) {
             self.moves += 1;
-            self.carry_out(operator);
+            self.planning.changed = true;
+            self.begin_operator(operator);
         }
     }
 
@@ -64,81 +95,40 @@ impl World<'_> {
                 .iter()
                 .map(|peer| {
                     let lag = u64::from(region.committed.saturating_sub(peer.persisted));
-                    PeerView { store: id(peer.store), voter: true, lag: Some(lag) }
+                    PeerView { store: id(peer.store), voter: peer.voter, lag: Some(lag) }
                 })
                 .collect(),
             ..RegionView::default()
         });
         let mut view = layout::view(&self.question.stores, regions.collect(), self.question.replicas);
-        view.in_flight = self.in_flight.clone();
-        for (store, shedding) in view.stores.iter_mut().zip(&self.shedding) {
+        view.in_flight = self.moving.values().map(|moving| moving.operator.clone()).collect();
+        for ((store, shedding), own) in view.stores.iter_mut().zip(&self.shedding).zip(&self.stores) {
             store.shedding = *shedding;
+            store.unapplied_bytes = own.to_apply_bytes;
         }
         view
     }
 
-    fn carry_out(&mut self, operator: Operator) {
-        let Some(region) = self.regions.iter().position(|region| region.id == operator.region()) else {
-            return;
-        };
-        let at = |id: Option<u64>| id.and_then(|id| self.question.stores.iter().position(|s| s.id == id));
-        let (from, to) = (at(operator.from()), at(operator.to()));
-        match (&operator, from, to) {
-            (Operator::TransferLeader { .. }, _, Some(to)) => self.transfer(region, to),
-            (Operator::RemovePeer { .. }, Some(from), _) => self.remove_peer(region, from, None),
-            (Operator::AddPeer { .. } | Operator::MovePeer { .. }, _, Some(to)) => {
-                self.in_flight.push(operator.clone());
-                self.start_copy(operator, region, to);
-            }
-            _ => {}
-        }
-    }
-
-    /// A copy is there, and caught up.
-    pub(super) fn copied(&mut self, operator: Operator, region: RegionAt, to: StoreAt) {
-        self.in_flight.retain(|under_way| *under_way != operator);
-        self.add_peer(region, to);
-        let from = operator.from().and_then(|id| self.question.stores.iter().position(|s| s.id == id));
-        if let Some(from) = from {
-            self.remove_peer(region, from, Some(to));
-        }
-    }
-
-    fn add_peer(&mut self, region: RegionAt, store: StoreAt) {
+    /// A voter with all that is committed, made when nobody was looking.
+    fn place_peer(&mut self, region: RegionAt, store: StoreAt) {
         let log = &mut self.regions[region];
         if log.peer(store).is_some() {
             return;
         }
-        let end = log.committed;
-        log.peers.push(Peer {
-            store,
-            sent: end,
-            persisted: end,
-            acknowledged: end,
-            committed: end,
-            handed: end,
-            applied: end,
-        });
+        log.peers.push(Peer { voter: true, ..Peer::at(store, log.committed) });
         self.stores[store].tree.ingest(log.bytes);
         self.send(region);
     }
 
-    fn remove_peer(&mut self, region: RegionAt, store: StoreAt, newcomer: Option<StoreAt>) {
-        if self.regions[region].leader == store {
-            let peers = self.regions[region].peers.iter().map(|peer| peer.store as u64);
-            let heir = layout::heir(peers, store as u64, newcomer.map(|at| at as u64));
-            match heir {
-                Some(heir) => self.transfer(region, heir as StoreAt),
-                None => return,
-            }
-        }
+    /// Makes a follower that does not lead one of those that were.
+    pub(super) fn remove_peer(&mut self, region: RegionAt, store: StoreAt) {
         let log = &mut self.regions[region];
         log.peers.retain(|peer| peer.store != store);
         self.stores[store].tree.lose(log.bytes);
         self.commit(region);
     }
 
-    fn transfer(&mut self, region: RegionAt, to: StoreAt) {
+    pub(super) fn transfer(&mut self, region: RegionAt, to: StoreAt) {
         let log = &mut self.regions[region];
         if log.leader == to || log.peer(to).is_none() {
             return;
@@ -146,6 +136,7 @@ impl World<'_> {
         log.leader = to;
         // What the others have, the new leader learns from their first answers.
         log.peers.iter_mut().for_each(|peer| peer.acknowledged = peer.acknowledged.max(peer.persisted));
+        log.size(self.row_bytes);
         self.send(region);
         self.commit(region);
         self.answer(region);
@@ -157,7 +148,7 @@ impl World<'_> {
         for (region, wanted) in view.regions.iter().enumerate() {
             let peers: Vec<StoreAt> = wanted.peers.iter().filter_map(|peer| at(self, peer.store)).collect();
             for store in &peers {
-                self.add_peer(region, *store);
+                self.place_peer(region, *store);
             }
             if let Some(leader) = wanted.leader.and_then(|id| at(self, id)) {
                 self.transfer(region, leader);
@@ -169,10 +160,9 @@ impl World<'_> {
                 .filter(|store| !peers.contains(store))
                 .collect();
             for store in gone {
-                self.remove_peer(region, store, None);
+                self.remove_peer(region, store);
+                self.stores[store].tree.forget(0);
             }
         }
-        self.in_flight.clear();
-        self.jobs.retain(|_, job| !matches!(job, super::background::Job::Copy { .. }));
     }
 }

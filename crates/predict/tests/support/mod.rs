@@ -24,6 +24,7 @@ pub fn cluster(devices: &[&str]) -> Question {
             threads: 128,
             operations: 20_000,
             at_most_ns: 20_000_000_000,
+            rest_at_most_ns: 60_000_000_000,
             warm_up: 0,
         },
         network_ns: 100_000,

@@ -12,6 +12,8 @@ use super::{stores, Plan};
 const RECORDS_MAX: u64 = 150_000;
 /// A workload after the load, in virtual time.
 const PHASE_NS: u64 = 60_000_000_000;
+/// To come to rest after the load.
+const REST_NS: u64 = 120_000_000_000;
 /// One way within a rack, with the wake-ups at both ends.
 const NETWORK_NS: u64 = 100_000;
 /// Of a key beside its value.
@@ -34,7 +36,7 @@ pub struct Settings {
 pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     if let Some(scale) = &plan.like_bench {
         let scale = Scale::named(scale).map_err(|error| anyhow!(error))?;
-        let mut stores = stores::parse(text, scale.device_speed, 0)?;
+        let mut stores = stores::parse(text, scale.device_speed, scale.capacity_bytes().unwrap_or(0))?;
         scale_caches(&mut stores, scale.data_factor);
         return Ok(like_bench(stores, &scale, usize::from(plan.apply_reads), plan.seed));
     }
@@ -100,6 +102,7 @@ pub fn of(
             threads: usize::from(plan.threads),
             operations: RECORDS_MAX,
             at_most_ns: PHASE_NS,
+            rest_at_most_ns: REST_NS,
             warm_up: 0,
         },
         network_ns: NETWORK_NS,
@@ -139,6 +142,7 @@ fn like_bench(stores: Vec<predict::Store>, scale: &Scale, apply_reads: usize, se
             threads: scale.threads,
             operations: records,
             at_most_ns: u64::try_from(scale.phase_at_most().as_nanos()).unwrap_or(u64::MAX / 4),
+            rest_at_most_ns: u64::try_from(scale.settle_at_most().as_nanos()).unwrap_or(u64::MAX / 4),
             warm_up: 0,
         },
         network_ns: NETWORK_NS,

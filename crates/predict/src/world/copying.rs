@@ -1,0 +1,247 @@
+//! A region's rows on their way to another store, and out of one: what `server::snapshot` and
+//! `server::region::lives` do, file by file and sync by sync.
+//!
+//! ```text
+//! copy     the learner's life is logged ─▶ the leader's maker: scan, files, checksums ─▶ sent, written, read back
+//!          ─▶ the log takes it in, the learner has caught up ─▶ lives: flush, ingest ─▶ it applies
+//! removal  lives: flush, tombstone, rows deleted, flush, log deleted ─▶ maker: reclaim
+//! ```
+//!
+//! One thread of a store makes snapshots and reclaims space, another takes snapshots in and deletes peers: what
+//! is asked of them waits for its turn.
+
+use std::collections::VecDeque;
+
+use super::background::{Job, CHUNK_BYTES};
+use super::{Event, RegionAt, StoreAt, World};
+use crate::device::Queues;
+
+/// `server::snapshot::Limits`: bytes per second of a copy.
+const COPY_BYTES_PER_S: u64 = 100 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thread {
+    Maker,
+    Lives,
+}
+
+/// A thread that does one thing at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    taken: bool,
+    waiting: VecDeque<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Take(StoreAt, Thread),
+    Leave(StoreAt, Thread),
+    /// Rows are scanned and written into files.
+    Make(u64),
+    /// Files are read at the source and written at the target.
+    Carry(u64),
+    Read(StoreAt, u64),
+    Sync(StoreAt),
+    Flush(StoreAt),
+    Reclaim(StoreAt),
+    /// Asks whoever leads the region by now for a snapshot.
+    Ask,
+    /// What the snapshot holds is what is applied now.
+    View,
+    Delivered,
+    Loaded,
+}
+
+/// Syncs of `rocks::snapshot`: a file of rows by its writer and once more, the same for the region's own rows; the
+/// manifest, its directory, and the directory above.
+const FILE_SYNCS: usize = 2;
+const MADE_SYNCS: usize = 5;
+/// `server::snapshot::receiver`: behind the file of rows that of the region's own, the manifest, its directory,
+/// the one above; then the log that takes the snapshot in.
+const RECEIVED_SYNCS: usize = 5;
+/// An ingest: the files, their directory, RocksDB's manifest; then the peer's life in the log.
+const INGEST_SYNCS: usize = 4;
+
+pub(super) struct Script {
+    region: RegionAt,
+    /// Who sends, or deletes.
+    from: StoreAt,
+    to: StoreAt,
+    /// Of all keys.
+    part: f64,
+    steps: VecDeque<Step>,
+    /// The snapshot's place in the log, and its bytes.
+    index: u32,
+    bytes: u64,
+}
+
+impl World<'_> {
+    pub(super) fn start_copy(&mut self, region: RegionAt, to: StoreAt) {
+        // The peer's life is logged before it answers.
+        let steps = [Step::Sync(to), Step::Ask];
+        self.start_script(region, self.regions[region].leader, to, steps.into());
+    }
+
+    pub(super) fn start_removal(&mut self, region: RegionAt, store: StoreAt) {
+        use Thread::{Lives, Maker};
+        let steps = [
+            Step::Take(store, Lives),
+            Step::Flush(store),
+            // The tombstone.
+            Step::Sync(store),
+            Step::Flush(store),
+            // The log is deleted.
+            Step::Sync(store),
+            Step::Leave(store, Lives),
+            Step::Take(store, Maker),
+            Step::Reclaim(store),
+            Step::Leave(store, Maker),
+        ];
+        self.start_script(region, store, store, steps.into());
+    }
+
+    fn start_script(&mut self, region: RegionAt, from: StoreAt, to: StoreAt, steps: VecDeque<Step>) {
+        let slots = self.question.regions[region].slots.len() as f64;
+        let part = slots / f64::from(types::SLOT_COUNT);
+        self.start(Job::Script(Script { region, from, to, part, steps, index: 0, bytes: 0 }));
+    }
+
+    /// Steps until one takes time or waits.
+    pub(super) fn perform(&mut self, id: usize, mut script: Script) {
+        while let Some(step) = script.steps.pop_front() {
+            if let Some(until) = self.step_of(id, &mut script, step) {
+                self.jobs.insert(id, Job::Script(script));
+                if let Some(done) = until {
+                    self.schedule(done, Event::Background(id));
+                }
+                return;
+            }
+        }
+    }
+
+    /// `Some(None)`: somebody else goes on with it.
+    fn step_of(&mut self, id: usize, script: &mut Script, step: Step) -> Option<Option<u64>> {
+        let sync_part = self.question.tuning.background_sync_part;
+        let Script { region, from, to, .. } = *script;
+        let now = self.now;
+        match step {
+            Step::Take(store, thread) => {
+                let turns = self.stores[store].turns(thread);
+                if turns.taken {
+                    turns.waiting.push_back(id);
+                    return Some(None);
+                }
+                turns.taken = true;
+                None
+            }
+            Step::Leave(store, thread) => {
+                let turns = self.stores[store].turns(thread);
+                match turns.waiting.pop_front() {
+                    Some(next) => self.schedule(now, Event::Background(next)),
+                    None => turns.taken = false,
+                }
+                None
+            }
+            Step::Make(left) => {
+                let bytes = CHUNK_BYTES.min(left);
+                rest(script, left - bytes, Step::Make);
+                let device = &mut self.stores[from].device;
+                let read = device.read(now, bytes, true);
+                Some(Some(read.max(Queues::buffered(device.write(now, bytes)))))
+            }
+            Step::Carry(left) => {
+                let bytes = CHUNK_BYTES.min(left);
+                rest(script, left - bytes, Step::Carry);
+                let read = self.stores[from].device.read(now, bytes, true);
+                let written = Queues::buffered(self.stores[to].device.write(read, bytes));
+                Some(Some(written.max(now + bytes * super::SECOND / COPY_BYTES_PER_S)))
+            }
+            Step::Read(store, left) => {
+                let bytes = CHUNK_BYTES.min(left);
+                rest(script, left - bytes, |left| Step::Read(store, left));
+                Some(Some(self.stores[store].device.read(now, bytes, true)))
+            }
+            Step::Sync(store) => Some(Some(self.stores[store].device.sync(now, sync_part))),
+            Step::Flush(store) => {
+                let memtable = self.stores[store].tree.seal_for_flush();
+                self.stores[store].flushes.push((memtable, id));
+                self.start_background(store);
+                Some(None)
+            }
+            Step::Reclaim(store) => {
+                self.stores[store].reclaims.push_back((script.part, id));
+                self.start_background(store);
+                Some(None)
+            }
+            Step::Ask => {
+                script.from = self.regions[region].leader;
+                script.steps = [Step::Take(script.from, Thread::Maker), Step::View].into();
+                None
+            }
+            Step::View => {
+                let log = &mut self.regions[region];
+                script.bytes = log.bytes;
+                let committed = log.committed;
+                script.index = log.peer(from).map_or(committed, |peer| peer.applied);
+                script.steps = copy(from, to, script.bytes);
+                None
+            }
+            Step::Delivered => {
+                self.delivered(region, to, script.index);
+                None
+            }
+            Step::Loaded => {
+                self.stores[to].tree.ingest(script.bytes);
+                self.loaded(region, to);
+                None
+            }
+        }
+    }
+
+    /// Flushes that are waited for, and done.
+    pub(super) fn wake_flushed(&mut self, store: StoreAt) {
+        let flushed = self.stores[store].tree.flushed;
+        let waiting = std::mem::take(&mut self.stores[store].flushes);
+        let (done, left) = waiting.into_iter().partition(|(memtable, _)| *memtable <= flushed);
+        self.stores[store].flushes = left;
+        let done: Vec<(u32, usize)> = done;
+        for (_, id) in done {
+            self.schedule(self.now, Event::Background(id));
+        }
+    }
+}
+
+/// From the view of the region's rows to the learner that has them.
+fn copy(from: StoreAt, to: StoreAt, bytes: u64) -> VecDeque<Step> {
+    use Thread::{Lives, Maker};
+    let syncs = |store: StoreAt, count: usize| (0..count).map(move |_| Step::Sync(store));
+    let mut steps = VecDeque::from([Step::Make(bytes)]);
+    steps.extend(syncs(from, FILE_SYNCS));
+    // For its checksum.
+    steps.push_back(Step::Read(from, bytes));
+    steps.extend(syncs(from, MADE_SYNCS));
+    steps.push_back(Step::Leave(from, Maker));
+    // The offer is written before it is answered.
+    steps.extend([Step::Sync(to), Step::Carry(bytes), Step::Sync(to), Step::Read(to, bytes)]);
+    steps.extend(syncs(to, RECEIVED_SYNCS));
+    steps.extend([Step::Delivered, Step::Take(to, Lives), Step::Flush(to)]);
+    steps.extend(syncs(to, INGEST_SYNCS));
+    steps.extend([Step::Loaded, Step::Leave(to, Lives)]);
+    steps
+}
+
+/// Puts back what is left of a step.
+fn rest(script: &mut Script, left: u64, step: impl FnOnce(u64) -> Step) {
+    if left > 0 {
+        script.steps.push_front(step(left));
+    }
+}
+
+impl super::Store {
+    fn turns(&mut self, thread: Thread) -> &mut Turns {
+        match thread {
+            Thread::Maker => &mut self.maker,
+            Thread::Lives => &mut self.lives,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Operators from their beginning to their end, a step in each round (`cluster::driver`).
+//!
+//! ```text
+//! move   add learner ─▶ it has its snapshot ─▶ (hand the lead on) ─▶ promote and demote, jointly ─▶ remove
+//! ```
+//!
+//! Each change is an entry of the region's own log. That it is committed the planning store learns from the
+//! next heartbeat, so a step takes two heartbeats' halves beside its entry. Deadlines never come.
+
+use placement::Operator;
+
+use super::{Peer, RegionAt, StoreAt, World};
+
+/// `cluster::DriverConfig`: a learner is promoted, and a peer handed the lead, when it is no further behind.
+const CAUGHT_UP_ENTRIES: u32 = 1024;
+/// The same: a peer's store has little to apply when it is no more than this, or than it writes in a second.
+const UNAPPLIED_BYTES: f64 = (1 << 20) as f64;
+
+pub(super) struct Move {
+    pub operator: Operator,
+    from: Option<StoreAt>,
+    to: Option<StoreAt>,
+    stage: Stage,
+    /// Since when the region's leader knows that the next step can be taken.
+    ready_at: Option<u64>,
+    /// The entry that is waited for.
+    awaits: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Begun,
+    Adds,
+    Copies,
+    /// So many entries of a change of votes are to come: a joint one is entered, and left.
+    Votes(u32),
+    Removes,
+    Ends,
+    /// The end is being agreed on.
+    Over,
+}
+
+impl World<'_> {
+    pub(super) fn begin_operator(&mut self, operator: Operator) {
+        let Some(region) = self.regions.iter().position(|region| region.id == operator.region()) else {
+            return;
+        };
+        let at = |id: Option<u64>| id.and_then(|id| self.question.stores.iter().position(|s| s.id == id));
+        let (from, to) = (at(operator.from()), at(operator.to()));
+        let ready_at = Some(self.now);
+        let begun = Move { operator, from, to, stage: Stage::Begun, ready_at, awaits: None };
+        self.moving.insert(region, begun);
+    }
+
+    /// A step for every operator that can take one.
+    pub(super) fn drive(&mut self) {
+        let told_before = self.now.saturating_sub(self.period() / 2);
+        let is_ready = |moving: &Move| moving.ready_at.is_some_and(|at| at <= told_before);
+        let ready: Vec<RegionAt> =
+            self.moving.iter().filter(|(_, moving)| is_ready(moving)).map(|(region, _)| *region).collect();
+        for region in ready {
+            let Some(mut moving) = self.moving.remove(&region) else { continue };
+            self.planning.changed = true;
+            if moving.stage == Stage::Over {
+                continue;
+            }
+            moving.ready_at = None;
+            self.advance(region, &mut moving);
+            self.moving.insert(region, moving);
+            // It may be committed by its leader alone.
+            self.changed(region);
+        }
+    }
+
+    fn advance(&mut self, region: RegionAt, moving: &mut Move) {
+        let leader = self.regions[region].leader;
+        match (moving.stage, moving.from, moving.to) {
+            (Stage::Begun, _, Some(to)) if matches!(moving.operator, Operator::TransferLeader { .. }) => {
+                self.transfer(region, to);
+                (moving.stage, moving.ready_at) = (Stage::Ends, Some(self.now));
+            }
+            (Stage::Begun, _, Some(_)) => self.propose_for(region, moving, Stage::Adds),
+            (Stage::Adds, Some(from), Some(to)) => {
+                self.hand_on(region, from);
+                moving.stage = Stage::Copies;
+                self.start_copy(region, to);
+            }
+            (Stage::Begun | Stage::Copies | Stage::Votes(0), Some(from), _) if leader == from => {
+                self.hand_on(region, from);
+                moving.ready_at = Some(self.now);
+            }
+            (Stage::Copies, Some(_), _) => self.propose_for(region, moving, Stage::Votes(2)),
+            (Stage::Begun | Stage::Copies, ..) => self.propose_for(region, moving, Stage::Votes(1)),
+            (Stage::Votes(_), Some(_), _) => self.propose_for(region, moving, Stage::Removes),
+            (Stage::Votes(_) | Stage::Removes | Stage::Ends, ..) => {
+                (moving.stage, moving.ready_at) = (Stage::Over, Some(self.now));
+            }
+            (Stage::Adds | Stage::Over, ..) => {}
+        }
+    }
+
+    fn propose_for(&mut self, region: RegionAt, moving: &mut Move, stage: Stage) {
+        moving.stage = stage;
+        moving.awaits = Some(self.propose_change(region));
+    }
+
+    /// What is committed of a region has grown.
+    pub(super) fn changed(&mut self, region: RegionAt) {
+        let committed = self.regions[region].committed;
+        let Some(moving) = self.moving.get_mut(&region) else { return };
+        if moving.awaits.is_none_or(|end| committed < end) {
+            return;
+        }
+        moving.awaits = None;
+        let (from, to) = (moving.from, moving.to);
+        match moving.stage {
+            // Nothing has told yet that the learner needs a snapshot, and of a short log nobody is far behind: one
+            // that leads and is to go hands on at once.
+            Stage::Adds if from == Some(self.regions[region].leader) && committed <= CAUGHT_UP_ENTRIES => {}
+            Stage::Adds => {
+                moving.stage = Stage::Copies;
+                if let Some(to) = to {
+                    self.start_copy(region, to);
+                }
+                return;
+            }
+            Stage::Votes(left) => {
+                moving.stage = Stage::Votes(left - 1);
+                self.vote(region, from, to);
+                if left > 1 {
+                    let end = self.propose_change(region);
+                    if let Some(moving) = self.moving.get_mut(&region) {
+                        moving.awaits = Some(end);
+                    }
+                    // A later entry may have been committed at once.
+                    return self.changed(region);
+                }
+            }
+            Stage::Removes => {
+                if let Some(from) = from {
+                    self.remove_peer(region, from);
+                    self.start_removal(region, from);
+                }
+            }
+            _ => {}
+        }
+        let now = self.now;
+        if let Some(moving) = self.moving.get_mut(&region) {
+            moving.ready_at = Some(now);
+        }
+    }
+
+    /// The newcomer gets its vote, whoever goes loses it.
+    fn vote(&mut self, region: RegionAt, from: Option<StoreAt>, to: Option<StoreAt>) {
+        for peer in &mut self.regions[region].peers {
+            peer.voter = (peer.voter || Some(peer.store) == to) && Some(peer.store) != from;
+        }
+    }
+
+    /// The log has taken the snapshot in: the learner hears what came since.
+    pub(super) fn delivered(&mut self, region: RegionAt, to: StoreAt, index: u32) {
+        let log = &mut self.regions[region];
+        if log.peer(to).is_none() {
+            log.peers.push(Peer { loading: true, ..Peer::at(to, index) });
+        }
+        self.send(region);
+        if let Some(moving) = self.moving.get_mut(&region) {
+            moving.ready_at = Some(self.now);
+        }
+    }
+
+    /// Its rows are there: it applies.
+    pub(super) fn loaded(&mut self, region: RegionAt, to: StoreAt) {
+        if let Some(peer) = self.regions[region].peer(to) {
+            peer.loading = false;
+        }
+        self.hand_out(to, region);
+    }
+
+    /// Of the other voters that have caught up the fastest one that has little to apply, or else any.
+    fn hand_on(&mut self, region: RegionAt, from: StoreAt) {
+        let log = &self.regions[region];
+        let caught_up = |peer: &&Peer| log.committed.saturating_sub(peer.persisted) <= CAUGHT_UP_ENTRIES;
+        let others = log.peers.iter().filter(|peer| peer.voter && peer.store != from);
+        let ranked = others.filter(caught_up).map(|peer| {
+            let speed = self.question.stores[peer.store].capability.kv_bytes_per_s;
+            let is_ready = self.stores[peer.store].to_apply_bytes as f64 <= speed.max(UNAPPLIED_BYTES);
+            (is_ready, speed, peer.store)
+        });
+        let best = ranked.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)));
+        if let Some((_, _, store)) = best {
+            self.transfer(region, store);
+        }
+    }
+}
