@@ -21,5 +21,5 @@ pub use report::{charts, report};
 pub use runs::{
     cases, feasible, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Run, Runs, Setup,
 };
-pub use scale::{Scale, RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
+pub use scale::{Scale, REQUEST_TIMEOUT_MS};
 pub use statistics::{Bar, Chart};

@@ -9,7 +9,7 @@ use super::figures::{paper_mean, Comparison, Figure, Metric, BASELINE};
 use super::plot::file_name;
 use super::predictions::{self, Prediction};
 use super::runs::{Account, Phase, Run, Setup};
-use super::scale::{RAFT_TICK_MS, REQUEST_TIMEOUT_MS};
+use super::scale::REQUEST_TIMEOUT_MS;
 use super::statistics::{chart, Chart};
 use crate::measure::median;
 use crate::table::{bytes, count, micros, Align, Table};
@@ -96,7 +96,8 @@ fn settings(setup: &Setup) -> String {
             scale.settle_at_most_s, scale.phase_at_most_s
         ),
     );
-    line("Raft", format!("a tick of {RAFT_TICK_MS} ms; a command may take {} s", REQUEST_TIMEOUT_MS / 1000));
+    let (tick, patience) = (scale.raft_tick_ms(), REQUEST_TIMEOUT_MS / 1000);
+    line("Raft", format!("a tick of {tick} ms; a command may take {patience} s"));
     line(
         "capacity",
         match scale.capacity_bytes() {

@@ -445,7 +445,7 @@ pub mod tests {
         let mut other = setup();
         other.scale.device_speed = 0.5;
         let error = Runs::open(dir.path(), other).err().unwrap().to_string();
-        assert!(error.contains("device speed 0.0125, not 0.5"), "{error}");
+        assert!(error.contains("device speed 0.00625, not 0.5"), "{error}");
     }
 
     #[test]

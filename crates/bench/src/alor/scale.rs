@@ -21,9 +21,11 @@ const ROW_CACHE_BYTES: f64 = 268_435_456.0;
 /// device. Files that shrank with the data would make syncs of the bytes that compaction writes.
 const TABLE_FILE_BYTES: u64 = 8 << 20;
 
-/// Milliseconds, four times our default, as Raft's clock should slow with the devices: otherwise a cluster that
-/// waits eighty times longer for its disks holds elections that an unslowed one would not.
-pub const RAFT_TICK_MS: u64 = 200;
+/// Milliseconds at full speed, and of a store by default. Raft's clock slows with the devices, but by a
+/// twentieth as much: a cluster that waits eighty times longer for its disks must not hold elections that an
+/// unslowed one would not, and has to notice within a run that a leader is gone.
+const RAFT_TICK_MS: f64 = 50.0;
+const TICK_SHARE_OF_SLOWNESS: f64 = 20.0;
 /// Milliseconds that a command may wait: a write that takes long is a latency and not a failure.
 pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
 
@@ -54,17 +56,17 @@ impl Scale {
     pub const NAMES: [&'static str; 4] = ["smoke", "quick", "full", "overnight"];
 
     pub fn named(name: &str) -> Result<Scale, String> {
-        let (data_factor, runs, phase_at_most_s, settle_at_most_s) = match name {
-            "smoke" => (1.0 / 480.0, 1, 6, 10),
-            "quick" => (1.0 / 80.0, 3, 30, 60),
-            "full" => (1.0 / 64.0, 3, 60, 90),
-            "overnight" => (1.0 / 24.0, 3, 120, 180),
+        let (data, slowness, runs, phase_at_most_s, settle_at_most_s) = match name {
+            "smoke" => (480.0, 80.0, 1, 6, 10),
+            "quick" => (160.0, 160.0, 3, 30, 60),
+            "full" => (128.0, 160.0, 3, 60, 90),
+            "overnight" => (48.0, 160.0, 3, 120, 180),
             other => return Err(format!("'{other}' is no scale: {}", Scale::NAMES.join(", "))),
         };
         Ok(Scale {
             name: name.to_owned(),
-            data_factor,
-            device_speed: 0.0125,
+            data_factor: 1.0 / data,
+            device_speed: 1.0 / slowness,
             runs,
             threads: 256,
             regions: 24,
@@ -86,6 +88,10 @@ impl Scale {
 
     pub fn phase_at_most(&self) -> Duration {
         Duration::from_secs(self.phase_at_most_s)
+    }
+
+    pub fn raft_tick_ms(&self) -> u64 {
+        (RAFT_TICK_MS / (self.device_speed * TICK_SHARE_OF_SLOWNESS)).clamp(RAFT_TICK_MS, 1000.0) as u64
     }
 
     pub fn settle_at_most(&self) -> Duration {
@@ -122,10 +128,10 @@ mod tests {
     #[test]
     fn data_is_in_proportion_to_stores() {
         let quick = Scale::named("quick").unwrap();
-        assert_eq!((quick.records(6), quick.records(4)), (125_000, 83_333));
+        assert_eq!((quick.records(6), quick.records(4)), (62_500, 41_667));
         let options = Scale::named("full").unwrap().store_options();
-        assert_eq!(options[0], ("write_buffer_size", 2 << 20));
-        assert!(options.iter().any(|(name, bytes)| *name == "maxmemory" && *bytes == 4 << 20));
+        assert_eq!(options[0], ("write_buffer_size", 1 << 20));
+        assert!(options.iter().any(|(name, bytes)| *name == "maxmemory" && *bytes == 2 << 20));
         assert!(Scale::named("huge").is_err());
     }
 
@@ -133,10 +139,16 @@ mod tests {
     #[test]
     fn capacity_is_the_papers_by_data_factor_and_headroom() {
         let quick = Scale::named("quick").unwrap();
-        assert_eq!(quick.capacity_bytes(), Some(78_125_000));
+        assert_eq!(quick.capacity_bytes(), Some(39_062_500));
         let even = quick.records(6) * (1024 + 16) / 2;
-        assert!((0.80..0.90).contains(&(even as f64 / 78_125_000.0)), "{even}");
+        assert!((0.80..0.90).contains(&(even as f64 / 39_062_500.0)), "{even}");
         assert_eq!(Scale { capacity_headroom: 0.0, ..quick }.capacity_bytes(), None);
+    }
+
+    #[test]
+    fn rafts_clock_slows_with_the_devices() {
+        let tick = |device_speed| Scale { device_speed, ..Scale::named("quick").unwrap() }.raft_tick_ms();
+        assert_eq!([1.0, 0.1, 0.0125, 0.00625, 0.0001].map(tick), [50, 50, 200, 400, 1000]);
     }
 
     /// Each store holds half of the records at three copies over six stores; a memtable must be a small part

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
 use bench::alor::{
-    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Scale, Setup, RAFT_TICK_MS,
+    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Scale, Setup,
     REQUEST_TIMEOUT_MS,
 };
 use bench::cluster_client::{ClusterClient, Patience};
@@ -216,7 +216,7 @@ impl Stores {
 /// What a store is told, so that it is as much smaller than the paper's as its data is.
 pub fn serve_flags(scale: &Scale) -> Vec<OsString> {
     let mut flags: Vec<OsString> = Vec::new();
-    let times = [("--raft-tick", RAFT_TICK_MS), ("--request-timeout", REQUEST_TIMEOUT_MS)];
+    let times = [("--raft-tick", scale.raft_tick_ms()), ("--request-timeout", REQUEST_TIMEOUT_MS)];
     flags.extend(times.iter().flat_map(|(name, ms)| [OsString::from(name), ms.to_string().into()]));
     for (name, value) in scale.store_options() {
         match name {
