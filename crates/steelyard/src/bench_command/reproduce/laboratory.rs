@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
 use bench::alor::{
-    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Scale, Setup,
-    REQUEST_TIMEOUT_MS,
+    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Scale, Setup, REQUEST_TIMEOUT_MS,
 };
 use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
