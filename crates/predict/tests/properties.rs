@@ -165,6 +165,20 @@ fn a_store_that_leaves_holds_nothing() {
     assert!(matches!(error, PredictError::Stays { .. }), "{error}");
 }
 
+/// Who leads and votes alone hands on to the newcomer before it goes.
+#[test]
+fn a_region_of_one_copy_is_shed_too() {
+    let mut question = cluster(&UNEQUAL);
+    question.replicas = 1;
+    question.regions = Question::founded(&question.stores, 24, 1);
+    question.stores.iter_mut().for_each(|store| store.capacity_bytes = 6_500_000);
+    let prediction = predict(&question, Policy::Alor, &[Workload::Load, Workload::A]).unwrap();
+    assert!(prediction.moves > 0);
+    assert!(prediction.layout.iter().all(|placed| placed.peers == [placed.leader]));
+    let full = prediction.stores.iter().filter(|store| store.bytes * 100 > 6_500_000 * 96);
+    assert_eq!(full.count(), 0, "{:?}", prediction.stores);
+}
+
 #[test]
 fn a_ratio_is_over_the_baseline() {
     let question = cluster(&["nvm/80", "plain-ssd/80", "plain-ssd/80"]);

@@ -245,7 +245,7 @@ impl<'a> World<'a> {
             device: Queues::new(store.device).with_rows(
                 load.records,
                 row_bytes,
-                tuning.block_bytes + row_bytes / 2,
+                tuning.block_read_bytes(row_bytes),
             ),
             cpus: vec![0; own_cpus],
             queue: Vec::new(),

@@ -85,6 +85,10 @@ impl World<'_> {
                 moving.stage = Stage::Copies;
                 self.start_copy(region, to);
             }
+            // Who votes alone hands on to the newcomer, which has to have a vote for that.
+            (Stage::Copies, Some(from), Some(_)) if leader == from && self.votes_alone(region) => {
+                self.propose_for(region, moving, Stage::Votes(1));
+            }
             (Stage::Begun | Stage::Copies | Stage::Votes(0), Some(from), _) if leader == from => {
                 self.hand_on(region, from);
                 moving.ready_at = Some(self.now);
@@ -150,10 +154,16 @@ impl World<'_> {
         }
     }
 
-    /// The newcomer gets its vote, whoever goes loses it.
+    fn votes_alone(&self, region: RegionAt) -> bool {
+        self.regions[region].peers.iter().filter(|peer| peer.voter).count() == 1
+    }
+
+    /// The newcomer gets its vote, whoever goes loses it unless it leads still.
     fn vote(&mut self, region: RegionAt, from: Option<StoreAt>, to: Option<StoreAt>) {
+        let leader = self.regions[region].leader;
         for peer in &mut self.regions[region].peers {
-            peer.voter = (peer.voter || Some(peer.store) == to) && Some(peer.store) != from;
+            let goes = Some(peer.store) == from && peer.store != leader;
+            peer.voter = (peer.voter || Some(peer.store) == to) && !goes;
         }
     }
 
@@ -181,7 +191,7 @@ impl World<'_> {
     fn hand_on(&mut self, region: RegionAt, from: StoreAt) {
         let log = &self.regions[region];
         let caught_up = |peer: &&Peer| log.committed.saturating_sub(peer.persisted) <= CAUGHT_UP_ENTRIES;
-        let others = log.peers.iter().filter(|peer| peer.voter && peer.store != from);
+        let others = log.peers.iter().filter(|peer| peer.voter && !peer.loading && peer.store != from);
         let ranked = others.filter(caught_up).map(|peer| {
             let speed = self.question.stores[peer.store].capability.kv_bytes_per_s;
             let is_ready = self.stores[peer.store].to_apply_bytes as f64 <= speed.max(UNAPPLIED_BYTES);

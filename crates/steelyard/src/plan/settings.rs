@@ -1,5 +1,6 @@
 //! What is simulated: a part of the data that can be simulated one record at a time, with everything that grows
-//! with the data scaled alike, or exactly what the reproduction of the paper's figures runs.
+//! with the data scaled alike, or what the reproduction of the paper's figures runs. (A hybrid device has the cache
+//! that it is given. Those of the figures share one, which is so in [`ratios`] only.)
 
 use anyhow::{anyhow, ensure};
 use bench::alor::{scaled_devices, Scale};
