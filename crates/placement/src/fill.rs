@@ -90,11 +90,16 @@ impl Fill {
         high - low > self.mean * f64::from(round.limits.data_gap_percent_min) / 100.0
     }
 
+    /// By its capacity, and by its device, which something else than data may have filled.
+    fn takes_any(&self, round: &Round<'_>, at: At) -> bool {
+        !self.is_full(at) && !round.is_out_of_room(at)
+    }
+
     /// Whether a region of so many bytes may come to a store that need not take it: it stays well below the
     /// lower end of the band, so that what a store shed does not come back.
     pub fn admits(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
         let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.fill_percent };
-        !self.is_full(at) && stays_below(round, at, bytes, percent)
+        self.takes_any(round, at) && stays_below(round, at, bytes, percent)
     }
 
     /// Whether a region may come from one store to another to even levels out, or to be shed. `Band` is for
@@ -106,20 +111,22 @@ impl Fill {
             Room::Usual => return self.admits(round, at, bytes),
             Room::Band => round.limits.full_percent,
         };
-        !self.is_full(at) && stays_below(round, at, bytes, percent) && stays_emptier(round, from, at, bytes)
+        self.takes_any(round, at)
+            && stays_below(round, at, bytes, percent)
+            && stays_emptier(round, from, at, bytes)
     }
 
     /// Whether any region at all may come to a store.
     pub fn is_open(&self, round: &Round<'_>, at: At, room: Room) -> bool {
         match room {
             Room::Usual => self.admits(round, at, 0),
-            Room::Band => !self.is_full(at),
+            Room::Band => self.takes_any(round, at),
         }
     }
 
     /// Whether a region that must go somewhere may come here: there is room for it above the reserve.
     pub fn admits_at_need(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
-        stays_below(round, at, bytes, round.limits.reserve_percent)
+        !round.is_out_of_room(at) && stays_below(round, at, bytes, round.limits.reserve_percent)
     }
 
     /// Where a peer of the region should be made, for one on `leaving` or for none: the fewest companions

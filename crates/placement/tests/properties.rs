@@ -181,7 +181,7 @@ fn check(
             *held += region.bytes;
             let fits = store.capacity_bytes == 0
                 || *held * 100 <= store.capacity_bytes * u64::from(limits.reserve_percent);
-            prop_assert!(fits, "nothing moves where there is no room: {}", operator);
+            prop_assert!(fits && !store.out_of_room, "nothing moves where there is no room: {}", operator);
         }
     }
     match *operator {
@@ -340,6 +340,7 @@ proptest! {
             let kept = voters.iter().filter(|id| state(**id) != StoreState::Lost).count();
             let could_take = view.stores.iter().any(|store| {
                 store.state == StoreState::Up
+                    && !store.out_of_room
                     && !region.peers.iter().any(|peer| peer.store == store.id)
                     && (store.capacity_bytes == 0
                         || (store.used_bytes + region.bytes) * 100

@@ -390,6 +390,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             state: match record.map(|record| record.state) {
                 Some(StoreState::Draining) if up => "draining",
                 Some(StoreState::Removed) => "removed",
+                _ if up && heartbeat.out_of_room => "out of room",
                 _ if up => "up",
                 _ => "down",
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use cluster::{
     Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaState, Route, StartError, Step,
-    StoreHeartbeat, StoreRecord,
+    StoreHeartbeat, StoreRecord, StoreState,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
@@ -27,6 +27,9 @@ pub struct ClusterState {
     parts: Mutex<Parts>,
     limits: PlanLimits,
     newcomers: AtomicBool,
+    /// Whether another store could take more data on, as heartbeats tell; they come several times a second.
+    room_elsewhere: AtomicBool,
+    this: StoreId,
     /// Rung when the next heartbeat should not wait for its turn.
     pub report_soon: Notify,
 }
@@ -58,6 +61,8 @@ impl ClusterState {
             parts: Mutex::new(parts),
             limits: config.limits,
             newcomers: AtomicBool::new(false),
+            room_elsewhere: AtomicBool::new(false),
+            this: config.this().id,
             report_soon: Notify::new(),
         }
     }
@@ -89,7 +94,13 @@ impl ClusterState {
         if before != Some(heartbeat.incarnation) {
             self.newcomers.store(true, Ordering::Release);
         }
-        parts.ledger.hear(heartbeat, clock::boot_nanos())
+        let now = clock::boot_nanos();
+        let is_news = parts.ledger.hear(heartbeat, now);
+        let Parts { meta, ledger, .. } = &*parts;
+        let mut others =
+            meta.members().filter(|store| store.id != self.this && store.state == StoreState::Up);
+        self.room_elsewhere.store(others.any(|store| ledger.has_room(store.id, now)), Ordering::Relaxed);
+        is_news
     }
 
     /// Whether a store was heard for the first time since this was last asked: it knows nothing yet.
@@ -105,10 +116,8 @@ impl ClusterState {
         self.parts.lock().ledger.is_up(store, now)
     }
 
-    /// Whether one of these stores could take more data on.
-    pub fn have_room(&self, mut stores: impl Iterator<Item = StoreId>) -> bool {
-        let (parts, now) = (self.parts.lock(), clock::boot_nanos());
-        stores.any(|store| parts.ledger.has_room(store, now))
+    pub fn is_room_elsewhere(&self) -> bool {
+        self.room_elsewhere.load(Ordering::Relaxed)
     }
 
     /// When the last heartbeat of a store came.

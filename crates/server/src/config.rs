@@ -109,9 +109,9 @@ pub struct Config {
     pub request_timeout: Duration,
     /// One Raft tick; election timeout and lease are multiples of it.
     pub raft_tick: Duration,
-    /// New writes are refused when the data device has less free than this.
+    /// With less free than this on the data device the store is out of room: it proposes nothing that adds data.
     pub reserve_bytes: u64,
-    /// Live user bytes that this store is meant to hold; absent: as much as its file system.
+    /// Live user bytes that this store is meant to hold; absent: what it holds and its device still takes.
     pub capacity_bytes: Option<u64>,
     /// From what a device does to what a store on it does.
     pub fit: device::Fit,

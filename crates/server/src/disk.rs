@@ -1,5 +1,5 @@
-//! Room on the data device: below the reserve, commands that may add data are refused before anything is
-//! proposed; they are taken again when there is a quarter more than the reserve.
+//! Room on the data device: below the reserve nothing that may add data is proposed here (it waits for a leader
+//! elsewhere, or is refused), until there is a quarter more than the reserve.
 //!
 //! The file system is asked a few times a second, and out of turn when much was proposed since. Rows in
 //! memtables have yet to come to the device: they count as if they were there.
@@ -105,7 +105,11 @@ impl Disk {
 
     fn refuse(&self, free: u64) {
         if !self.full.swap(true, Ordering::Relaxed) {
-            tracing::warn!(free, reserve = self.reserve, "the data device is full: writes are refused");
+            tracing::warn!(
+                free,
+                reserve = self.reserve,
+                "the data device is full: nothing that may add data is proposed here"
+            );
         }
     }
 
@@ -115,7 +119,7 @@ impl Disk {
         } else if free >= (self.reserve + self.reserve / 4).max(ROOM_BYTES_MIN)
             && self.full.swap(false, Ordering::Relaxed)
         {
-            tracing::info!(free, "there is room again: writes are taken");
+            tracing::info!(free, "there is room again: what adds data is proposed");
         }
     }
 }

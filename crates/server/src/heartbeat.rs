@@ -35,6 +35,9 @@ const FULL_PERIOD: Duration = Duration::from_secs(10);
 const QUIET_NANOS: u64 = 1_000_000_000;
 /// Heat has a long memory, and is brought up to date for regions at rest every so often.
 const HEAT_PERIOD: Duration = Duration::from_secs(30);
+/// A store that was out of room counts as such for this long: what its log gave back is soon written again, and
+/// leaders would come and go with it.
+const OUT_OF_ROOM: Duration = Duration::from_secs(10);
 /// Operations per second that count as none.
 const RATE_MIN: f64 = 0.05;
 
@@ -205,6 +208,7 @@ struct Reporter {
     rated_at: Instant,
     full_at: Option<Instant>,
     cooled_at: Instant,
+    full_until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -230,6 +234,7 @@ impl Reporter {
             rated_at: Instant::now(),
             full_at: None,
             cooled_at: Instant::now(),
+            full_until: None,
         }
     }
 
@@ -254,9 +259,14 @@ impl Reporter {
         }
         let (load_ops_per_s, p99_us) = store.metrics.recent();
         let present = store.capability.present();
-        // What the log, old versions of rows or other files take of the device is no room for data.
+        // What the log, old versions of rows or other files take of the device is no room for data. What was
+        // moved away is, though its space is given back later: else a store would go on shedding for it.
         let used_bytes = store.engine.user_bytes();
-        let at_most = used_bytes.saturating_add(store.disk.room());
+        let room = store.disk.room().saturating_add(store.snapshots().to_reclaim());
+        let at_most = used_bytes.saturating_add(room).max(1);
+        if store.disk.is_full() {
+            self.full_until = Some(now + OUT_OF_ROOM);
+        }
         StoreHeartbeat {
             store: store.id,
             token: store.identity.token,
@@ -275,7 +285,7 @@ impl Reporter {
             snapshots_out: 0,
             unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
             stopping: store.leaving.load(Ordering::Relaxed),
-            out_of_room: store.disk.is_full(),
+            out_of_room: self.full_until.is_some_and(|until| now < until),
             leads: self.book.tell(self.seq, full),
         }
     }

@@ -22,7 +22,7 @@ const ROW_CACHE_BYTES: f64 = 268_435_456.0;
 const TABLE_FILE_BYTES: u64 = 8 << 20;
 
 /// Milliseconds at full speed, and of a store by default. Raft's clock slows with the devices, but by a
-/// twentieth as much: a cluster that waits eighty times longer for its disks must not hold elections that an
+/// twentieth as much: a cluster that waits a hundred times longer for its disks must not hold elections that an
 /// unslowed one would not, and has to notice within a run that a leader is gone.
 const RAFT_TICK_MS: f64 = 50.0;
 const TICK_SHARE_OF_SLOWNESS: f64 = 20.0;

@@ -183,7 +183,7 @@ pub fn no_space() -> Reply {
     Reply::error("MISCONF Errors writing to the log: No space left on device. Commands that may add data are refused until there is room")
 }
 
-const ROOM_POLL: Duration = Duration::from_millis(20);
+const ROOM_POLL: Duration = Duration::from_millis(50);
 
 /// Rows that a bounded read may name.
 const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
@@ -284,7 +284,9 @@ impl Store {
             return Err(NotDone::NotLeader);
         }
         if items.iter().any(Item::is_write) {
-            self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
+            if !self.disk.is_full() {
+                self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
+            }
             let grows = self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom());
             if grows && !self.finds_room(region, deadline).await {
                 return Ok(self.refuse_growth(region, version, &items, deadline).await);
@@ -302,12 +304,10 @@ impl Store {
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
         while self.disk.is_full() && region.leader() == Some(self.id) {
-            let members = self.members();
-            let others = members.list.iter().map(|member| member.id).filter(|id| *id != self.id);
-            if Instant::now() >= until || !self.cluster.have_room(others) {
+            if Instant::now() >= until || !self.cluster.is_room_elsewhere() {
                 return false;
             }
-            tokio::time::sleep(ROOM_POLL).await;
+            let _ = tokio::time::timeout(ROOM_POLL, self.leader_news.notified()).await;
         }
         true
     }

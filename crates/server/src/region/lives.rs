@@ -97,7 +97,6 @@ impl Lives {
 
     fn destroy(&self, region: RegionId, peer: PeerId) -> Result<(), Stopping> {
         self.store.peer_gone(region);
-        self.store.engine.forget_counts(region);
         let slots = self.slots_of(region);
         self.flush()?;
         self.log(|log| log.set_peers(&[(region, PeerLife::Tombstone { peer })]))?;
@@ -113,7 +112,9 @@ impl Lives {
             self.pause()?;
         }
         self.flush()?;
-        slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots));
+        let bytes = self.store.engine.bytes_in_region(region);
+        slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots, bytes));
+        self.store.engine.forget_counts(region);
         self.log(|log| log.destroy(region, peer))?;
         tracing::info!(region, peer, "the peer and its rows are gone");
         let _ = self.store.worker.send(ToWorker::Input(Input::Destroyed { region }));

@@ -23,7 +23,10 @@ pub enum Job {
     /// Deleted here, since deleting gigabytes takes a while.
     Remove(PathBuf),
     Drop(Arc<Made>),
-    Reclaim(SlotRange),
+    Reclaim {
+        slots: SlotRange,
+        bytes: u64,
+    },
 }
 
 /// How often what was kept for too long is looked for.
@@ -130,7 +133,10 @@ pub fn run(shared: &Shared, jobs: &Receiver<Job>) {
             Ok(Job::Make(region)) => make(shared, region),
             Ok(Job::Remove(dir)) => remove(&dir),
             Ok(Job::Drop(made)) => drop(made),
-            Ok(Job::Reclaim(slots)) => shared.host.keyspace().reclaim(slots),
+            Ok(Job::Reclaim { slots, bytes }) => {
+                shared.host.keyspace().reclaim(slots);
+                shared.to_reclaim.fetch_sub(bytes, Ordering::Relaxed);
+            }
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(before) = Instant::now().checked_sub(shared.limits.kept) {
                     shared.maker.sweep(before);

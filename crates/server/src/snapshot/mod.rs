@@ -164,6 +164,7 @@ struct Shared {
     /// Every connection in use, so that stopping need not wait for another store.
     connections: Mutex<BTreeMap<u64, TcpStream>>,
     next_connection: AtomicU64,
+    to_reclaim: AtomicU64,
 }
 
 pub struct SnapshotService {
@@ -218,6 +219,7 @@ impl SnapshotService {
             make_pace: pacer(),
             connections: Mutex::default(),
             next_connection: AtomicU64::new(0),
+            to_reclaim: AtomicU64::new(0),
             limits,
         });
         let mut threads = Vec::new();
@@ -318,10 +320,17 @@ impl SnapshotService {
         queues.remove(shared.received.forget_up_to(region, LogIndex::MAX));
     }
 
-    /// Gives back, in the background, the space of rows of these slots that were deleted by range.
-    pub fn reclaim(&self, slots: SlotRange) {
-        let Some((_, queues)) = self.running() else { return };
-        let _ = queues.to_make.send(maker::Job::Reclaim(slots));
+    /// Gives back, in the background, the space of rows of these slots that were deleted by range: so many bytes
+    /// of keys and values.
+    pub fn reclaim(&self, slots: SlotRange, bytes: u64) {
+        let Some((shared, queues)) = self.running() else { return };
+        shared.to_reclaim.fetch_add(bytes, Ordering::Relaxed);
+        let _ = queues.to_make.send(maker::Job::Reclaim { slots, bytes });
+    }
+
+    /// Bytes of keys and values that are gone, and whose space has yet to be given back.
+    pub fn to_reclaim(&self) -> u64 {
+        self.running().map_or(0, |(shared, _)| shared.to_reclaim.load(Ordering::Relaxed))
     }
 
     /// Changes the rate, in bytes per second; 0: no limit.

@@ -89,7 +89,8 @@ pub struct Options {
     /// Bytes for the row cache in RAM [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub maxmemory: Option<Size>,
-    /// Free space below which writes are refused [default: 256mb]
+    /// Free space below which the store leads nothing that another with room can lead, and refuses writes that add
+    /// data [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub reserve: Option<Size>,
     /// Milliseconds a command may wait for a leader or a quorum [default: 5000]
@@ -110,7 +111,8 @@ pub struct Options {
     /// What this store can do: BYTES[/OPS] per second [default: measured]
     #[arg(long, value_name = "BYTES[/OPS]")]
     pub capability: Option<String>,
-    /// Keys and values that this store is meant to hold, in bytes [default: the size of its file system]
+    /// Keys and values that this store is meant to hold, in bytes [default: what it holds and its
+    /// device still takes]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
     /// From a device's speed to the store's, as `steelyard calibrate` writes it [default: the one shipped]
