@@ -168,7 +168,12 @@ pub fn configure(options: Options) -> Result<Config, String> {
         config.reserve_bytes = size.0;
     }
     config.capacity_bytes = match options.capacity {
-        Some(Size(0)) => return Err("capacity is above 0; without it, it is what the store holds and its device still takes".into()),
+        Some(Size(0)) => {
+            return Err(
+                "capacity is above 0; without it, it is what the store holds and its device still takes"
+                    .into(),
+            )
+        }
         capacity => capacity.map(|size| size.0),
     };
     if let Some(path) = &options.capability_fit {
