@@ -262,7 +262,7 @@ impl Reporter {
         // What the log, old versions of rows or other files take of the device is no room for data. What was
         // moved away is, though its space is given back later: else a store would go on shedding for it.
         let used_bytes = store.engine.user_bytes();
-        let room = store.disk.room().saturating_add(store.snapshots().to_reclaim());
+        let room = store.disk.room().saturating_add(store.to_reclaim());
         let at_most = used_bytes.saturating_add(room).max(1);
         if store.disk.is_full() {
             self.full_until = Some(now + OUT_OF_ROOM);

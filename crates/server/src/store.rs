@@ -135,6 +135,11 @@ impl Store {
         self.snapshots.get().expect("the service is started before anything is sent")
     }
 
+    /// Bytes of keys and values that are gone, and whose space has yet to be given back.
+    pub fn to_reclaim(&self) -> u64 {
+        self.snapshots.get().map_or(0, SnapshotService::to_reclaim)
+    }
+
     pub fn transport(&self) -> &Transport {
         self.transport.get().expect("links are started before anything is sent")
     }
