@@ -16,20 +16,18 @@ pub struct Ratio {
     pub p99_latency: f64,
 }
 
-/// Ratios of each of `policies` to `baseline`, by policy and workload. The workloads run one after the other
-/// on one cluster, as they are measured.
+/// Ratios of each of `policies` to a baseline on the same cluster or another, by policy and workload. The
+/// workloads run one after the other on one cluster, as they are measured.
 pub fn ratios(
     question: &Question,
-    baseline: Policy,
     policies: &[Policy],
+    (base, baseline): (&Question, Policy),
     workloads: &[Workload],
 ) -> Result<Vec<Ratio>, PredictError> {
-    let base = predict(question, baseline, workloads)?;
+    let base = predict(base, baseline, workloads)?;
     let mut ratios = Vec::new();
     for policy in policies {
-        let prediction =
-            if *policy == baseline { base.clone() } else { predict(question, *policy, workloads)? };
-        ratios.extend(beside(&base, &prediction));
+        ratios.extend(beside(&base, &predict(question, *policy, workloads)?));
     }
     Ok(ratios)
 }

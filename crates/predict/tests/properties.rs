@@ -27,8 +27,8 @@ fn on_equal_stores_policies_are_equal() {
     let question = cluster(&EQUAL);
     let found = ratios(
         &question,
-        Policy::Even,
         &[Policy::LeaderOnly, Policy::Alor, Policy::Adaptive],
+        (&question, Policy::Even),
         &[Workload::Load],
     );
     for ratio in found.unwrap() {

@@ -208,7 +208,7 @@ struct Reporter {
     rated_at: Instant,
     full_at: Option<Instant>,
     cooled_at: Instant,
-    full_until: Option<Instant>,
+    out_of_room_until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -234,7 +234,7 @@ impl Reporter {
             rated_at: Instant::now(),
             full_at: None,
             cooled_at: Instant::now(),
-            full_until: None,
+            out_of_room_until: None,
         }
     }
 
@@ -265,7 +265,7 @@ impl Reporter {
         let room = store.disk.room().saturating_add(store.to_reclaim());
         let at_most = used_bytes.saturating_add(room).max(1);
         if store.disk.is_full() {
-            self.full_until = Some(now + OUT_OF_ROOM);
+            self.out_of_room_until = Some(now + OUT_OF_ROOM);
         }
         StoreHeartbeat {
             store: store.id,
@@ -285,7 +285,7 @@ impl Reporter {
             snapshots_out: 0,
             unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
             stopping: store.leaving.load(Ordering::Relaxed),
-            out_of_room: self.full_until.is_some_and(|until| now < until),
+            out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             leads: self.book.tell(self.seq, full),
         }
     }

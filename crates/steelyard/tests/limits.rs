@@ -114,6 +114,22 @@ fn on_small_device(device: &SmallDevice, flags: &[(&str, &str)]) -> Stores {
     stores
 }
 
+/// Three stores, the most capable of which leads, with the data of store `at` on a small device.
+fn led_by_the_first(device: &SmallDevice, at: usize, reserve: &str) -> Stores {
+    let mut stores = Stores::prepare(&Plan {
+        stores: 3,
+        capabilities: &["600mb", "300mb", "100mb"],
+        flags: &[("--policy", "leader-only")],
+        ..Plan::default()
+    });
+    let dir = device.path().join("data");
+    stores.all[at].change(&[("--dir", dir.to_str().expect("a plain path")), ("--reserve", reserve)]);
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    eventually("store 0 leads", || (stores.all[1].leader_of(1) == Some(0)).then_some(()));
+    stores
+}
+
 #[test]
 fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
     let _alone = alone();
@@ -224,19 +240,7 @@ fn at_the_wall_acknowledgements_wait_for_room_and_none_is_lost() {
 fn a_follower_without_room_holds_nobody_up_and_catches_up_when_there_is_room() {
     let _alone = alone();
     let Some(device) = SmallDevice::mount("a full follower", 48) else { return };
-    // Leadership goes to store 0 and stays there.
-    let mut stores = Stores::prepare(&Plan {
-        stores: 3,
-        capabilities: &["600mb", "300mb", "100mb"],
-        flags: &[("--policy", "leader-only"), ("--reserve", "0")],
-        ..Plan::default()
-    });
-    let dir = device.path().join("data");
-    stores.all[2].change(&[("--dir", dir.to_str().expect("a plain path"))]);
-    stores.all.iter_mut().for_each(|store| store.spawn());
-    stores.await_ready();
-    eventually("store 0 leads", || (stores.all[1].leader_of(1) == Some(0)).then_some(()));
-
+    let stores = led_by_the_first(&device, 2, "0");
     let mut wire = Wire::open(stores.all[0].client);
     let value = String::from_utf8(bench::load::value(200_000, 1)).expect("printable");
     for number in 0..300 {
@@ -261,18 +265,7 @@ fn a_follower_without_room_holds_nobody_up_and_catches_up_when_there_is_room() {
 fn a_leader_without_room_gives_its_lead_to_a_store_with_room_and_no_write_is_refused() {
     let _alone = alone();
     let Some(device) = SmallDevice::mount("a full leader", 256) else { return };
-    let mut stores = Stores::prepare(&Plan {
-        stores: 3,
-        capabilities: &["600mb", "300mb", "100mb"],
-        flags: &[("--policy", "leader-only")],
-        ..Plan::default()
-    });
-    let dir = device.path().join("data");
-    stores.all[0].change(&[("--dir", dir.to_str().expect("a plain path")), ("--reserve", "64mb")]);
-    stores.all.iter_mut().for_each(|store| store.spawn());
-    stores.await_ready();
-    eventually("the most capable store leads", || (stores.all[1].leader_of(1) == Some(0)).then_some(()));
-
+    let stores = led_by_the_first(&device, 0, "64mb");
     let mut wire = Wire::open(stores.all[0].client);
     let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
     let mut written = 0;
@@ -283,6 +276,8 @@ fn a_leader_without_room_gives_its_lead_to_a_store_with_room_and_no_write_is_ref
     }
     assert!(written > 300, "full after {written} writes");
     assert!(stores.all[0].log_text().contains("the data device is full"));
+    let told: Vec<serde_json::Value> = stores.all[1].admin().get("/api/v1/stores").expect("an answer");
+    assert_eq!((&told[0]["state"], &told[1]["state"]), (&"out of room".into(), &"up".into()));
     for number in (0..written).step_by(50) {
         assert_eq!(wire.int(&["STRLEN", &format!("fill:{number}")]), value.len() as i64);
     }

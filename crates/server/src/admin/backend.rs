@@ -21,9 +21,7 @@ pub struct StoreRow {
     /// The part of what was told or measured that counts: 1 while the device does what it was measured to do.
     pub correction: f64,
     /// Pinned by hand: its part of the data, in place of `capability_bytes_per_s`; and its rank as a leaders' store.
-    #[serde(default)]
     pub data_weight: Option<f64>,
-    #[serde(default)]
     pub leader_weight: Option<f64>,
     pub leaders: usize,
     pub regions: usize,

@@ -284,11 +284,12 @@ impl Store {
             return Err(NotDone::NotLeader);
         }
         if items.iter().any(Item::is_write) {
+            let bytes = items.iter().map(|item| item.bytes() as u64).sum();
             if !self.disk.is_full() {
-                self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
+                self.disk.will_grow(bytes);
             }
             let grows = self.disk.is_full() && items.iter().any(|item| item.spec.denies_oom());
-            if grows && !self.finds_room(region, deadline).await {
+            if grows && !self.finds_room(region, bytes, deadline).await {
                 return Ok(self.refuse_growth(region, version, &items, deadline).await);
             }
             self.submit(region, Work::Commands(items), deadline).await
@@ -300,7 +301,7 @@ impl Store {
     /// While this device is full and another store has room, the region's lead is about to go elsewhere, or what
     /// is shed makes room here: that is waited for, at most half of the time that there is. False: what may add
     /// data is to be refused.
-    async fn finds_room(&self, region: &RegionShared, deadline: Instant) -> bool {
+    async fn finds_room(&self, region: &RegionShared, bytes: u64, deadline: Instant) -> bool {
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
         while self.disk.is_full() && region.leader() == Some(self.id) {
@@ -309,6 +310,7 @@ impl Store {
             }
             let _ = tokio::time::timeout(ROOM_POLL, self.leader_news.notified()).await;
         }
+        self.disk.will_grow(bytes);
         true
     }
 

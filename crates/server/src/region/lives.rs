@@ -112,6 +112,7 @@ impl Lives {
             self.pause()?;
         }
         self.flush()?;
+        // They count as held, or as space that is given back, at no time as neither.
         let bytes = self.store.engine.bytes_in_region(region);
         slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots, bytes));
         self.store.engine.forget_counts(region);

@@ -65,19 +65,19 @@ fn scale_caches(stores: &mut [predict::Store], data_factor: f64) {
 }
 
 fn records(plan: &Plan, bytes: u64) -> u64 {
-    (bytes / (plan.value.0 + KEY_BYTES)).clamp(1, RECORDS_MAX)
+    (bytes / record_bytes(plan)).clamp(1, RECORDS_MAX)
 }
 
 /// What a key and its value take.
 pub fn record_bytes(plan: &Plan) -> u64 {
-    plan.value.0.saturating_add(KEY_BYTES).max(1)
+    plan.value.0.saturating_add(KEY_BYTES)
 }
 
 /// What part of so much data is simulated.
 pub fn factor(plan: &Plan, bytes: u64) -> anyhow::Result<f64> {
     ensure!(plan.value.0 >= 1, "a value has at least a byte");
-    ensure!(bytes >= plan.value.0 + KEY_BYTES, "the data is smaller than one record");
-    let all = bytes / (plan.value.0 + KEY_BYTES);
+    let all = bytes / record_bytes(plan);
+    ensure!(all > 0, "the data is smaller than one record");
     Ok(if all <= RECORDS_MAX { 1.0 } else { RECORDS_MAX as f64 / all as f64 })
 }
 
@@ -163,13 +163,8 @@ pub fn ratios(
     workloads: &[Workload],
     scale: &Scale,
 ) -> anyhow::Result<Vec<Ratio>> {
-    let base = predict::predict(&of_mix(beside, scale)?, baseline, workloads)?;
-    let question = of_mix(mix, scale)?;
-    let mut ratios = Vec::new();
-    for policy in policies {
-        ratios.extend(predict::beside(&base, &predict::predict(&question, *policy, workloads)?));
-    }
-    Ok(ratios)
+    let (question, base) = (of_mix(mix, scale)?, of_mix(beside, scale)?);
+    Ok(predict::ratios(&question, policies, (&base, baseline), workloads)?)
 }
 
 fn of_mix(mix: &str, scale: &Scale) -> anyhow::Result<Question> {

@@ -41,6 +41,7 @@ fn what_cannot_be_predicted_is_refused_in_a_line() {
         (&["--stores", "3xnvm", "--workload", "a,a"], "named twice"),
         (&["--stores", "3xnvm", "--data", "10"], "smaller than one record"),
         (&["--stores", "3xnvm", "--like-bench", "huge"], "'huge' is no scale"),
+        (&["--stores", "3xnvm", "--value", "18446744073709551600"], "smaller than one record"),
         (&["--stores", "3xnvm", "--add", "nvm"], "change a running cluster"),
     ] {
         let said = refusal(arguments);
