@@ -133,7 +133,8 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// `count` loopback ports that were free a moment ago, all different and never given before by this process.
+/// `count` loopback ports that were free a moment ago, all different; this process gives one again only after
+/// thousands of others.
 ///
 /// They are below those that the kernel gives to outgoing connections, so that no connection takes one before
 /// its server listens, nor while the server is down; and processes begin to look at different places.
