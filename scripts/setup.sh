@@ -14,7 +14,7 @@ need() { # package, reason, test command...
     say "$package is missing: $reason"
 }
 need librocksdb-dev "RocksDB, linked instead of compiled" test -e /usr/include/rocksdb/c.h
-need libclang-dev "bindgen reads RocksDB's header with it" sh -c 'ls /usr/lib/llvm-*/lib/libclang*.so*'
+need libclang-dev "bindgen reads RocksDB's header with it" sh -c 'ls /usr/lib/llvm-*/lib/libclang*.so* | grep -v libclang-cpp'
 need gcc "linking, and the C parts of dependencies" command -v gcc
 need g++ "RocksDB is C++" command -v g++
 need cmake "protoc of the Raft crate is compiled with it" command -v cmake
