@@ -15,8 +15,8 @@ build: ## the steelyard binary and the device preload library
 demo: build ## six unequal stores on this machine, under load
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo
 
-test: build ## all tests
-	@$(ENV) cargo test --release --workspace && \
+test: build ## all tests; random cases from seed PROPTEST_RNG_SEED=n
+	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo test --release --workspace && \
 	cargo test --release -p steelyard-sim --features planted --test planted
 
 soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts

@@ -185,3 +185,40 @@ fn in_a_crowd_stores_fill_up_together() {
     let held: Vec<u64> = (0..STORES).map(|store| world.held_bytes(store) / MB).collect();
     println!("{} moves, {} of them shed; {held:?} of {} MB", watch.moves, watch.sheds, CAPACITY / MB);
 }
+
+/// Regions that are asked for alike, loaded faster than copies can go, as when a cluster is filled for the first time.
+/// Which of them are shed is up to noise, but none may end without a fast store: its clients would wait most.
+#[test]
+fn no_region_is_left_on_slow_stores_only() {
+    let mut overfull = 0;
+    let runs = [Policy::Alor, Policy::Adaptive].into_iter().flat_map(|p| (0..40).map(move |seed| (p, seed)));
+    for (policy, seed) in runs {
+        let mut world = filling(policy, 24);
+        world.fill_moments = 2 + seed * 7 % 19;
+        let ids: Vec<RegionId> = world.regions.keys().copied().filter(|id| *id != 0).collect();
+        for (at, id) in (0..).zip(&ids) {
+            world.heat.insert(*id, 100.0 + ((at * 13 + seed * 7) % 5) as f64);
+        }
+        world.run(120);
+        let moments = 40 + 10 * (seed % 8);
+        let step = CAPACITY * STORES / 3 * 85 / 100 / ids.len() as u64 / moments;
+        for moment in 0..moments {
+            for (at, id) in (0..).zip(&ids) {
+                let noise = (at * 31 + seed * 17 + moment * 7) % 41;
+                world.regions.get_mut(id).unwrap().bytes += step * (980 + noise) / 1000;
+            }
+            world.tick(|_| Fate::Arrives);
+        }
+        let is_fast = |store: &StoreId| *store < 3;
+        let most = (0..STORES).filter(is_fast).map(|store| world.held_bytes(store)).max();
+        overfull += usize::from(most > Some(CAPACITY));
+        world.run(300);
+        for id in &ids {
+            let peers: Vec<StoreId> =
+                (0..STORES).filter(|store| world.regions[id].descriptor.has_peer_on(*store)).collect();
+            assert!(peers.iter().any(is_fast), "{policy}, seed {seed}: region {id} is on {peers:?} only");
+        }
+        assert!((0..STORES).all(|store| world.held_bytes(store) * 100 <= CAPACITY * 95));
+    }
+    assert!(overfull > 40, "loaded faster than it can be shed, {overfull} times");
+}

@@ -87,23 +87,24 @@ impl Allow for NoWorse {
         if cost > 0.0 && loads.busy(to) + cost > bearable {
             return false;
         }
-        let now = loads.wait(round, region, leader, None);
+        let now = loads.waits.of(round, region, leader, None);
         match change {
             // Not only no longer than now: as little as under any leader, or it would be moved on.
             None => {
-                let other = round.candidates(region).map(|at| loads.wait(round, region, at, None));
-                loads.wait(round, region, to, None) <= other.fold(now, f64::min)
+                let other = round.candidates(region).map(|at| loads.waits.of(round, region, at, None));
+                loads.waits.of(round, region, to, None) <= other.fold(now, f64::min)
             }
             // Whoever leads after a leader's peer has gone must bear it, and writes must not wait longer.
             Some(_) if leader == from => {
                 let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != from);
                 heirs.all(|heir| {
                     let cost = loads.lead_cost(region, heir.store);
-                    (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
-                        && loads.wait(round, region, heir.store, change) <= now
+                    !round.is_out_of_room(heir.store)
+                        && (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
+                        && loads.waits.of(round, region, heir.store, change) <= now
                 })
             }
-            Some(_) => loads.wait(round, region, leader, change) <= now,
+            Some(_) => loads.waits.of(round, region, leader, change) <= now,
         }
     }
 
@@ -203,8 +204,8 @@ impl Planner {
                 if after > low {
                     continue;
                 }
-                let now = loads.wait(round, region, source, None);
-                let slows = loads.wait(round, region, to, None) > now;
+                let now = loads.waits.of(round, region, source, None);
+                let slows = loads.waits.of(round, region, to, None) > now;
                 let busy = in_order(after, high - read);
                 let relief = Relief { slows, copies: false, busy, region, to };
                 best = Some(best.map_or(relief, |best| best.min(relief)));
@@ -250,10 +251,10 @@ impl Planner {
                     && round.companions(region, source, to) <= companions
                     && fill.admits(round, to, bytes)
             };
-            let now = loads.wait(round, region, cell.leader, None);
+            let now = loads.waits.of(round, region, cell.leader, None);
             for &to in calmest.iter().take(TARGETS_TRIED).filter(|to| fits(to)).take(TARGETS_WEIGHED) {
                 let change = Some((source, to));
-                let slows = !leads && loads.wait(round, region, cell.leader, change) > now;
+                let slows = !leads && loads.waits.of(round, region, cell.leader, change) > now;
                 let after = loads.busy(to) + loads.peer_cost(region, to);
                 let relief =
                     Relief { slows, copies: true, busy: in_order(after, high - written), region, to };
@@ -269,7 +270,7 @@ impl Planner {
         let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != source);
         heirs.all(|heir| {
             let cost = loads.lead_cost(region, heir.store);
-            cost <= 0.0 || loads.busy(heir.store) + cost <= low
+            !round.is_out_of_room(heir.store) && (cost <= 0.0 || loads.busy(heir.store) + cost <= low)
         })
     }
 
@@ -326,14 +327,14 @@ impl Planner {
         if round.room() == 0 {
             return;
         }
-        let (least, ceiling) = (self.loads.least_wait(round), self.ceiling(round));
+        let (least, ceiling) = (self.loads.waits.least(round), self.ceiling(round));
         let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
         for (region, cell) in (0..).zip(&round.cells) {
             if !cell.free || !round.is_up(cell.leader) {
                 continue;
             }
             let (now, demand) =
-                (self.loads.wait(round, region, cell.leader, None), self.loads.demand(region));
+                (self.loads.waits.of(round, region, cell.leader, None), self.loads.demand(region));
             // To regions that are only read it makes no difference.
             if now <= least || (demand.writes <= 0.0 && demand.write_bytes <= 0.0 && demand.reads > 0.0) {
                 continue;
@@ -369,7 +370,7 @@ impl Planner {
     fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, f64)> {
         let loads = &self.loads;
         let leader = round.cells[region as usize].leader;
-        let now = loads.wait(round, region, leader, None);
+        let now = loads.waits.of(round, region, leader, None);
         round
             .candidates(region)
             .filter(|&at| round.has_room_towards(at))
@@ -377,7 +378,7 @@ impl Planner {
                 let cost = loads.lead_cost(region, at);
                 cost <= 0.0 || loads.busy(at) + cost <= ceiling
             })
-            .map(|at| (at, loads.wait(round, region, at, None)))
+            .map(|at| (at, loads.waits.of(round, region, at, None)))
             .filter(|(_, wait)| *wait < now)
             .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
     }
@@ -387,7 +388,7 @@ impl Planner {
         if !round.has_data_room() {
             return;
         }
-        let least = self.loads.least_wait(round);
+        let least = self.loads.waits.least(round);
         let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
         for (region, cell) in (0..).zip(&round.cells) {
             let written = self.loads.demand(region).write_bytes;
@@ -395,7 +396,7 @@ impl Planner {
                 continue;
             }
             // No more than this is to be had, and it may be too little for half a copy.
-            let most = (self.loads.wait(round, region, cell.leader, None) - least) * written;
+            let most = (self.loads.waits.of(round, region, cell.leader, None) - least) * written;
             let read = self.loads.copy_cost(round.region(region).bytes, cell.leader, cell.leader) / 2.0;
             if most > 0.0 && most * f64::from(round.limits.repay_seconds) > read {
                 moves.push((Reverse(Ordered::new(most)), region));
@@ -441,7 +442,7 @@ impl Planner {
         };
         let mut fastest: Vec<At> = round.stores().filter(takes).collect();
         fastest.sort_unstable_by_key(|&at| {
-            (Ordered::new(loads.waited_for(at)), Ordered::new(loads.busy(at)), at)
+            (Ordered::new(loads.waits.waited_for(at)), Ordered::new(loads.busy(at)), at)
         });
         fastest
     }
@@ -457,15 +458,15 @@ impl Planner {
     ) -> Option<(At, At)> {
         let loads = &self.loads;
         let (view, leader) = (round.region(region), round.cells[region as usize].leader);
-        let now = loads.wait(round, region, leader, None);
+        let now = loads.waits.of(round, region, leader, None);
         let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
         let from = followers.filter(|&at| round.has_data_room_at(at)).max_by_key(|&at| {
-            (Ordered::new(loads.waited_for(at)), Ordered::new(loads.busy(at)), Reverse(at))
+            (Ordered::new(loads.waits.waited_for(at)), Ordered::new(loads.busy(at)), Reverse(at))
         })?;
         let companions = round.companions(region, from, from);
         let per_wait = loads.demand(region).write_bytes * f64::from(round.limits.repay_seconds);
         let saves = |to: At| {
-            let wait = loads.wait(round, region, leader, Some((from, to)));
+            let wait = loads.waits.of(round, region, leader, Some((from, to)));
             (now - wait) * per_wait > loads.copy_cost(view.bytes, leader, to)
         };
         let fits = |to: At| {
@@ -488,9 +489,9 @@ impl Planner {
     ) -> Reason {
         let speed = |at: At| round.view.stores.get(at as usize).map_or(0, |store| store.leader_speed());
         Reason::Wait {
-            log_before_bytes_per_s: speed(self.loads.slowest_needed(round, region, before, None)),
+            log_before_bytes_per_s: speed(self.loads.waits.slowest_needed(round, region, before, None)),
             leader_before_bytes_per_s: speed(before),
-            log_after_bytes_per_s: speed(self.loads.slowest_needed(round, region, after, change)),
+            log_after_bytes_per_s: speed(self.loads.waits.slowest_needed(round, region, after, change)),
             leader_after_bytes_per_s: speed(after),
         }
     }

@@ -7,16 +7,21 @@
 //! come out equal are the rule: > would leave two stores a region further apart than they need be.) Levels
 //! that differ by little are left alone.
 //!
-//! The fullest store that has a region to give goes first, to the emptiest that may take it. Of a store above
-//! its threshold the coldest region goes that can go anywhere, wherever that is. A region of which a peer is being made anew, or is missing, is not touched, and none comes to share its failure
-//! domain with more of its peers than before.
+//! The fullest store that has a region to give goes first, to the emptiest that may take it. A region of which a
+//! peer is being made anew, or is missing, is not touched, and none comes to share its failure domain with more
+//! of its peers than before.
+//!
+//! Of a store above its threshold the coldest region goes that can go anywhere, wherever that is. Regions that
+//! differ by less than heat is measured count as equally cold, and then that one goes whose writes wait
+//! least with the peers that stay ([`crate::wait`]), but under `even`, which knows no fast and slow. Where
+//! many are as cold and fast stores are full, chance would otherwise leave some of them on slow stores only.
 
 use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
 use crate::round::{At, Round};
 use crate::{Operator, Reason};
+use search::{Key, Offer, Search, Targets};
 
-/// Quotients that are equal on paper differ by less than this part.
-const ROUNDING: f64 = 1e-9;
+mod search;
 
 /// Which of a store's regions goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +30,8 @@ pub(crate) enum Order {
     Calm,
     /// The least heat per byte (ALOR §3.2: cold data moves).
     Cold,
-    /// The same, and before it is asked where to: the store sheds.
+    /// About the same, and before it is asked where to: the store sheds. Among those as cold the one whose
+    /// other peers are the fastest.
     Shed,
 }
 
@@ -52,16 +58,6 @@ impl Allow for All {
         true
     }
 }
-
-/// The order among the regions that a store could give.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Offer {
-    rank: Rank,
-    region: u32,
-    to: At,
-}
-
-type Rank = [Ordered; 4];
 
 pub(crate) fn plan(
     round: &mut Round<'_>,
@@ -126,50 +122,42 @@ fn best_offer(
     regions: &[u32],
     source: At,
 ) -> Option<Offer> {
-    let level = fill.level(round, source);
+    let search = Search { round, fill, allow, targets, source };
+    let leads =
+        |region: u32| Ordered::new(if round.cells[region as usize].leader == source { 1.0 } else { 0.0 });
+    let density = |region: u32| round.region(region).density();
     let order = if fill.is_full(source) { Order::Shed } else { order };
-    let excess = excess(round, fill, source);
-    let mut best: Option<Offer> = None;
-    for &region in regions {
-        let cell = &round.cells[region as usize];
-        if !cell.healthy || !round.can_change(region) || !round.can_leave(region, source) {
-            continue;
-        }
-        let (size, view) = (cell.size, round.region(region));
-        if order == Order::Shed && view.bytes == 0 {
-            continue;
-        }
-        let after = fill.level_without(round, source, size);
-        let leads = Ordered::new(if cell.leader == source { 1.0 } else { 0.0 });
-        let density = Ordered::new(view.density());
-        let helpless = Ordered::new(if view.bytes < excess / HELPLESS_PART { 1.0 } else { 0.0 });
-        let rank = |place: u32| -> Rank {
-            let place = Ordered::new(f64::from(place));
-            match order {
-                Order::Calm => [place, leads, Ordered::new(view.rate() as f64), Ordered::LEAST],
-                Order::Cold => [place, density, leads, Ordered::LEAST],
-                Order::Shed => [helpless, density, leads, place],
-            }
-        };
-        let before = round.companions(region, source, source);
-        let fits = |at: At| {
-            !round.holds(region, at)
-                && round.companions(region, source, at) <= before
-                && fill.admits_from(round, source, at, view.bytes, targets.room)
-                && allow.allows(round, region, source, at)
-        };
-        // Targets ascend by level. Once one is too full, or worse than the best so far, so are the rest.
-        let worth = |place: u32, at: At| {
-            let low = fill.level(round, at);
-            fill.is_gap(round, level, low)
-                && after * (1.0 + ROUNDING) >= fill.level_with(round, at, size)
-                && best.is_none_or(|best| (rank(place), region) < (best.rank, best.region))
-        };
-        if let Some((place, to)) = targets.first_for(round, region, source, worth, fits) {
-            best = Some(Offer { rank: rank(place), region, to });
+    match order {
+        Order::Calm => search.best(regions, |region| {
+            let rate = Ordered::new(round.region(region).rate() as f64);
+            Some(Key::TargetFirst([leads(region), rate]))
+        }),
+        Order::Cold => search
+            .best(regions, |region| Some(Key::TargetFirst([Ordered::new(density(region)), leads(region)]))),
+        Order::Shed => {
+            let excess = excess(round, fill, source);
+            let helps = |region: u32| round.region(region).bytes >= excess / HELPLESS_PART;
+            let helpless = |region: u32| Ordered::new(if helps(region) { 0.0 } else { 1.0 });
+            let has_any = |region: &u32| round.region(*region).bytes > 0;
+            let coldest = search.best(regions, |region| {
+                let rank = [helpless(region), Ordered::new(density(region)), Ordered::LEAST, Ordered::LEAST];
+                has_any(&region).then_some(Key::TargetLast(rank))
+            })?;
+            let gap = f64::from(round.limits.heat_gap_percent) / 100.0;
+            let bound = density(coldest.region) * (1.0 + gap);
+            let is_as_cold = |region: &u32| density(*region) <= bound && has_any(region);
+            let wait = |region: u32| Ordered::new(fill.wait_without(round, region, source));
+            let offer = search.best(regions, |region| {
+                let rank = [helpless(region), wait(region), Ordered::new(density(region)), leads(region)];
+                is_as_cold(&region).then_some(Key::TargetLast(rank))
+            })?;
+            // Within the band there is time until a better one can go.
+            let best = wait(offer.region);
+            let is_better = |region: &u32| is_as_cold(region) && wait(*region) < best;
+            let holds_off = !fill.is_above(round, source) && regions.iter().any(is_better);
+            (!holds_off).then_some(offer)
         }
     }
-    best
 }
 
 /// What a store has to shed.
@@ -239,68 +227,5 @@ impl Held {
 
     pub fn by(&self, store: At) -> &[u32] {
         &self.regions[self.starts[store as usize] as usize..self.starts[store as usize + 1] as usize]
-    }
-}
-
-/// Stores that may take a region, the emptiest first.
-struct Targets {
-    room: Room,
-    stores: Vec<At>,
-    levels: Vec<f64>,
-    /// Positions in `stores` by failure domain, where there are few.
-    by_domain: Option<Vec<Vec<u32>>>,
-}
-
-/// What does not fit on so many of the emptiest stores waits until others are.
-const TARGETS_TRIED: usize = 32;
-
-/// With more domains than this a region conflicts with few stores, and going through all is quicker.
-const GROUPED_DOMAINS_MAX: usize = 16;
-
-impl Targets {
-    fn new(round: &Round<'_>, fill: &Fill, room: Room) -> Targets {
-        let free =
-            |at: &At| round.is_up(*at) && round.has_data_room_at(*at) && fill.is_open(round, *at, room);
-        let mut ranked: Vec<(Ordered, At)> =
-            round.stores().filter(free).map(|at| (Ordered::new(fill.level(round, at)), at)).collect();
-        ranked.sort_unstable();
-        let stores: Vec<At> = ranked.into_iter().map(|(_, at)| at).collect();
-        let levels = stores.iter().map(|&at| fill.level(round, at)).collect();
-        let grouped = round.domains.matter() && round.domains.count() <= GROUPED_DOMAINS_MAX;
-        let by_domain = grouped.then(|| {
-            let mut groups = vec![Vec::new(); round.domains.count()];
-            for (place, &at) in (0..).zip(&stores) {
-                groups[round.domains.of(at).expect("a store of the view") as usize].push(place);
-            }
-            groups
-        });
-        Targets { room, stores, levels, by_domain }
-    }
-
-    /// The first that is `worth` it and `fits`. What is not worth it ends the search.
-    fn first_for(
-        &self,
-        round: &Round<'_>,
-        region: u32,
-        source: At,
-        worth: impl Fn(u32, At) -> bool,
-        fits: impl Fn(At) -> bool,
-    ) -> Option<(u32, At)> {
-        let first = |places: &mut dyn Iterator<Item = u32>| {
-            places
-                .map(|place| (place, self.stores[place as usize]))
-                .take_while(|&(place, at)| worth(place, at))
-                .take(TARGETS_TRIED)
-                .find(|&(_, at)| fits(at))
-        };
-        let Some(groups) = &self.by_domain else { return first(&mut (0..self.stores.len() as u32)) };
-        let before = round.companions(region, source, source);
-        let open = groups.iter().filter(|group| {
-            let at = group.first().map(|&place| self.stores[place as usize]);
-            // The first may itself be a companion of those behind it.
-            let itself = |at| u32::from(at != source && round.holds(region, at));
-            at.is_some_and(|at| round.companions(region, source, at) + itself(at) <= before)
-        });
-        open.filter_map(|group| first(&mut group.iter().copied())).min()
     }
 }

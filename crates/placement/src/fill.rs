@@ -4,6 +4,7 @@
 //! The *level* of a store is what it holds divided by its weight. Data flows from high levels to low ones.
 
 use crate::round::{At, Round, Seat, NOWHERE};
+use crate::wait::Waits;
 use crate::{PlanLimits, Policy, StoreState, StoreView};
 
 /// The weight of a store above its threshold, and of one whose weight is nothing (ALOR §3.2).
@@ -18,6 +19,8 @@ pub(crate) struct Fill {
     crowded: bool,
     /// Mean level of the stores that are up, by which differences are judged.
     mean: f64,
+    /// Where the policy tells stores apart by speed.
+    waits: Option<Waits>,
 }
 
 impl Fill {
@@ -29,7 +32,8 @@ impl Fill {
             // Of stores that all have no weight none is better than another.
             *weight = if most > 0.0 { (*weight / most).clamp(WEIGHT_MIN, 1.0) } else { 1.0 };
         }
-        let mut fill = Fill { full: vec![false; weights.len()], weights, crowded: false, mean: 0.0 };
+        let waits = (policy != Policy::Even).then(|| Waits::new(round));
+        let mut fill = Fill { full: vec![false; weights.len()], weights, crowded: false, mean: 0.0, waits };
         fill.refresh(round);
         fill
     }
@@ -58,10 +62,21 @@ impl Fill {
         self.full[at as usize]
     }
 
+    /// Whether a store that sheds holds more than what made it shed, and is not on its way down from there.
+    pub fn is_above(&self, round: &Round<'_>, at: At) -> bool {
+        let PlanLimits { full_percent, reserve_percent, .. } = *round.limits;
+        !stays_below(round, at, 0, if self.crowded { reserve_percent } else { full_percent })
+    }
+
     /// What a store sheds down to, in hundredths of its capacity, if it does.
     pub fn sheds_to(&self, at: At, limits: &PlanLimits) -> Option<u32> {
         let percent = if self.crowded { limits.reserve_percent } else { limits.full_percent_low };
         self.is_full(at).then_some(percent)
+    }
+
+    /// How long the region's writes would wait without the peer on `from`, as far as the policy cares.
+    pub fn wait_without(&self, round: &Round<'_>, region: u32, from: At) -> f64 {
+        self.waits.as_ref().map_or(0.0, |waits| waits.without(round, region, from))
     }
 
     pub fn weight(&self, at: At) -> f64 {

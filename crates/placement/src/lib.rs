@@ -35,6 +35,7 @@ mod round;
 mod split;
 mod units;
 mod view;
+mod wait;
 
 pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
 pub use explain_store::{explain_store, Busiest, StoreExplanation};

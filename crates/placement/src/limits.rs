@@ -35,6 +35,9 @@ pub struct PlanLimits {
     pub full_percent: u32,
     /// … until it holds less than this.
     pub full_percent_low: u32,
+    /// Of regions whose heat per byte exceeds the coldest's by no more hundredths than this, the one goes whose
+    /// other peers are the fastest: heat is an average of what was measured, and never twice the same.
+    pub heat_gap_percent: u32,
     /// To even out data, or load, no store is filled beyond this. Far enough below the others that a store that
     /// shed a little too much takes nothing back.
     pub fill_percent: u32,
@@ -70,6 +73,7 @@ impl Default for PlanLimits {
             busy_percent_min: 75,
             full_percent: 95,
             full_percent_low: 90,
+            heat_gap_percent: 10,
             fill_percent: 85,
             reserve_percent: 98,
             repay_seconds: 600,

@@ -1,4 +1,4 @@
-//! How busy stores are, and which store a write waits for: the model of `adaptive`.
+//! How busy stores are, by what is asked of them: the model of `adaptive`.
 //!
 //! A store is busy for the part of each second that its work takes. Every peer of a region writes what the
 //! region's clients write; the leader alone reads. So, for a store s,
@@ -7,20 +7,9 @@
 //! busy(s) = Σ over its peers  bytes written per second / bytes that s writes per second
 //!         + Σ over its leads  reads per second / operations per second of s
 //! ```
-//!
-//! A write waits for the leader's log and for those of as many of the fastest followers as make a majority
-//! with it, for the slowest of these; then for the leader, which applies it before it answers. With t(s) the
-//! time that s takes for a byte:
-//!
-//! ```text
-//! wait = max(t(leader), t(slowest follower needed)) + t(leader)
-//! ```
-//!
-//! Here speeds are told apart only by class, so that one that is measured again and comes out a little
-//! different changes nothing.
 
-use crate::fill::Ordered;
-use crate::round::{At, Round, Seat, NOWHERE};
+use crate::round::{At, Round, NOWHERE};
+use crate::wait::Waits;
 use crate::{Operator, PlanLimits};
 
 /// What a region asks of stores.
@@ -37,8 +26,7 @@ pub(crate) struct Loads {
     /// Seconds per byte written, and per operation.
     per_byte: Vec<f64>,
     per_op: Vec<f64>,
-    /// Seconds per byte of the slowest store of the class, for what waits for a store.
-    class_per_byte: Vec<f64>,
+    pub waits: Waits,
     busy: Vec<f64>,
 }
 
@@ -55,7 +43,7 @@ impl Loads {
             demands: round.view.regions.iter().map(demand).collect(),
             per_byte: per_unit(writes.collect()),
             per_op: per_unit(ops.collect()),
-            class_per_byte: classes(round),
+            waits: Waits::new(round),
             busy: vec![0.0; stores.len()],
         };
         for region in 0..round.cells.len() as u32 {
@@ -133,48 +121,6 @@ impl Loads {
             self.busy[to as usize] += self.peer_cost(region, to);
         }
     }
-
-    /// The slowest store of a majority that has `leader` and the fastest others of the region. `change`
-    /// replaces a peer's store by another's.
-    pub fn slowest_needed(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
-        let moved = |at: At| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
-        let voters = || round.seats(region).iter().filter(|seat: &&Seat| seat.voter);
-        let needed = voters().count() / 2;
-        let leader = moved(leader);
-        // Few peers: as many passes as followers are needed, each for the next fastest.
-        let mut last: Option<(Ordered, At)> = None;
-        for _ in 0..needed {
-            let next = voters()
-                .map(|seat| moved(seat.store))
-                .filter(|&at| at != leader)
-                .map(|at| (Ordered::new(self.waited_for(at)), at))
-                .filter(|rank| last.is_none_or(|last| *rank > last))
-                .min();
-            last = next.or(last);
-        }
-        match last {
-            Some((_, follower)) if self.waited_for(follower) > self.waited_for(leader) => follower,
-            _ => leader,
-        }
-    }
-
-    /// Seconds per byte that the region's writes wait.
-    pub fn wait(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> f64 {
-        let slowest = self.slowest_needed(round, region, leader, change);
-        let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
-        self.waited_for(slowest) + self.waited_for(leader)
-    }
-
-    /// Nothing waits less.
-    pub fn least_wait(&self, round: &Round<'_>) -> f64 {
-        let up = round.stores().filter(|&at| round.is_up(at));
-        2.0 * up.map(|at| self.waited_for(at)).fold(f64::INFINITY, f64::min)
-    }
-
-    /// Seconds per byte as one that others wait for, by its class.
-    pub fn waited_for(&self, at: At) -> f64 {
-        self.class_per_byte.get(at as usize).copied().unwrap_or(f64::INFINITY)
-    }
 }
 
 fn demand(region: &crate::RegionView) -> Demand {
@@ -192,23 +138,6 @@ fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
     let most = speeds.iter().copied().map(sane).fold(0.0, f64::max);
     let floor = if most > 0.0 { most * SPEED_FLOOR } else { 1.0 };
     speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()
-}
-
-/// What waits for a store waits for the slowest of its class. A class begins with its slowest store and ends
-/// before the first one that is faster by what a leader moves for. For stores that are not up nobody waits.
-fn classes(round: &Round<'_>) -> Vec<f64> {
-    let speed = |at: At| round.view.stores[at as usize].leader_speed();
-    let mut ranked: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
-    ranked.sort_unstable_by_key(|&at| speed(at));
-    let mut per_byte = vec![f64::INFINITY; round.view.stores.len()];
-    let mut slowest = ranked.first().map_or(0, |&at| speed(at));
-    for at in ranked {
-        if crate::leader_only::is_worth_it(slowest, speed(at), round.limits) {
-            slowest = speed(at);
-        }
-        per_byte[at as usize] = 1.0 / slowest.max(1) as f64;
-    }
-    per_byte
 }
 
 /// The least part of a store's load that counts as a difference.

@@ -96,7 +96,7 @@ impl fmt::Display for Reason {
             }
             Reason::Full { used_bytes, capacity_bytes, heat_per_gb } => write!(
                 f,
-                "the store holds {} of {}, and of its regions that can go this is the coldest \
+                "the store holds {} of {}, and of its regions that can go this is among the coldest \
                  with {heat_per_gb} operations/s per GB",
                 Bytes(*used_bytes),
                 Bytes(*capacity_bytes)

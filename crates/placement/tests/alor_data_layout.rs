@@ -163,6 +163,32 @@ fn above_its_threshold_a_store_sheds_the_coldest_until_below_the_band_and_then_s
     assert!(!sheds(&view.stores[0], &one));
 }
 
+/// The paper's cluster, full, with regions asked for alike: which is the coldest is noise. All of them were on
+/// three fast stores, which have to give a half; no region may end on slow stores only.
+#[test]
+fn of_regions_as_cold_none_is_left_without_a_fast_store() {
+    for seed in 0..50 {
+        let mut view = cluster(&[NVM, HIGH, HIGH, PLAIN, PLAIN, PLAIN], Vec::new());
+        let peers: [StoreId; 3] = [0, 1, 2];
+        view.regions = (1..=24)
+            .map(|id| RegionView {
+                bytes: 10 * MB,
+                heat: 100.0 + ((id * (seed + 5)) % 9) as f64,
+                ..region(id, 0, &peers)
+            })
+            .collect();
+        view.stores.iter_mut().for_each(|store| store.capacity_bytes = 150 * MB);
+        fill_up(&mut view);
+        settle(&mut view, Policy::Alor, &limits(), 200);
+        for region in &view.regions {
+            let fast = region.peers.iter().filter(|peer| peer.store < 3).count();
+            assert!(fast > 0, "seed {seed}: region {} is on slow stores only", region.id);
+        }
+        let held = data(&view);
+        assert!((0..3).all(|store| held[&store] <= 140 * MB), "seed {seed}: {held:?}");
+    }
+}
+
 #[test]
 fn a_store_at_its_threshold_sheds_nothing() {
     let mut view = full_store();

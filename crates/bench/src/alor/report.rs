@@ -226,7 +226,7 @@ fn moves(runs: &[Run]) -> String {
         runs.iter().map(|run| (run.case.mix.as_str(), run.case.policy.as_str())).collect();
     for (mix, policy) in cases {
         let of_case = || runs.iter().filter(|run| run.case.mix == mix && run.case.policy == policy);
-        let moves: Vec<f64> = of_case().map(|run| run.moves as f64).collect();
+        let moves: Vec<f64> = of_case().map(|run| run.moves.len() as f64).collect();
         let rested: Vec<f64> = of_case().filter_map(|run| run.settled_s).collect();
         let least = moves.iter().copied().fold(f64::INFINITY, f64::min);
         let most = moves.iter().copied().fold(0.0, f64::max);

@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::evidence::Evidence;
 use super::figures::{Figure, BASELINE};
 use super::scale::Scale;
+use crate::scenario::Move;
 use crate::ycsb::{Summary, Workload};
 
 /// The version of the files.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// One run to make.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,8 +72,8 @@ pub struct Run {
     /// Seconds from the end of the load until the placement was at rest; none: it still moved when the next
     /// workload began.
     pub settled_s: Option<f64>,
-    /// Operators begun from the cluster's start to its end.
-    pub moves: u64,
+    /// Operators begun from the cluster's start to its end; time counts from the beginning of the load.
+    pub moves: Vec<Move>,
 }
 
 /// What a laboratory brings back.
@@ -80,7 +81,7 @@ pub struct Run {
 pub struct Measured {
     pub phases: Vec<Phase>,
     pub settled_s: Option<f64>,
-    pub moves: u64,
+    pub moves: Vec<Move>,
 }
 
 impl Run {
@@ -313,6 +314,7 @@ pub mod tests {
     use super::*;
     use crate::alor::evidence::tests::evidence;
     use crate::alor::figures::select;
+    use crate::scenario::moves::tests::moved;
     use crate::ycsb::Latency;
 
     pub fn setup() -> Setup {
@@ -346,7 +348,8 @@ pub mod tests {
     pub fn run(mix: &str, policy: &str, run: usize, load: f64, a: f64) -> Run {
         let case = Case { mix: mix.into(), policy: policy.into(), run };
         let phases = vec![phase(Workload::Load, load), phase(Workload::A, a)];
-        Run::new(case, setup(), Measured { phases, settled_s: Some(2.5), moves: run as u64 })
+        let moves = vec![moved(1.0, 1, "move-peer", 0, 1); run];
+        Run::new(case, setup(), Measured { phases, settled_s: Some(2.5), moves })
     }
 
     fn strings(texts: &[&str]) -> Vec<String> {
@@ -381,7 +384,7 @@ pub mod tests {
         async fn measure(&mut self, case: &Case, _setup: &Setup) -> anyhow::Result<Measured> {
             ensure!(self.fail_on != Some(case.policy.as_str()), "the cluster did not start");
             self.measured.push(case.name());
-            Ok(Measured { phases: vec![phase(Workload::Load, 100.0)], settled_s: None, moves: 0 })
+            Ok(Measured { phases: vec![phase(Workload::Load, 100.0)], settled_s: None, moves: Vec::new() })
         }
     }
 

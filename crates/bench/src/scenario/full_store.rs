@@ -19,6 +19,9 @@ pub const VERSION: u32 = 1;
 
 /// A planner knows of a store what its last heartbeats said.
 const LATE_S: f64 = 5.0;
+/// For so long an operator that has ended is planned around still: a planner knows of it within a second, and so
+/// do we.
+const TOLD_S: f64 = 2.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
@@ -59,6 +62,7 @@ impl FullStore {
         let bounds = Bounds {
             low_percent: self.setup.full_percent_low,
             copies_per_store: self.setup.copies_per_store,
+            late_s: TOLD_S,
         };
         sheds(&self.looks, &self.moves, bounds)
     }

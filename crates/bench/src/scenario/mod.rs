@@ -7,7 +7,7 @@
 pub mod emulation;
 mod filling;
 pub mod full_store;
-mod moves;
+pub(crate) mod moves;
 mod plot;
 mod series;
 mod shedding;

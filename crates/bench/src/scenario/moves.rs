@@ -19,8 +19,9 @@ pub struct Move {
 }
 
 impl Move {
-    pub fn in_flight(&self, at_s: f64) -> bool {
-        self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s)
+    /// Whether a planner that knows what was so `late_s` before may still plan around it.
+    pub fn in_flight(&self, at_s: f64, late_s: f64) -> bool {
+        self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s - late_s)
     }
 
     /// Whether it fills a store with a copy, as one end of it.
@@ -29,9 +30,9 @@ impl Move {
     }
 }
 
-/// Copies under way from or towards a store.
-pub fn copies(moves: &[Move], store: u64, at_s: f64) -> usize {
-    moves.iter().filter(|one| one.in_flight(at_s) && one.copies_at(store)).count()
+/// Copies under way from or towards a store, for all that is known `late_s` later.
+pub fn copies(moves: &[Move], store: u64, at_s: f64, late_s: f64) -> usize {
+    moves.iter().filter(|one| one.in_flight(at_s, late_s) && one.copies_at(store)).count()
 }
 
 /// A named part of a scenario.
@@ -108,7 +109,7 @@ pub mod tests {
     #[test]
     fn copies_count_at_both_ends_until_they_end() {
         let moves = [moved(1.0, 1, "move-peer", 0, 3), moved(1.0, 2, "transfer-leader", 0, 3)];
-        let count = |store, at_s| copies(&moves, store, at_s);
+        let count = |store, at_s| copies(&moves, store, at_s, 0.0);
         assert_eq!(
             [count(0, 1.2), count(3, 1.2), count(1, 1.2), count(3, 0.9), count(3, 1.4)],
             [1, 1, 0, 0, 0]

@@ -128,6 +128,8 @@ pub struct Bounds {
     pub low_percent: u32,
     /// Copies from or towards one store at a time.
     pub copies_per_store: usize,
+    /// How old a planner's knowledge may be: what ended since is planned around still.
+    pub late_s: f64,
 }
 
 /// What was shed, each beside the last look before it.
@@ -138,9 +140,10 @@ pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
         let Some(look) = looks.iter().rfind(|look| look.at_s <= one.at_s) else { continue };
         // What a planner had begun before counts, later looks or not.
         let earlier = &moves[..index];
-        let begun =
-            |region: u64| earlier.iter().any(|other| other.region == region && other.in_flight(one.at_s));
-        let open = |store: u64| copies(earlier, store, one.at_s) < bounds.copies_per_store;
+        let begun = |region: u64| {
+            earlier.iter().any(|other| other.region == region && other.in_flight(one.at_s, bounds.late_s))
+        };
+        let open = |store: u64| copies(earlier, store, one.at_s, bounds.late_s) < bounds.copies_per_store;
         let held: Vec<&RegionLook> =
             look.regions.iter().filter(|region| region.peers.contains(&from)).collect();
         let Some(this) = held.iter().find(|region| region.region == one.region) else { continue };
@@ -203,7 +206,7 @@ pub mod tests {
     use super::super::moves::tests::moved;
     use super::*;
 
-    pub const BOUNDS: Bounds = Bounds { low_percent: 90, copies_per_store: 2 };
+    pub const BOUNDS: Bounds = Bounds { low_percent: 90, copies_per_store: 2, late_s: 1.0 };
 
     pub fn shed_move(at_s: f64, region: u64, from: u64, to: u64) -> Move {
         let reason = "the store holds 96 MB of 100 MB, and of its regions that can go this is the coldest \
@@ -260,9 +263,12 @@ pub mod tests {
     fn a_store_that_is_busy_with_copies_takes_no_rival() {
         let looks = [look(10.0, 96, &[5.0, 0.1, 9.0, 2.0])];
         let busy = [moved(10.1, 8, "move-peer", 1, 3), moved(10.1, 9, "move-peer", 1, 3)];
-        let with =
-            |moves: &[Move]| sheds(&looks, &[moves, &[shed_move(10.3, 1, 0, 3)]].concat(), BOUNDS)[0].free;
-        assert_eq!([with(&busy), with(&busy[..1])], [1, 4]);
+        let free = |at_s: f64, moves: &[Move]| {
+            sheds(&looks, &[moves, &[shed_move(at_s, 1, 0, 3)]].concat(), BOUNDS)[0].free
+        };
+        assert_eq!([free(10.3, &busy), free(10.3, &busy[..1])], [1, 4]);
+        // They ended at 10.5; until a second later nobody need know.
+        assert_eq!([free(11.4, &busy), free(11.6, &busy)], [1, 4]);
     }
 
     #[test]

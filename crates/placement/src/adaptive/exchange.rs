@@ -161,11 +161,11 @@ impl Planner {
             if !cell.free || !cell.healthy {
                 continue;
             }
-            let now = loads.wait(round, region, cell.leader, None);
+            let now = loads.waits.of(round, region, cell.leader, None);
             let read = loads.lead_cost(region, from);
             if cell.leader == from {
                 for to in round.candidates(region).filter(|&to| read > 0.0 && round.has_room_towards(to)) {
-                    let slows = loads.wait(round, region, to, None) > now;
+                    let slows = loads.waits.of(round, region, to, None) > now;
                     let costs = loads.lead_cost(region, to);
                     shifts.push(Shift { region, to, copies: false, slows, saves: read, costs });
                 }
@@ -183,7 +183,7 @@ impl Planner {
                     && fill.admits(round, *to, bytes)
             };
             for to in calmest.iter().copied().filter(fits) {
-                let slows = loads.wait(round, region, cell.leader, Some((from, to))) > now;
+                let slows = loads.waits.of(round, region, cell.leader, Some((from, to))) > now;
                 let costs = loads.peer_cost(region, to);
                 shifts.push(Shift { region, to, copies: true, slows, saves, costs });
             }

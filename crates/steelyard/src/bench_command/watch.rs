@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bench::scenario::{Look, Move, RegionLook, StoreLook};
-use server::admin::{OperatorRow, RegionRow, StoreRow};
+use server::admin::{RegionRow, StoreRow};
 
-use super::reproduce::observe::{begun, Begun, Glance, Observer};
+use super::reproduce::observe::{unix_ms, Glance, Observer};
 
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks that may fail in a row: stores on slowed devices and busy CPUs answer late.
@@ -24,22 +24,13 @@ pub struct Watch {
     observer: Arc<Observer>,
     started: Instant,
     started_unix_ms: u64,
-    /// None counts twice.
-    moves: BTreeMap<Begun, OperatorRow>,
     failures: usize,
 }
 
 impl Watch {
     /// Time counts from now.
     pub fn start(observer: Arc<Observer>) -> Watch {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Watch {
-            observer,
-            started: Instant::now(),
-            started_unix_ms: since_epoch.as_millis() as u64,
-            moves: BTreeMap::new(),
-            failures: 0,
-        }
+        Watch { observer, started: Instant::now(), started_unix_ms: unix_ms(), failures: 0 }
     }
 
     pub fn seconds(&self) -> f64 {
@@ -52,7 +43,6 @@ impl Watch {
         match self.observer.glance().await {
             Ok(glance) => {
                 self.failures = 0;
-                self.note(&glance.operators);
                 Ok(Some(moment(at_s, &glance)))
             }
             Err(error) => {
@@ -65,23 +55,9 @@ impl Watch {
         }
     }
 
-    fn note(&mut self, operators: &[OperatorRow]) {
-        self.moves.extend(operators.iter().map(|row| (begun(row), row.clone())));
-    }
-
     /// Every operator that was seen, in the order of their beginnings.
     pub fn moves(&self) -> Vec<Move> {
-        let seconds = |unix_ms: u64| (unix_ms as f64 - self.started_unix_ms as f64) / 1000.0;
-        let of = |row: &OperatorRow| Move {
-            at_s: seconds(row.started_unix_ms),
-            ended_s: row.finished_unix_ms.map(seconds),
-            region: row.region,
-            kind: row.kind.clone(),
-            from: row.from,
-            to: row.to,
-            reason: row.reason.clone(),
-        };
-        self.moves.values().map(of).collect()
+        self.observer.moves(self.started_unix_ms)
     }
 }
 
@@ -117,6 +93,8 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
 
 #[cfg(test)]
 mod tests {
+    use server::admin::OperatorRow;
+
     use super::*;
 
     fn operator(started_unix_ms: u64, region: u64, finished_unix_ms: Option<u64>) -> OperatorRow {
@@ -167,9 +145,9 @@ mod tests {
     #[tokio::test]
     async fn an_operator_that_is_seen_twice_is_one_move() {
         let nowhere = Arc::new(Observer::of_nothing());
-        let mut watch = Watch { started_unix_ms: 10_000, ..Watch::start(nowhere) };
-        watch.note(&[operator(9_000, 1, None), operator(12_500, 2, None)]);
-        watch.note(&[operator(9_000, 1, Some(13_000)), operator(12_500, 2, None)]);
+        let watch = Watch { started_unix_ms: 10_000, ..Watch::start(nowhere) };
+        watch.observer.note(&[operator(9_000, 1, None), operator(12_500, 2, None)]);
+        watch.observer.note(&[operator(9_000, 1, Some(13_000)), operator(12_500, 2, None)]);
         let times: Vec<(f64, Option<f64>)> =
             watch.moves().iter().map(|one| (one.at_s, one.ended_s)).collect();
         assert_eq!(times, [(-1.0, Some(3.0)), (2.5, None)]);

@@ -13,7 +13,7 @@ use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
 use indicatif::ProgressBar;
 
-use super::observe::Observer;
+use super::observe::{unix_ms, Observer};
 use crate::bench_command::CLIENT_THREADS;
 use crate::playground::cluster::{choose_place, Cluster, Place};
 use crate::playground::layout::Layout;
@@ -165,7 +165,7 @@ impl Stores {
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         let records = setup.scale.records(cluster.stores.len());
         let mut phases = Vec::new();
-        let (mut settled_s, mut moves) = (None, 0);
+        let (mut settled_s, started_unix_ms) = (None, unix_ms());
         for workload in WORKLOADS {
             let settings = Settings {
                 threads: setup.scale.threads,
@@ -184,7 +184,6 @@ impl Stores {
                 failed = observer.count_moves() => return Err(failed),
             };
             let after = observer.sample().await?;
-            moves = after.moves;
             let evidence = Evidence::between(&before, &after, setup.cpus, CLIENT_THREADS);
             let phase = Phase::new(summary, evidence);
             self.tell(case, &phase);
@@ -194,7 +193,7 @@ impl Stores {
                 settled_s = settle(&observer, setup.scale.settle_at_most()).await?;
             }
         }
-        Ok(Measured { phases, settled_s, moves })
+        Ok(Measured { phases, settled_s, moves: observer.moves(started_unix_ms) })
     }
 
     fn tell(&self, case: &Case, phase: &Phase) {

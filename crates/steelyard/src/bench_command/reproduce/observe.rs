@@ -1,14 +1,15 @@
 //! What a cluster's stores, their devices and the machine say of themselves at one moment.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use bench::admin::AdminClient;
 use bench::alor::{Sample, StoreSample};
 use bench::measure::{cpu_time, machine_busy_time, threads_cpu_time};
+use bench::scenario::Move;
 use server::admin::{OperatorRow, RegionRow, StoreRow};
 
 use super::laboratory::rows_dir;
@@ -28,13 +29,13 @@ pub struct Observer {
     places: Arc<Vec<Place>>,
     started: Instant,
     /// Every operator that was ever seen: the cluster remembers only the last few hundred.
-    seen: Arc<Mutex<BTreeSet<Begun>>>,
+    seen: Arc<Seen>,
 }
 
 /// What tells operators apart, in the order of their beginnings: when one began, its region, kind, from and to.
-pub type Begun = (u64, u64, String, Option<u64>, Option<u64>);
+type Begun = (u64, u64, String, Option<u64>, Option<u64>);
 
-pub fn begun(row: &OperatorRow) -> Begun {
+fn begun(row: &OperatorRow) -> Begun {
     (row.started_unix_ms, row.region, row.kind.clone(), row.from, row.to)
 }
 
@@ -98,19 +99,37 @@ impl Observer {
         let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
             let history: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
-            // Nothing can panic under this lock.
-            let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            seen.extend(history.iter().map(begun));
-            Ok(seen.len())
+            Ok(note(&seen, &history))
         })
         .await?
     }
 
+    /// Every operator that was seen, in the order of their beginnings; seconds count from that moment.
+    pub fn moves(&self, since_unix_ms: u64) -> Vec<Move> {
+        let seconds = |unix_ms: u64| (unix_ms as f64 - since_unix_ms as f64) / 1000.0;
+        let of = |row: &OperatorRow| Move {
+            at_s: seconds(row.started_unix_ms),
+            ended_s: row.finished_unix_ms.map(seconds),
+            region: row.region,
+            kind: row.kind.clone(),
+            from: row.from,
+            to: row.to,
+            reason: row.reason.clone(),
+        };
+        locked(&self.seen).values().map(of).collect()
+    }
+
+    #[cfg(test)]
+    pub fn note(&self, operators: &[OperatorRow]) {
+        note(&self.seen, operators);
+    }
+
     /// What the cluster says of itself now, with the operators that it remembers.
     pub async fn glance(&self) -> anyhow::Result<Glance> {
-        let places = self.places.clone();
+        let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
             let operators: Vec<OperatorRow> = ask(&places, "/api/v1/operators?history=true")?;
+            note(&seen, &operators);
             let stores = ask(&places, "/api/v1/stores")?;
             let regions = ask(&places, "/api/v1/regions")?;
             Ok(Glance { stores, regions, operators })
@@ -122,6 +141,24 @@ impl Observer {
         let places = self.places.clone();
         tokio::task::spawn_blocking(move || placement(&places)).await?
     }
+}
+
+type Seen = Mutex<BTreeMap<Begun, OperatorRow>>;
+
+/// Nothing can panic under this lock.
+fn locked(seen: &Seen) -> MutexGuard<'_, BTreeMap<Begun, OperatorRow>> {
+    seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// How many there are by now. What is known of one is what was seen last.
+fn note(seen: &Seen, operators: &[OperatorRow]) -> usize {
+    let mut seen = locked(seen);
+    seen.extend(operators.iter().map(|row| (begun(row), row.clone())));
+    seen.len()
+}
+
+pub fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 /// Far less than what a cluster needs for as many operators as it remembers.

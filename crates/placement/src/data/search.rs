@@ -1,0 +1,142 @@
+//! Which of a store's regions goes where, among those that may.
+
+use super::Allow;
+use crate::fill::{Fill, Ordered, Room};
+use crate::round::{At, Round};
+
+/// Quotients that are equal on paper differ by less than this part.
+const ROUNDING: f64 = 1e-9;
+
+/// The order among the regions that a store could give.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Offer {
+    rank: Rank,
+    pub region: u32,
+    pub to: At,
+}
+
+type Rank = [Ordered; 5];
+
+/// What a region ranks by, and whether before or after where it would go.
+pub(super) enum Key {
+    TargetFirst([Ordered; 2]),
+    TargetLast([Ordered; 4]),
+}
+
+impl Key {
+    fn rank(&self, place: u32) -> Rank {
+        let place = Ordered::new(f64::from(place));
+        match *self {
+            Key::TargetFirst([first, second]) => [place, first, second, Ordered::LEAST, Ordered::LEAST],
+            Key::TargetLast([first, second, third, fourth]) => [first, second, third, fourth, place],
+        }
+    }
+}
+
+/// For what `source` gives, and where it goes.
+pub(super) struct Search<'a, A> {
+    pub round: &'a Round<'a>,
+    pub fill: &'a Fill,
+    pub allow: &'a A,
+    pub targets: &'a Targets,
+    pub source: At,
+}
+
+impl<A: Allow> Search<'_, A> {
+    /// The first by their keys of the regions that have one and can go.
+    pub fn best(&self, regions: &[u32], key: impl Fn(u32) -> Option<Key>) -> Option<Offer> {
+        let Search { round, fill, allow, targets, source } = *self;
+        let level = fill.level(round, source);
+        let mut best: Option<Offer> = None;
+        for &region in regions {
+            let cell = &round.cells[region as usize];
+            if !cell.healthy || !round.can_change(region) || !round.can_leave(region, source) {
+                continue;
+            }
+            let Some(key) = key(region) else { continue };
+            let (size, bytes) = (cell.size, round.region(region).bytes);
+            let after = fill.level_without(round, source, size);
+            let before = round.companions(region, source, source);
+            let fits = |at: At| {
+                !round.holds(region, at)
+                    && round.companions(region, source, at) <= before
+                    && fill.admits_from(round, source, at, bytes, targets.room)
+                    && allow.allows(round, region, source, at)
+            };
+            // Targets ascend by level. Once one is too full, or worse than the best so far, so are the rest.
+            let worth = |place: u32, at: At| {
+                let low = fill.level(round, at);
+                fill.is_gap(round, level, low)
+                    && after * (1.0 + ROUNDING) >= fill.level_with(round, at, size)
+                    && best.is_none_or(|best| (key.rank(place), region) < (best.rank, best.region))
+            };
+            if let Some((place, to)) = targets.first_for(round, region, source, worth, fits) {
+                best = Some(Offer { rank: key.rank(place), region, to });
+            }
+        }
+        best
+    }
+}
+
+/// Stores that may take a region, the emptiest first.
+pub(super) struct Targets {
+    room: Room,
+    stores: Vec<At>,
+    pub levels: Vec<f64>,
+    /// Positions in `stores` by failure domain, where there are few.
+    by_domain: Option<Vec<Vec<u32>>>,
+}
+
+/// What does not fit on so many of the emptiest stores waits until others are.
+const TARGETS_TRIED: usize = 32;
+
+/// With more domains than this a region conflicts with few stores, and going through all is quicker.
+const GROUPED_DOMAINS_MAX: usize = 16;
+
+impl Targets {
+    pub fn new(round: &Round<'_>, fill: &Fill, room: Room) -> Targets {
+        let free =
+            |at: &At| round.is_up(*at) && round.has_data_room_at(*at) && fill.is_open(round, *at, room);
+        let mut ranked: Vec<(Ordered, At)> =
+            round.stores().filter(free).map(|at| (Ordered::new(fill.level(round, at)), at)).collect();
+        ranked.sort_unstable();
+        let stores: Vec<At> = ranked.into_iter().map(|(_, at)| at).collect();
+        let levels = stores.iter().map(|&at| fill.level(round, at)).collect();
+        let grouped = round.domains.matter() && round.domains.count() <= GROUPED_DOMAINS_MAX;
+        let by_domain = grouped.then(|| {
+            let mut groups = vec![Vec::new(); round.domains.count()];
+            for (place, &at) in (0..).zip(&stores) {
+                groups[round.domains.of(at).expect("a store of the view") as usize].push(place);
+            }
+            groups
+        });
+        Targets { room, stores, levels, by_domain }
+    }
+
+    /// The first that is `worth` it and `fits`. What is not worth it ends the search.
+    fn first_for(
+        &self,
+        round: &Round<'_>,
+        region: u32,
+        source: At,
+        worth: impl Fn(u32, At) -> bool,
+        fits: impl Fn(At) -> bool,
+    ) -> Option<(u32, At)> {
+        let first = |places: &mut dyn Iterator<Item = u32>| {
+            places
+                .map(|place| (place, self.stores[place as usize]))
+                .take_while(|&(place, at)| worth(place, at))
+                .take(TARGETS_TRIED)
+                .find(|&(_, at)| fits(at))
+        };
+        let Some(groups) = &self.by_domain else { return first(&mut (0..self.stores.len() as u32)) };
+        let before = round.companions(region, source, source);
+        let open = groups.iter().filter(|group| {
+            let at = group.first().map(|&place| self.stores[place as usize]);
+            // The first may itself be a companion of those behind it.
+            let itself = |at| u32::from(at != source && round.holds(region, at));
+            at.is_some_and(|at| round.companions(region, source, at) + itself(at) <= before)
+        });
+        open.filter_map(|group| first(&mut group.iter().copied())).min()
+    }
+}
