@@ -210,14 +210,15 @@ fn section(chart: &Chart) -> String {
     text
 }
 
-/// What the policies moved, from a cluster's start to its end; on equal stores it should be nothing more than
-/// the baseline moves.
+/// What the policies moved, before the load (who leads first is for elections to say) and from then on; on equal
+/// stores it should be nothing more than the baseline moves.
 fn moves(runs: &[Run]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
         ("stores", Left),
         ("policy", Left),
-        ("operators begun, median", Right),
+        ("operators before the load, median", Right),
+        ("from then on", Right),
         ("least to most", Right),
         ("at rest after Load, median", Right),
         ("never at rest", Right),
@@ -226,13 +227,19 @@ fn moves(runs: &[Run]) -> String {
         runs.iter().map(|run| (run.case.mix.as_str(), run.case.policy.as_str())).collect();
     for (mix, policy) in cases {
         let of_case = || runs.iter().filter(|run| run.case.mix == mix && run.case.policy == policy);
-        let moves: Vec<f64> = of_case().map(|run| run.moves.len() as f64).collect();
+        let number = |before: bool| -> Vec<f64> {
+            of_case()
+                .map(|run| run.moves.iter().filter(|one| (one.at_s < 0.0) == before).count() as f64)
+                .collect()
+        };
+        let (placed, moves) = (number(true), number(false));
         let rested: Vec<f64> = of_case().filter_map(|run| run.settled_s).collect();
         let least = moves.iter().copied().fold(f64::INFINITY, f64::min);
         let most = moves.iter().copied().fold(0.0, f64::max);
         table.row([
             mix.to_owned(),
             policy.to_owned(),
+            count(median(&placed)),
             count(median(&moves)),
             format!("{} to {}", count(least), count(most)),
             if rested.is_empty() { "-".to_owned() } else { format!("{:.1} s", median(&rested)) },
