@@ -27,7 +27,7 @@ use crate::data::{self, Allow, Held, Order};
 use crate::even;
 use crate::fill::{Fill, Ordered};
 use crate::load::{gap, Loads};
-use crate::round::{At, Round};
+use crate::round::{At, Round, Seat};
 use crate::{Operator, PlanLimits, Reason};
 
 mod exchange;
@@ -95,15 +95,11 @@ impl Allow for NoWorse {
                 loads.waits.of(round, region, to, None) <= other.fold(now, f64::min)
             }
             // Whoever leads after a leader's peer has gone must bear it, and writes must not wait longer.
-            Some(_) if leader == from => {
-                let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != from);
-                heirs.all(|heir| {
-                    let cost = loads.lead_cost(region, heir.store);
-                    !round.is_out_of_room(heir.store)
-                        && (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
-                        && loads.waits.of(round, region, heir.store, change) <= now
-                })
-            }
+            Some(_) if leader == from => heirs(round, region, from).all(|heir| {
+                let cost = loads.lead_cost(region, heir.store);
+                (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
+                    && loads.waits.of(round, region, heir.store, change) <= now
+            }),
             Some(_) => loads.waits.of(round, region, leader, change) <= now,
         }
     }
@@ -132,6 +128,13 @@ struct Relief {
     busy: (Ordered, Ordered),
     region: u32,
     to: At,
+}
+
+/// Who may lead once a leader's peer has gone: voters, those without room only where there is no other.
+fn heirs<'a>(round: &'a Round<'_>, region: u32, leaving: At) -> impl Iterator<Item = &'a Seat> + 'a {
+    let voters = move || round.seats(region).iter().filter(move |seat| seat.voter && seat.store != leaving);
+    let any_has_room = voters().any(|seat| !round.is_out_of_room(seat.store));
+    voters().filter(move |seat| !any_has_room || !round.is_out_of_room(seat.store))
 }
 
 fn permille(busy: f64) -> u64 {
@@ -267,10 +270,9 @@ impl Planner {
     /// When a leader's peer moves, another peer leads, and which one is not for us to say: each must bear it.
     fn any_heir_will_do(&self, round: &Round<'_>, region: u32, source: At, low: f64) -> bool {
         let loads = &self.loads;
-        let mut heirs = round.seats(region).iter().filter(|seat| seat.voter && seat.store != source);
-        heirs.all(|heir| {
+        heirs(round, region, source).all(|heir| {
             let cost = loads.lead_cost(region, heir.store);
-            !round.is_out_of_room(heir.store) && (cost <= 0.0 || loads.busy(heir.store) + cost <= low)
+            cost <= 0.0 || loads.busy(heir.store) + cost <= low
         })
     }
 

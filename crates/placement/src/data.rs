@@ -12,12 +12,14 @@
 //! of its peers than before.
 //!
 //! Of a store above its threshold the coldest region goes that can go anywhere, wherever that is. Regions that
-//! differ by less than heat is measured count as equally cold, and then that one goes whose writes wait
-//! least with the peers that stay ([`crate::wait`]), but under `even`, which knows no fast and slow. Where
-//! many are as cold and fast stores are full, chance would otherwise leave some of them on slow stores only.
+//! differ by little count as equally cold, and then that one goes whose writes wait least with the peers that stay
+//! ([`crate::wait`]), but under `even`, which knows no fast and slow. Where many are as cold and fast stores are
+//! full, chance would otherwise leave some of them on slow stores only. For the same reason a store that is
+//! below its threshold again gives nothing whose writes would wait longer than those of another region that is as
+//! cold and has nowhere to go.
 
 use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
-use crate::round::{At, Round};
+use crate::round::{At, Round, NOWHERE};
 use crate::{Operator, Reason};
 use search::{Key, Offer, Search, Targets};
 
@@ -125,39 +127,43 @@ fn best_offer(
     let search = Search { round, fill, allow, targets, source };
     let leads =
         |region: u32| Ordered::new(if round.cells[region as usize].leader == source { 1.0 } else { 0.0 });
-    let density = |region: u32| round.region(region).density();
     let order = if fill.is_full(source) { Order::Shed } else { order };
     match order {
         Order::Calm => search.best(regions, |region| {
             let rate = Ordered::new(round.region(region).rate() as f64);
             Some(Key::TargetFirst([leads(region), rate]))
         }),
-        Order::Cold => search
-            .best(regions, |region| Some(Key::TargetFirst([Ordered::new(density(region)), leads(region)]))),
-        Order::Shed => {
-            let excess = excess(round, fill, source);
-            let helps = |region: u32| round.region(region).bytes >= excess / HELPLESS_PART;
-            let helpless = |region: u32| Ordered::new(if helps(region) { 0.0 } else { 1.0 });
-            let has_any = |region: &u32| round.region(*region).bytes > 0;
-            let coldest = search.best(regions, |region| {
-                let rank = [helpless(region), Ordered::new(density(region)), Ordered::LEAST, Ordered::LEAST];
-                has_any(&region).then_some(Key::TargetLast(rank))
-            })?;
-            let gap = f64::from(round.limits.heat_gap_percent) / 100.0;
-            let bound = density(coldest.region) * (1.0 + gap);
-            let is_as_cold = |region: &u32| density(*region) <= bound && has_any(region);
-            let wait = |region: u32| Ordered::new(fill.wait_without(round, region, source));
-            let offer = search.best(regions, |region| {
-                let rank = [helpless(region), wait(region), Ordered::new(density(region)), leads(region)];
-                is_as_cold(&region).then_some(Key::TargetLast(rank))
-            })?;
-            // Within the band there is time until a better one can go.
-            let best = wait(offer.region);
-            let is_better = |region: &u32| is_as_cold(region) && wait(*region) < best;
-            let holds_off = !fill.is_above(round, source) && regions.iter().any(is_better);
-            (!holds_off).then_some(offer)
-        }
+        Order::Cold => search.best(regions, |region| {
+            let density = Ordered::new(round.region(region).density());
+            Some(Key::TargetFirst([density, leads(region)]))
+        }),
+        Order::Shed => best_to_shed(&search, regions),
     }
+}
+
+fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offer> {
+    let Search { round, fill, source, .. } = *search;
+    let excess = excess(round, fill, source);
+    let density = |region: u32| round.region(region).density();
+    let helps = |region: u32| round.region(region).bytes >= excess / HELPLESS_PART;
+    let helpless = |region: u32| Ordered::new(if helps(region) { 0.0 } else { 1.0 });
+    let coldest = search.best(regions, |region| {
+        let rank = [helpless(region), Ordered::new(density(region)), Ordered::LEAST, Ordered::LEAST];
+        (round.region(region).bytes > 0).then_some(Key::TargetLast(rank))
+    })?;
+    let bound = density(coldest.region) * (1.0 + f64::from(round.limits.heat_gap_percent) / 100.0);
+    let is_cold = |region: &u32| round.region(*region).bytes > 0 && density(*region) <= bound;
+    let cold: Vec<u32> = regions.iter().copied().filter(is_cold).collect();
+    let wait = |region: u32| Ordered::new(fill.wait_after(round, region, source, NOWHERE));
+    let leads = |region: u32| round.cells[region as usize].leader == source;
+    let offer = search.best(&cold, |region| {
+        let leads = Ordered::new(if leads(region) { 1.0 } else { 0.0 });
+        Some(Key::TargetLast([helpless(region), wait(region), Ordered::new(density(region)), leads]))
+    })?;
+    let then = Ordered::new(fill.wait_after(round, offer.region, source, offer.to));
+    let is_better = |region: &u32| search.may_go(*region) && helps(*region) && wait(*region) < then;
+    let holds_off = fill.has_time(round, source) && cold.iter().any(is_better);
+    (!holds_off).then_some(offer)
 }
 
 /// What a store has to shed.

@@ -154,6 +154,12 @@ impl fmt::Display for StoreExplanation {
                 write!(f, "It drains: {} peers are still to go, then it may be removed.", self.peers)
             }
             (StoreState::Draining, _) => f.write_str("It has drained and may be removed."),
+            (StoreState::Up, Some(bytes)) if self.in_flight.is_empty() && self.planned.is_empty() => write!(
+                f,
+                "It was above its threshold and would shed until it holds less than {}. Now no region can go, or \
+                 one that would leave slower peers than others as cold, and it waits for those.",
+                Bytes(bytes)
+            ),
             (StoreState::Up, Some(bytes)) => write!(
                 f,
                 "It is above its threshold and sheds its coldest regions until it holds less than {}.",

@@ -62,10 +62,11 @@ impl Fill {
         self.full[at as usize]
     }
 
-    /// Whether a store that sheds holds more than what made it shed, and is not on its way down from there.
-    pub fn is_above(&self, round: &Round<'_>, at: At) -> bool {
+    /// Whether a store that sheds is below again what made it shed, and has room for writes: it may take its time.
+    pub fn has_time(&self, round: &Round<'_>, at: At) -> bool {
         let PlanLimits { full_percent, reserve_percent, .. } = *round.limits;
-        !stays_below(round, at, 0, if self.crowded { reserve_percent } else { full_percent })
+        let percent = if self.crowded { reserve_percent } else { full_percent };
+        stays_below(round, at, 0, percent) && !round.is_out_of_room(at)
     }
 
     /// What a store sheds down to, in hundredths of its capacity, if it does.
@@ -74,9 +75,10 @@ impl Fill {
         self.is_full(at).then_some(percent)
     }
 
-    /// How long the region's writes would wait without the peer on `from`, as far as the policy cares.
-    pub fn wait_without(&self, round: &Round<'_>, region: u32, from: At) -> f64 {
-        self.waits.as_ref().map_or(0.0, |waits| waits.without(round, region, from))
+    /// How long the region's writes would wait once its peer on `from` is on `to`, or with those that stay where that
+    /// is `NOWHERE`, as far as the policy cares.
+    pub fn wait_after(&self, round: &Round<'_>, region: u32, from: At, to: At) -> f64 {
+        self.waits.as_ref().map_or(0.0, |waits| waits.best(round, region, from, to))
     }
 
     pub fn weight(&self, at: At) -> f64 {

@@ -36,7 +36,8 @@ pub struct PlanLimits {
     /// … until it holds less than this.
     pub full_percent_low: u32,
     /// Of regions whose heat per byte exceeds the coldest's by no more hundredths than this, the one goes whose
-    /// other peers are the fastest: heat is an average of what was measured, and never twice the same.
+    /// other peers are the fastest (but under `even`): heat is an average of what was measured, and never twice the
+    /// same.
     pub heat_gap_percent: u32,
     /// To even out data, or load, no store is filled beyond this. Far enough below the others that a store that
     /// shed a little too much takes nothing back.

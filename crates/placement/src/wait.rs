@@ -55,18 +55,12 @@ impl Waits {
         self.waited_for(slowest) + self.waited_for(leader)
     }
 
-    /// The same with the peers that stay when the one on `from` goes, and the best of them in the lead. Where they
-    /// are no majority, whoever comes has to be waited for, and nothing is told apart.
-    pub fn without(&self, round: &Round<'_>, region: u32, from: At) -> f64 {
-        let seats = round.seats(region).iter().filter(|seat| seat.voter);
-        let needed = seats.clone().count() / 2;
-        let stay = seats.filter(|seat| seat.store != from);
-        let mut waits: Vec<Ordered> = stay.map(|seat| Ordered::new(self.waited_for(seat.store))).collect();
-        waits.sort_unstable();
-        match (waits.first(), waits.get(needed)) {
-            (Some(leader), Some(slowest)) => leader.value() + slowest.value(),
-            _ => f64::INFINITY,
-        }
+    /// The same after a peer has moved, and with the best of them in the lead. `to` may be `NOWHERE`: what is counted
+    /// are the peers that stay. Where those are no majority nothing is told apart.
+    pub fn best(&self, round: &Round<'_>, region: u32, from: At, to: At) -> f64 {
+        let voters = round.seats(region).iter().filter(|seat| seat.voter);
+        let waits = voters.map(|seat| self.of(round, region, seat.store, Some((from, to))));
+        waits.fold(f64::INFINITY, f64::min)
     }
 
     /// Nothing waits less.

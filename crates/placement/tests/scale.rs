@@ -58,9 +58,9 @@ fn large(leader: impl Fn(u64, &[u64]) -> u64) -> ClusterView {
 }
 
 #[allow(clippy::disallowed_methods)] // It measures.
-fn time(name: &str, view: &ClusterView, policy: Policy) {
+fn time(name: &str, view: &ClusterView, policy: Policy, limits: &PlanLimits) {
     let began = Instant::now();
-    let operators = plan(view, policy, &PlanLimits::default());
+    let operators = plan(view, policy, limits);
     println!("{name}: {policy}: {} operators in {:?}", operators.len(), began.elapsed());
 }
 
@@ -84,6 +84,12 @@ fn one_round_at_full_size() {
     for region in &mut calm.regions {
         (region.write_rate, region.read_rate, region.write_bytes_rate) = (0.0, 0.0, 0.0);
     }
+    // Two thirds of the stores are on their way down from the threshold, the others are as good as full.
+    let mut full = spread_out.clone();
+    for store in &mut full.stores {
+        let percent = if store.id % 3 == 0 { 84 } else { 92 };
+        (store.capacity_bytes, store.shedding) = (store.used_bytes / percent * 100, percent > 90);
+    }
     let views = [
         ("leaders on the lowest ids", lowest),
         ("leaders at random", spread_out),
@@ -93,7 +99,9 @@ fn one_round_at_full_size() {
     ];
     for policy in Policy::ALL {
         for (name, view) in &views {
-            time(name, view, policy);
+            time(name, view, policy, &PlanLimits::default());
         }
+        // With no leader to be moved, so that there is something left to begin.
+        time("full stores", &full, policy, &PlanLimits { per_target_max: 0, ..PlanLimits::default() });
     }
 }

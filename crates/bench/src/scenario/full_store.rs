@@ -15,7 +15,7 @@ use super::Machine;
 use crate::alor::Scale;
 use crate::table::{bytes, count, Align, Table};
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A planner knows of a store what its last heartbeats said.
 const LATE_S: f64 = 5.0;
@@ -37,6 +37,8 @@ pub struct Setup {
     /// In percent of capacity: a store sheds above the one until it is below the other.
     pub full_percent: u32,
     pub full_percent_low: u32,
+    /// Regions that are hotter than the coldest by no more count as equally cold.
+    pub heat_gap_percent: u32,
     /// From or towards one store at a time.
     pub copies_per_store: usize,
     pub machine: Machine,
@@ -113,7 +115,8 @@ impl FullStore {
         let setup = &self.setup;
         let sheds = self.sheds();
         let (until, written) = self.while_room();
-        let coldest = sheds.iter().filter(|shed| shed.was_coldest()).count();
+        let coldest = sheds.iter().filter(|shed| shed.was_coldest(setup.heat_gap_percent)).count();
+        let rivals = sheds.iter().filter(|shed| shed.had_rivals()).count();
         let needless = needless(&self.looks, &sheds, setup.full_percent, setup.full_percent_low, LATE_S);
         let full: Vec<u64> =
             self.devices.keys().copied().filter(|store| self.filled(*store).0.is_some()).collect();
@@ -123,11 +126,12 @@ impl FullStore {
         vec![
             Verdict::new(
                 "a full store sheds only the coldest regions",
-                !sheds.is_empty() && coldest == sheds.len(),
+                rivals > 0 && coldest == sheds.len(),
                 format!(
-                    "{coldest} of {} shed regions were the coldest, or within a quarter of it, of those of their \
-                     store that could go; {hot} were hotter than its mean",
-                    sheds.len()
+                    "{coldest} of {} shed regions were the coldest, or within {}% and a quarter of it, of those of \
+                     their store that could go, {rivals} of them not the only one; {hot} were hotter than its mean",
+                    sheds.len(),
+                    setup.heat_gap_percent
                 ),
             ),
             Verdict::new(
@@ -359,6 +363,7 @@ mod tests {
                 regions: 4,
                 full_percent: 95,
                 full_percent_low: 90,
+                heat_gap_percent: 10,
                 copies_per_store: 2,
                 machine: Machine { cpus: 2, file_system: "tmpfs".into(), program: "steelyard 0".into() },
             },

@@ -19,8 +19,12 @@ pub struct Move {
 }
 
 impl Move {
-    /// Whether a planner that knows what was so `late_s` before may still plan around it.
-    pub fn in_flight(&self, at_s: f64, late_s: f64) -> bool {
+    pub fn in_flight(&self, at_s: f64) -> bool {
+        self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s)
+    }
+
+    /// Whether it was in flight then, or at some moment of the `late_s` before.
+    pub fn in_flight_lately(&self, at_s: f64, late_s: f64) -> bool {
         self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s - late_s)
     }
 
@@ -30,9 +34,12 @@ impl Move {
     }
 }
 
-/// Copies under way from or towards a store, for all that is known `late_s` later.
+/// Copies under way from or towards a store, at the most, at that moment and in the `late_s` before it.
 pub fn copies(moves: &[Move], store: u64, at_s: f64, late_s: f64) -> usize {
-    moves.iter().filter(|one| one.in_flight(at_s, late_s) && one.copies_at(store)).count()
+    let lately = || moves.iter().filter(|one| one.in_flight_lately(at_s, late_s) && one.copies_at(store));
+    // There are never more than when one begins, or at first.
+    let moments = lately().map(|one| one.at_s.max(at_s - late_s));
+    moments.map(|moment| lately().filter(|one| one.in_flight(moment)).count()).max().unwrap_or(0)
 }
 
 /// A named part of a scenario.
@@ -114,6 +121,10 @@ pub mod tests {
             [count(0, 1.2), count(3, 1.2), count(1, 1.2), count(3, 0.9), count(3, 1.4)],
             [1, 1, 0, 0, 0]
         );
+        // Until 1.4 and from 1.6 on: never two at once.
+        let moves = [moves[0].clone(), moved(1.6, 3, "move-peer", 0, 3)];
+        assert_eq!([0.1, 1.0].map(|late_s| copies(&moves, 3, 1.8, late_s)), [1, 1]);
+        assert_eq!([0.1, 1.0].map(|late_s| copies(&moves, 3, 2.1, late_s)), [0, 1]);
     }
 
     #[test]

@@ -109,9 +109,15 @@ impl Shed {
         self.heat_per_gb > self.mean_per_gb
     }
 
-    /// Nothing that could go was colder by more than what heartbeats are late.
-    pub fn was_coldest(&self) -> bool {
-        self.heat_per_gb <= self.coldest_per_gb * (1.0 + SLACK_SHARE) + self.mean_per_gb * SLACK_OF_MEAN
+    /// Nothing that could go was colder by more than what counts as equal and what heartbeats are late.
+    pub fn was_coldest(&self, heat_gap_percent: u32) -> bool {
+        let as_cold = (1.0 + f64::from(heat_gap_percent) / 100.0) * (1.0 + SLACK_SHARE);
+        self.heat_per_gb <= self.coldest_per_gb * as_cold + self.mean_per_gb * SLACK_OF_MEAN
+    }
+
+    /// Whether anything else could have gone.
+    pub fn had_rivals(&self) -> bool {
+        self.free > 1
     }
 }
 
@@ -141,7 +147,9 @@ pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
         // What a planner had begun before counts, later looks or not.
         let earlier = &moves[..index];
         let begun = |region: u64| {
-            earlier.iter().any(|other| other.region == region && other.in_flight(one.at_s, bounds.late_s))
+            earlier
+                .iter()
+                .any(|other| other.region == region && other.in_flight_lately(one.at_s, bounds.late_s))
         };
         let open = |store: u64| copies(earlier, store, one.at_s, bounds.late_s) < bounds.copies_per_store;
         let held: Vec<&RegionLook> =
@@ -242,10 +250,10 @@ pub mod tests {
         let looks = [look(10.0, 96, &[5.0, 0.1, 9.0, 2.0])];
         let sheds = sheds(&looks, &[shed_move(10.5, 2, 0, 3), shed_move(10.5, 1, 0, 3)], BOUNDS);
         assert_eq!((sheds[0].rank, sheds[0].of, sheds[0].free_rank, sheds[0].free), (1, 4, 1, 4));
-        assert!(sheds[0].was_coldest());
+        assert!(sheds[0].was_coldest(0));
         // The second of the same round: the coldest had gone before, and region 4 was colder.
         assert_eq!((sheds[1].rank, sheds[1].free_rank, sheds[1].free), (3, 2, 3));
-        assert!(!sheds[1].was_coldest());
+        assert!(!sheds[1].was_coldest(0) && !sheds[1].was_coldest(90) && sheds[1].was_coldest(110));
     }
 
     #[test]
@@ -253,10 +261,10 @@ pub mod tests {
         let mut first = look(10.0, 96, &[5.0, 0.1, 9.0]);
         first.regions[1].moving = true;
         let all = sheds(&[first.clone()], &[shed_move(11.0, 1, 0, 3)], BOUNDS);
-        assert!(all[0].was_coldest() && (all[0].rank, all[0].free_rank) == (2, 1));
+        assert!(all[0].was_coldest(0) && (all[0].rank, all[0].free_rank) == (2, 1));
         first.regions[1].moving = false;
         first.regions[1].peers.push(3);
-        assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].was_coldest());
+        assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].was_coldest(0));
     }
 
     #[test]

@@ -43,6 +43,13 @@ pub(super) struct Search<'a, A> {
 }
 
 impl<A: Allow> Search<'_, A> {
+    /// But for where to.
+    pub fn may_go(&self, region: u32) -> bool {
+        let round = self.round;
+        let healthy = round.cells[region as usize].healthy;
+        healthy && round.can_change(region) && round.can_leave(region, self.source)
+    }
+
     /// The first by their keys of the regions that have one and can go.
     pub fn best(&self, regions: &[u32], key: impl Fn(u32) -> Option<Key>) -> Option<Offer> {
         let Search { round, fill, allow, targets, source } = *self;
@@ -50,7 +57,7 @@ impl<A: Allow> Search<'_, A> {
         let mut best: Option<Offer> = None;
         for &region in regions {
             let cell = &round.cells[region as usize];
-            if !cell.healthy || !round.can_change(region) || !round.can_leave(region, source) {
+            if !self.may_go(region) {
                 continue;
             }
             let Some(key) = key(region) else { continue };

@@ -60,17 +60,18 @@ fn drop_peer(view: &mut ClusterView, region: u64, store: StoreId) {
     }
 }
 
-/// Whoever leads hands on to the first live voter before its own peer goes.
+/// Whoever leads hands on to the first live voter, rather one that has room, before its own peer goes.
 fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
     let region = at(view, region);
     if view.regions[region].leader == Some(store) {
         let answers = |id| {
             view.store(id).is_some_and(|store| matches!(store.state, StoreState::Up | StoreState::Draining))
         };
-        let heir = view.regions[region]
-            .peers
-            .iter()
-            .find(|peer| peer.voter && peer.store != store && answers(peer.store));
+        let heirs = view.regions[region].peers.iter();
+        let has_room = |id| view.store(id).is_some_and(|store| !store.out_of_room);
+        let heir = heirs
+            .filter(|peer| peer.voter && peer.store != store && answers(peer.store))
+            .min_by_key(|peer| !has_room(peer.store));
         view.regions[region].leader = Some(heir.expect("another voter answers").store);
     }
 }

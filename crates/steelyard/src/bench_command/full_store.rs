@@ -93,6 +93,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
             regions: options.regions,
             full_percent: limits.full_percent,
             full_percent_low: limits.full_percent_low,
+            heat_gap_percent: limits.heat_gap_percent,
             copies_per_store: limits.data_moves_per_store_max,
             machine: machine(stores.file_system()),
             scale: scale.clone(),
