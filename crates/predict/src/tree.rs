@@ -12,8 +12,11 @@
 //! ```
 //!
 //! times. Sizes at each moment follow from the compactions done; nothing is assumed about them.
+//!
+//! Of a row that was written again a flush leaves the newest version, and so does the merge of level 0. Below that,
+//! versions that were replaced count until they come to the last level.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::Tuning;
 
@@ -51,15 +54,27 @@ pub(crate) struct Job {
     into_bytes: u64,
 }
 
+/// A memtable, or the file of level 0 that was made of it.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    /// What was written.
+    written: u64,
+    /// The rows, each once.
+    rows: u64,
+    /// Of them those that an earlier table has as well, by its number: that of the last before this one.
+    again: BTreeMap<u32, u64>,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     tuning: Tuning,
     /// Memtables by number: those up to `flushed` are files.
     pub memtable: u32,
     pub flushed: u32,
-    active: u64,
-    sealed: VecDeque<u64>,
-    level0: VecDeque<u64>,
+    active: Table,
+    sealed: VecDeque<Table>,
+    /// The newest are the last, and the last one has number `flushed`.
+    level0: VecDeque<Table>,
     levels: [u64; LEVELS],
     flushing: bool,
     /// Levels that a compaction under way reads from or writes into.
@@ -77,7 +92,7 @@ impl Tree {
             tuning: tuning.clone(),
             memtable: 1,
             flushed: 0,
-            active: 0,
+            active: Table::default(),
             sealed: VecDeque::new(),
             level0: VecDeque::new(),
             levels: [0; LEVELS],
@@ -109,14 +124,15 @@ impl Tree {
     /// Seals the memtable however full it is. Which one is to be flushed for all that is written by now.
     pub fn seal_for_flush(&mut self) -> u32 {
         // A flush is asked for behind a write: there is at least that.
-        self.sealed.push_back(std::mem::take(&mut self.active).max(1));
+        self.active.rows = self.active.rows.max(1);
+        self.sealed.push_back(std::mem::take(&mut self.active));
         self.memtable += 1;
         self.memtable - 1
     }
 
     /// Whether a write has to wait: every memtable is full, or level 0 has too many files.
     pub fn is_stalled(&self) -> bool {
-        self.sealed.len() + 1 >= self.tuning.memtables && self.active >= self.memtable_bytes()
+        self.sealed.len() + 1 >= self.tuning.memtables && self.active.written >= self.memtable_bytes()
             || self.level0.len() >= self.tuning.level0_stop
     }
 
@@ -124,20 +140,43 @@ impl Tree {
         (self.tuning.memtable_bytes as f64 * MEMTABLE_FILL) as u64
     }
 
-    pub fn write(&mut self, bytes: u64) {
-        self.active += bytes;
+    /// A row, of which the version before was in this memtable; 0: there was none.
+    pub fn write(&mut self, bytes: u64, before: u32) {
+        self.active.written += bytes;
+        if before != self.memtable {
+            self.active.rows += bytes;
+            if before > self.merged() {
+                *self.active.again.entry(before).or_default() += bytes;
+            }
+        }
         self.seal();
     }
 
+    /// The newest table that is in no memtable and not in level 0.
+    fn merged(&self) -> u32 {
+        self.flushed - self.level0.len() as u32
+    }
+
+    fn level0_bytes(&self) -> u64 {
+        self.level0.iter().map(|table| table.rows).sum()
+    }
+
+    /// What level 0 will be when all of it has been merged.
+    fn level0_merged_bytes(&self) -> u64 {
+        let merged = self.merged();
+        let again = self.level0.iter().flat_map(|table| table.again.range(merged + 1..));
+        self.level0_bytes() - again.map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
     fn seal(&mut self) {
-        if self.active >= self.memtable_bytes() && self.sealed.len() + 1 < self.tuning.memtables {
+        if self.active.written >= self.memtable_bytes() && self.sealed.len() + 1 < self.tuning.memtables {
             self.sealed.push_back(std::mem::take(&mut self.active));
             self.memtable += 1;
         }
     }
 
     pub fn next_flush(&mut self) -> Option<Job> {
-        let bytes = *self.sealed.front().filter(|_| !self.flushing)?;
+        let bytes = self.sealed.front().filter(|_| !self.flushing)?.rows;
         self.flushing = true;
         Some(Job { kind: Kind::Flush, reads: 0, writes: bytes, files: 1, from_bytes: bytes, into_bytes: 0 })
     }
@@ -180,7 +219,7 @@ impl Tree {
     /// level above its size scores ten times as much, and less for what is about to come from above.
     pub fn next_compaction(&mut self) -> Option<Job> {
         let (base, targets) = self.targets();
-        let bytes: u64 = self.level0.iter().sum();
+        let bytes = self.level0_bytes();
         let mut best: Option<(f64, usize)> = None;
         if !self.busy[0] && !self.busy[base] && !self.level0.is_empty() {
             let score = (self.level0.len() as f64 / self.tuning.level0_trigger as f64)
@@ -204,7 +243,7 @@ impl Tree {
         let (_, from) = best?;
         let into = if from == 0 { base } else { from + 1 };
         let (files, from_bytes) = match from {
-            0 => (self.level0.len(), self.level0.iter().sum()),
+            0 => (self.level0.len(), self.level0_merged_bytes()),
             _ => (1, self.levels[from].min(self.tuning.table_file_bytes)),
         };
         let held = if from == 0 { from_bytes } else { self.levels[from] };
@@ -213,9 +252,10 @@ impl Tree {
         self.busy[into] = true;
         // One file over keys that the next level does not have changes its level without being read.
         let moves = overlap == 0 && from > 0;
-        let bytes = if moves { 0 } else { from_bytes + overlap };
+        let writes = if moves { 0 } else { from_bytes + overlap };
+        let reads = if from == 0 { bytes + overlap } else { writes };
         let kind = Kind::Compaction { from, into };
-        Some(Job { kind, reads: bytes, writes: bytes, files, from_bytes, into_bytes: overlap })
+        Some(Job { kind, reads, writes, files, from_bytes, into_bytes: overlap })
     }
 
     /// The compaction of a range that holds `part` of all keys, once no other one is under way: level 0 with the
@@ -226,7 +266,7 @@ impl Tree {
             return None;
         }
         let (base, _) = self.targets();
-        let above: u64 = self.level0.iter().sum();
+        let above = self.level0_bytes();
         let mut bytes = if above > 0 { above + self.levels[base] } else { 0 };
         let mut arrived = above;
         (self.descending, self.descends_from) = ([0; LEVELS], base);
@@ -267,9 +307,8 @@ impl Tree {
             }
             Kind::Flush => {
                 self.flushing = false;
-                self.sealed.pop_front();
                 self.flushed += 1;
-                self.level0.push_back(job.from_bytes);
+                self.level0.extend(self.sealed.pop_front());
                 self.seal();
             }
             Kind::Compaction { from, into } => {
@@ -293,10 +332,11 @@ impl Tree {
         match job.kind {
             Kind::Flush => (Vec::new(), 0),
             Kind::Compaction { from, into } => {
-                let above = if from == 0 { self.level0.iter().sum() } else { self.levels[from] };
-                let parts =
-                    [(from, part(job.from_bytes, above)), (into, part(job.into_bytes, self.levels[into]))];
-                (parts.to_vec(), into)
+                let above = match from {
+                    0 => job.files as f64 / self.level0.len().max(1) as f64,
+                    _ => part(job.from_bytes, self.levels[from]),
+                };
+                (vec![(from, above), (into, part(job.into_bytes, self.levels[into]))], into)
             }
             Kind::Reclaim => {
                 let all = self.bytes_down_to(job);
@@ -312,7 +352,7 @@ impl Tree {
             Kind::Compaction { into, .. } => into,
             Kind::Reclaim => LAST,
         };
-        self.level0.iter().sum::<u64>() + self.levels[..=into].iter().sum::<u64>()
+        self.level0_bytes() + self.levels[..=into].iter().sum::<u64>()
     }
 
     pub fn table_file_bytes(&self) -> u64 {
@@ -338,7 +378,7 @@ mod tests {
         let (mut flushed, mut compacted) = (0, 0);
         for _ in 0..bytes / 1084 {
             tree.live_bytes += 1084;
-            tree.write(1084);
+            tree.write(1084, 0);
             while let Some(job) = tree.next_flush() {
                 flushed += job.writes;
                 tree.finish(&job);
@@ -366,8 +406,8 @@ mod tests {
     fn a_tree_grows_levels_upwards_and_holds_what_was_written() {
         let mut tree = Tree::new(&tuning());
         fill(&mut tree, 150_000_000);
-        let held: u64 = tree.levels.iter().sum::<u64>() + tree.level0.iter().sum::<u64>() + tree.active;
-        let held = held + tree.sealed.iter().sum::<u64>();
+        let held: u64 = tree.levels.iter().sum::<u64>() + tree.level0_bytes() + tree.active.rows;
+        let held = held + tree.sealed.iter().map(|table| table.rows).sum::<u64>();
         assert!((held as f64 / 150e6 - 1.0).abs() < 0.02, "{held}");
         assert!(tree.levels[LAST] > 100_000_000 && tree.targets().0 == 4, "{:?}", tree.levels);
     }
@@ -376,7 +416,7 @@ mod tests {
     fn writes_stall_when_no_memtable_is_flushed() {
         let mut tree = Tree::new(&tuning());
         while !tree.is_stalled() {
-            tree.write(100_000);
+            tree.write(100_000, 0);
         }
         assert_eq!(tree.sealed.len() + 1, tuning().memtables);
         let job = tree.next_flush().unwrap();
@@ -409,13 +449,13 @@ mod tests {
     #[test]
     fn a_flush_that_is_asked_for_covers_what_is_written_by_then() {
         let mut tree = Tree::new(&tuning());
-        tree.write(1000);
+        tree.write(1000, 0);
         let memtable = tree.seal_for_flush();
-        tree.write(1000);
+        tree.write(1000, 0);
         let job = tree.next_flush().unwrap();
         assert_eq!(job.writes, 1000);
         tree.finish(&job);
-        assert_eq!((tree.flushed, tree.active), (memtable, 1000));
+        assert_eq!((tree.flushed, tree.active.rows), (memtable, 1000));
     }
 
     #[test]
@@ -423,11 +463,36 @@ mod tests {
         let mut tree = Tree::new(&tuning());
         tree.ingest(50_000_000);
         for _ in 0..40_000 {
-            tree.write(1084);
+            tree.write(1084, 0);
             while let Some(job) = tree.next_flush().or_else(|| tree.next_compaction()) {
                 tree.finish(&job);
             }
         }
         assert!(tree.levels[LAST] <= 50_000_000);
+    }
+
+    #[test]
+    fn a_row_that_was_written_again_is_flushed_once_and_merged_once() {
+        let mut tree = Tree::new(&tuning());
+        // Three rows, of which one is written three times into the first memtable and once into the second.
+        for before in [0, 0, 0, 1, 1] {
+            tree.write(1000, before);
+        }
+        tree.seal_for_flush();
+        let job = tree.next_flush().unwrap();
+        assert_eq!(job.writes, 3000);
+        tree.finish(&job);
+        tree.write(1000, 1);
+        tree.write(1000, 0);
+        tree.seal_for_flush();
+        let job = tree.next_flush().unwrap();
+        assert_eq!(job.writes, 2000);
+        tree.finish(&job);
+        assert_eq!((tree.level0_bytes(), tree.level0_merged_bytes()), (5000, 4000));
+        // What is merged into a level is not known by row any more.
+        tree.level0.pop_front();
+        assert_eq!((tree.level0_bytes(), tree.level0_merged_bytes(), tree.merged()), (2000, 2000, 1));
+        tree.write(1000, 1);
+        assert!(tree.active.again.is_empty());
     }
 }

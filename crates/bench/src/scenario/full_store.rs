@@ -117,7 +117,8 @@ impl FullStore {
         let (until, written) = self.while_room();
         let coldest = sheds.iter().filter(|shed| shed.was_coldest(setup.heat_gap_percent)).count();
         let rivals = sheds.iter().filter(|shed| shed.had_rivals()).count();
-        let needless = needless(&self.looks, &sheds, setup.full_percent, setup.full_percent_low, LATE_S);
+        let needless =
+            needless(&self.looks, &self.moves, &sheds, (setup.full_percent, setup.full_percent_low), LATE_S);
         let full: Vec<u64> =
             self.devices.keys().copied().filter(|store| self.filled(*store).0.is_some()).collect();
         let relieved: usize = full.iter().map(|store| self.relieved(*store)).sum();

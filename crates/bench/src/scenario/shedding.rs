@@ -59,6 +59,20 @@ impl Look {
         self.store(store).map_or(0.0, StoreLook::share)
     }
 
+    /// Used over capacity, with the copies that are on their way to the store.
+    fn share_with(&self, store: u64, moves: &[Move]) -> f64 {
+        let Some(look) = self.store(store) else { return 0.0 };
+        let comes = |region: &&RegionLook| {
+            let brought = |one: &Move| one.region == region.region && one.to == Some(store);
+            !region.peers.contains(&store)
+                && moves
+                    .iter()
+                    .any(|one| one.kind != "transfer-leader" && brought(one) && one.in_flight(self.at_s))
+        };
+        let coming: u64 = self.regions.iter().filter(comes).map(|region| region.bytes).sum();
+        StoreLook { used_bytes: look.used_bytes + coming, ..*look }.share()
+    }
+
     /// Whether some store is below `percent` of its capacity.
     pub fn has_room(&self, percent: u32) -> bool {
         self.stores.iter().any(|store| store.share() * 100.0 < f64::from(percent))
@@ -189,16 +203,22 @@ pub fn came_back(sheds: &[Shed], moves: &[Move]) -> usize {
     sheds.iter().filter(back).count()
 }
 
-/// Shedding that began although its store was below the band: it had not been above `full_percent` since it was
-/// last below `low_percent`. `late_s`: how old a planner's knowledge may be.
-pub fn needless(looks: &[Look], sheds: &[Shed], full_percent: u32, low_percent: u32, late_s: f64) -> usize {
+/// Shedding that began although its store was below the band: with what was on its way to it, it had not been above
+/// `full_percent` since it was last below `low_percent`. `late_s`: how old a planner's knowledge may be.
+pub fn needless(
+    looks: &[Look],
+    moves: &[Move],
+    sheds: &[Shed],
+    (full_percent, low_percent): (u32, u32),
+    late_s: f64,
+) -> usize {
     let full = f64::from(full_percent) / 100.0;
     let low = f64::from(low_percent) / 100.0;
     let was_above = |shed: &Shed| {
         let mut shedding = false;
         let mut last_above = f64::NEG_INFINITY;
         for look in looks.iter().take_while(|look| look.at_s <= shed.at_s + late_s) {
-            let share = look.share(shed.from);
+            let share = look.share_with(shed.from, moves);
             shedding = share > full || (shedding && share >= low);
             if shedding {
                 last_above = look.at_s;
@@ -308,9 +328,27 @@ pub mod tests {
             .collect();
         let count = |at_s: f64| {
             let sheds = sheds(&looks, &[shed_move(at_s, 1, 0, 3)], BOUNDS);
-            needless(&looks, &sheds, 95, 90, 2.0)
+            needless(&looks, &[], &sheds, (95, 90), 2.0)
         };
         assert_eq!([count(5.0), count(11.0), count(31.0)], [1, 0, 0]);
         assert_eq!([count(41.0), count(51.0)], [1, 1], "back above 90% is not back above 95%");
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_a_store_counts_as_there() {
+        let looks = [look(10.0, 94, &[1.0])];
+        let sheds = sheds(&looks, &[shed_move(11.0, 1, 0, 3)], BOUNDS);
+        let mut coming = looks[0].clone();
+        coming.regions.push(RegionLook {
+            region: 9,
+            bytes: 3_000_000,
+            peers: vec![1, 2, 3],
+            ..coming.regions[0].clone()
+        });
+        let count = |moves: &[Move]| needless(&[coming.clone()], moves, &sheds, (95, 90), 2.0);
+        let copy = Move { ended_s: None, ..moved(9.0, 9, "move-peer", 3, 0) };
+        let elsewhere = Move { to: Some(5), ..copy.clone() };
+        let ended = Move { ended_s: Some(9.5), ..copy.clone() };
+        assert_eq!([count(&[copy]), count(&[elsewhere]), count(&[ended])], [0, 1, 1]);
     }
 }

@@ -106,9 +106,10 @@ impl World<'_> {
             for entry in &log.entries[begin as usize..end as usize] {
                 store.to_apply_bytes = store.to_apply_bytes.saturating_sub(entry.bytes);
                 for write in &entry.writes {
-                    store.written_in[write.record as usize] = store.tree.memtable;
+                    let written_in = &mut store.written_in[write.record as usize];
+                    let before = std::mem::replace(written_in, store.tree.memtable);
                     store.cache.insert(write.record);
-                    store.tree.write(row_bytes);
+                    store.tree.write(row_bytes, before);
                     store.counts.rows_bytes += row_bytes;
                     if write.inserts {
                         store.tree.live_bytes += row_bytes;
