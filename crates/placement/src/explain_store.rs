@@ -156,8 +156,8 @@ impl fmt::Display for StoreExplanation {
             (StoreState::Draining, _) => f.write_str("It has drained and may be removed."),
             (StoreState::Up, Some(bytes)) if self.in_flight.is_empty() && self.planned.is_empty() => write!(
                 f,
-                "It was above its threshold and would shed until it holds less than {}. Now no region can go, or \
-                 one that would leave slower peers than others as cold, and it waits for those.",
+                "It is to shed until it holds less than {}, but none of its regions can go now, or only such as \
+                 would be left with slower peers than others as cold.",
                 Bytes(bytes)
             ),
             (StoreState::Up, Some(bytes)) => write!(

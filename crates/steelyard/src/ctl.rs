@@ -443,7 +443,7 @@ fn dash(text: &str) -> String {
     if text.is_empty() { "-" } else { text }.to_owned()
 }
 
-fn unix_ms() -> u64 {
+pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 

@@ -20,7 +20,7 @@ pub struct Move {
 
 impl Move {
     pub fn in_flight(&self, at_s: f64) -> bool {
-        self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s)
+        self.in_flight_lately(at_s, 0.0)
     }
 
     /// Whether it was in flight then, or at some moment of the `late_s` before.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bench::scenario::{Look, Move, RegionLook, StoreLook};
 use server::admin::{RegionRow, StoreRow};
 
-use super::reproduce::observe::{unix_ms, Glance, Observer};
+use super::reproduce::observe::{Glance, Observer};
+use crate::ctl::unix_ms;
 
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks that may fail in a row: stores on slowed devices and busy CPUs answer late.

@@ -13,8 +13,9 @@ use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
 use indicatif::ProgressBar;
 
-use super::observe::{unix_ms, Observer};
+use super::observe::Observer;
 use crate::bench_command::CLIENT_THREADS;
+use crate::ctl::unix_ms;
 use crate::playground::cluster::{choose_place, Cluster, Place};
 use crate::playground::layout::Layout;
 use crate::playground::START_PATIENCE;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bench::admin::AdminClient;
@@ -155,10 +155,6 @@ fn note(seen: &Seen, operators: &[OperatorRow]) -> usize {
     let mut seen = locked(seen);
     seen.extend(operators.iter().map(|row| (begun(row), row.clone())));
     seen.len()
-}
-
-pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 /// Far less than what a cluster needs for as many operators as it remembers.
