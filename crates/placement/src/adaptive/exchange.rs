@@ -3,9 +3,9 @@
 //! A store may have room for what the busiest would give only once it has itself given something: to a third
 //! store, or to the busiest in return. Single moves end in layouts in which every store is as busy as it can be
 //! made by one region more or less; a pair gets out of most of these. Both moves begin in the same round, the
-//! one that makes room first. Each pair leaves all stores that take part less busy by the margin than the
-//! busiest was, so that the measure of single moves falls here, too, and one that is only half carried out leaves
-//! no store busier than that.
+//! one that makes room first. Each pair leaves all stores that take part less busy by twice the margin than the
+//! busiest was: two moves are to gain what two would, each alone. The measure of single moves falls here, too, and a
+//! pair that is only half carried out leaves no store busier than that.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Planner {
         source: At,
     ) -> Option<(Rank, Shift, Shift)> {
         let loads = &self.loads;
-        let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - self.gap));
+        let (high, low) = (loads.busy(source), loads.busy(source) * (1.0 - 2.0 * self.gap));
         let calmest = self.calmest(round, fill);
         let mut by_taker: BTreeMap<At, Vec<Shift>> = BTreeMap::new();
         let mut best: Option<(Rank, Shift, Shift)> = None;
