@@ -1,7 +1,7 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 4
+//! version u8 = 5
 //! store, token u64, cluster_id u64, members_version
 //! incarnation, seq, since
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
@@ -11,7 +11,7 @@
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
 //!   term, commit, applied, bytes, sized u8 (0 or 1), keys
-//!   write_rate f64, read_rate f64, write_bytes_rate f64, heat f64
+//!   write_rate f64, read_rate f64, miss_rate f64, write_bytes_rate f64, heat f64
 //!   truncate_to
 //!   count, then for each peer, ascending: store, matched, flags u8 (1 active, 2 needs a snapshot)
 //! count, then for each region led no more, ascending: region
@@ -36,7 +36,7 @@ mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// Rates in a report are decaying averages over about this long, kept by the leader from its election on.
 pub const RATE_WINDOW_S: f64 = 5.0;
@@ -44,7 +44,7 @@ pub const RATE_WINDOW_S: f64 = 5.0;
 pub const HEAT_WINDOW_S: f64 = 600.0;
 
 /// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
-const LEAD_BYTES_MIN: usize = 61 + 6 + 4 * 8 + 2;
+const LEAD_BYTES_MIN: usize = 61 + 6 + 5 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 
 const STOPPING: u8 = 1;
@@ -106,6 +106,8 @@ pub struct LeadReport {
     /// Operations per second.
     pub write_rate: f64,
     pub read_rate: f64,
+    /// Of the reads, those that RAM did not answer.
+    pub miss_rate: f64,
     /// Bytes of keys and values per second.
     pub write_bytes_rate: f64,
     /// Operations per second with a long memory.
@@ -243,6 +245,7 @@ impl LeadReport {
             keys: 0,
             write_rate: 0.0,
             read_rate: 0.0,
+            miss_rate: 0.0,
             write_bytes_rate: 0.0,
             heat: 0.0,
             truncate_to: 0,
@@ -283,7 +286,7 @@ impl LeadReport {
         }
         out.u8(self.sized.into());
         out.uint(self.keys);
-        for value in [self.write_rate, self.read_rate, self.write_bytes_rate, self.heat] {
+        for value in [self.write_rate, self.read_rate, self.miss_rate, self.write_bytes_rate, self.heat] {
             out.float(rate(value));
         }
         out.uint(self.truncate_to);
@@ -306,6 +309,7 @@ impl LeadReport {
             keys: from.uint()?,
             write_rate: from.float()?,
             read_rate: from.float()?,
+            miss_rate: from.float()?,
             write_bytes_rate: from.float()?,
             heat: from.float()?,
             truncate_to: from.uint()?,

@@ -90,6 +90,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
         slots: agreed.slots.map_or(0, |slots| slots.len() as u32),
         write_rate: load.write_rate,
         read_rate: load.read_rate,
+        miss_rate: load.miss_rate,
         write_bytes_rate: load.write_bytes_rate,
         heat: load.heat,
         leader: ledger.routes().get(agreed.id).map(|route| route.leader),

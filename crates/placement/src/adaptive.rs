@@ -338,7 +338,8 @@ impl Planner {
             let (now, demand) =
                 (self.loads.waits.of(round, region, cell.leader, None), self.loads.demand(region));
             // To regions that are only read it makes no difference.
-            if now <= least || (demand.writes <= 0.0 && demand.write_bytes <= 0.0 && demand.reads > 0.0) {
+            let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
+            if now <= least || (only_read && round.region(region).read_rate > 0.0) {
                 continue;
             }
             if let Some((_, wait)) = self.faster_leader(round, region, ceiling) {

@@ -92,6 +92,8 @@ pub struct Explanation {
     /// Per second, lately.
     pub writes: u64,
     pub reads: u64,
+    /// Of the reads, those that RAM does not answer.
+    pub misses: u64,
     /// In the order of the region's peers.
     pub candidates: Vec<Candidate>,
     #[serde(flatten)]
@@ -140,6 +142,7 @@ pub fn explain(
         // Casts saturate, and take what is no number for 0.
         writes: region.write_rate as u64,
         reads: region.read_rate as u64,
+        misses: region.miss_rate as u64,
         candidates,
         verdict,
     })
@@ -243,7 +246,11 @@ impl fmt::Display for Explanation {
             None => write!(f, "Region {} has no known leader", self.region)?,
         }
         writeln!(f, "; the policy is {}.", self.policy)?;
-        writeln!(f, "  {}, {} writes/s, {} reads/s", Bytes(self.bytes), self.writes, self.reads)?;
+        write!(f, "  {}, {} writes/s, {} reads/s", Bytes(self.bytes), self.writes, self.reads)?;
+        match self.misses {
+            0 => writeln!(f)?,
+            misses => writeln!(f, ", {misses} of them not from RAM")?,
+        }
         for candidate in &self.candidates {
             let Candidate { store, speed_bytes_per_s, leaders, used_bytes, busy_permille, lag, standing } =
                 candidate;

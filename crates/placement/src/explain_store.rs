@@ -121,7 +121,7 @@ impl fmt::Display for StoreExplanation {
         }
         writeln!(f, ", {} peers, {} of them lead", self.peers, self.leaders)?;
         let Self { bytes_per_s, ops_per_s, .. } = self;
-        writeln!(f, "  can write {} and do {ops_per_s} operations/s", BytesPerSecond(*bytes_per_s))?;
+        writeln!(f, "  can write {} and read {ops_per_s} times/s", BytesPerSecond(*bytes_per_s))?;
         let weight = f64::from(self.weight_ppm) / 1e6;
         let (data, share) = (Bytes(self.data_bytes), Bytes(self.share_bytes));
         writeln!(f, "  weight {weight:.3}: its data counts as {data}, its share would be {share}")?;

@@ -1,11 +1,11 @@
 //! How busy stores are, by what is asked of them: the model of `adaptive`.
 //!
 //! A store is busy for the part of each second that its work takes. Every peer of a region writes what the
-//! region's clients write; the leader alone reads. So, for a store s,
+//! region's clients write; the leader alone reads, and of that what RAM answers does not count. So, for a store s,
 //!
 //! ```text
 //! busy(s) = Σ over its peers  bytes written per second / bytes that s writes per second
-//!         + Σ over its leads  reads per second / operations per second of s
+//!         + Σ over its leads  reads per second that miss RAM / such reads per second of s
 //! ```
 
 use crate::round::{At, Round, NOWHERE};
@@ -18,7 +18,7 @@ pub(crate) struct Demand {
     /// Per second; where it is not measured, `writes` says what there is to do.
     pub write_bytes: f64,
     pub writes: f64,
-    pub reads: f64,
+    pub misses: f64,
 }
 
 pub(crate) struct Loads {
@@ -90,7 +90,7 @@ impl Loads {
 
     /// What leading the region adds beside that.
     pub fn lead_cost(&self, region: u32, at: At) -> f64 {
-        self.demands[region as usize].reads * self.per_op[at as usize]
+        self.demands[region as usize].misses * self.per_op[at as usize]
     }
 
     /// Seconds of devices' time that a copy of so many bytes takes: read here, written there.
@@ -129,7 +129,7 @@ fn demand(region: &crate::RegionView) -> Demand {
     Demand {
         write_bytes: sane(region.write_bytes_rate),
         writes: sane(region.write_rate),
-        reads: sane(region.read_rate),
+        misses: sane(region.miss_rate),
     }
 }
 

@@ -13,6 +13,7 @@ pub struct Capability {
     /// Bytes of keys and values written per second.
     #[serde(serialize_with = "finite")]
     pub kv_bytes_per_s: f64,
+    /// Reads per second that RAM does not answer.
     #[serde(serialize_with = "finite")]
     pub ops_per_s: f64,
 }
@@ -101,6 +102,8 @@ pub struct RegionView {
     /// Operations per second, lately.
     pub write_rate: f64,
     pub read_rate: f64,
+    /// Of the reads, those that RAM does not answer: what leading costs the device.
+    pub miss_rate: f64,
     /// Bytes of keys and values written per second, lately.
     pub write_bytes_rate: f64,
     /// Operations per second with a long memory: what tells cold data from data that rests for a moment.

@@ -38,6 +38,7 @@ fn loaded(stores: &[(f64, f64)], reads: f64, ops: f64, regions: u64, skew: f64) 
             bytes: 64 << 20,
             write_rate: ops * (1.0 - reads),
             read_rate: ops * reads,
+            miss_rate: ops * reads,
             write_bytes_rate: ops * (1.0 - reads) * 1040.0,
             heat: ops,
             ..region(at + 1, at % count, &peers)

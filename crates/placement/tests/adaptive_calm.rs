@@ -28,6 +28,7 @@ fn loaded(speeds: &[u64], regions: u64, skew: f64) -> ClusterView {
             bytes: 50_000_000,
             write_rate,
             read_rate,
+            miss_rate: read_rate,
             write_bytes_rate: write_rate * 1000.0,
             heat: write_rate + read_rate,
             ..region(at + 1, at % stores, &peers)
@@ -53,6 +54,7 @@ fn moves_under_noise(view: &ClusterView, noise: f64, rounds: usize) -> usize {
             region.write_rate = calm.write_rate * factor;
             region.write_bytes_rate = calm.write_bytes_rate * factor;
             region.read_rate = calm.read_rate * (1.0 + noise * dice.swing());
+            region.miss_rate = region.read_rate;
         }
         for (store, calm) in view.stores.iter_mut().zip(&calm.stores) {
             let factor = 1.0 + noise / 2.0 * dice.swing();

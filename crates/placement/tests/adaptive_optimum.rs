@@ -39,7 +39,7 @@ fn best_by_force(view: &ClusterView) -> f64 {
                         region.write_bytes_rate / view.stores[store as usize].capability.kv_bytes_per_s;
                 }
                 busy[seats[0] as usize] +=
-                    region.read_rate / view.stores[seats[0] as usize].capability.ops_per_s;
+                    region.miss_rate / view.stores[seats[0] as usize].capability.ops_per_s;
                 busy
             };
             all_seats().iter().map(cost).collect()
@@ -90,6 +90,7 @@ fn random_cluster(dice: &mut Dice, equal: bool, stores: u64, regions: u64) -> Cl
         RegionView {
             write_rate,
             read_rate,
+            miss_rate: read_rate,
             write_bytes_rate: write_rate,
             heat: write_rate + read_rate,
             bytes: 1000,
@@ -175,7 +176,7 @@ fn adaptive_is_never_worse_than_even_by_as_much_as_a_region() {
 fn grain(view: &ClusterView) -> f64 {
     let stores = view.stores.len() as f64;
     let speed = view.stores.iter().map(|store| store.capability.kv_bytes_per_s).sum::<f64>() / stores;
-    let load: f64 = view.regions.iter().map(|region| region.write_bytes_rate + region.read_rate).sum();
+    let load: f64 = view.regions.iter().map(|region| region.write_bytes_rate + region.miss_rate).sum();
     load / view.regions.len() as f64 / speed
 }
 

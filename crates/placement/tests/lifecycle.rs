@@ -149,6 +149,7 @@ fn happen(view: &mut ClusterView, event: &Event, limits: &PlanLimits, policy: Po
                 region.write_rate = if hot { 100.0 } else { 1.0 };
                 region.read_rate =
                     if seed.rotate_left(region.id as u32) & 1 == 1 { region.write_rate } else { 0.0 };
+                region.miss_rate = region.read_rate;
                 region.write_bytes_rate = region.write_rate * 100.0;
                 region.heat = region.write_rate + region.read_rate;
             }

@@ -78,8 +78,9 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
                     let (write_rate, read_rate, bytes) = (f64::from(rates.0), f64::from(rates.1), rates.2);
                     let write_bytes_rate = write_rate / 500.0;
                     let heat = write_rate + read_rate;
-                    let rated =
-                        RegionView { write_rate, read_rate, write_bytes_rate, heat, bytes, ..slots_of(id) };
+                    let miss_rate = read_rate / 2.0;
+                    let rates = RegionView { write_rate, read_rate, miss_rate, ..slots_of(id) };
+                    let rated = RegionView { write_bytes_rate, heat, bytes, ..rates };
                     view.regions.push(RegionView { cooldown, joint, peers, leader, ..rated });
                 }
                 fill_up(&mut view);
@@ -113,7 +114,8 @@ fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
                 let placed = region(id, *leader.get(&peers), &peers);
                 let (write_rate, read_rate) = (f64::from(write), f64::from(read));
                 let heat = write_rate + read_rate;
-                RegionView { bytes, write_rate, read_rate, heat, write_bytes_rate: write_rate, ..placed }
+                let rated = RegionView { write_rate, read_rate, miss_rate: read_rate, ..placed };
+                RegionView { bytes, heat, write_bytes_rate: write_rate, ..rated }
             });
             let mut view = cluster(&speeds, regions.collect());
             fill_up(&mut view);
@@ -299,6 +301,7 @@ proptest! {
             region.bytes = wholes[next() % 6];
             (region.write_rate, region.read_rate) = (floats[next() % 8], floats[next() % 8]);
             (region.write_bytes_rate, region.heat) = (floats[next() % 8], floats[next() % 8]);
+            region.miss_rate = floats[next() % 8];
         }
         let planned = plan(&view, policy, &limits);
         // What is in flight may be told twice, be of regions that are gone, and be done already.
@@ -388,7 +391,8 @@ proptest! {
         let mut even = view;
         for region in &mut even.regions {
             // Without load, and all of a size.
-            (region.write_rate, region.read_rate, region.write_bytes_rate) = (0.0, 0.0, 0.0);
+            (region.write_rate, region.write_bytes_rate) = (0.0, 0.0);
+            (region.read_rate, region.miss_rate) = (0.0, 0.0);
             region.bytes = 40;
         }
         fill_up(&mut even);

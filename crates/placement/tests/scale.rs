@@ -40,6 +40,7 @@ fn large(leader: impl Fn(u64, &[u64]) -> u64) -> ClusterView {
                 bytes: 50_000_000 + dice.below(50_000_000),
                 write_rate,
                 read_rate,
+                miss_rate: read_rate,
                 write_bytes_rate: write_rate * 1000.0,
                 heat: write_rate + read_rate,
                 ..region(id, leader(id, &peers), &peers)
@@ -82,7 +83,8 @@ fn one_round_at_full_size() {
     let mut calm = spread_out.clone();
     calm.stores.iter_mut().for_each(|store| store.capability = Capability::UNKNOWN);
     for region in &mut calm.regions {
-        (region.write_rate, region.read_rate, region.write_bytes_rate) = (0.0, 0.0, 0.0);
+        (region.write_rate, region.write_bytes_rate) = (0.0, 0.0);
+        (region.read_rate, region.miss_rate) = (0.0, 0.0);
     }
     // Two thirds of the stores are on their way down from the threshold, the others are as good as full.
     let mut full = spread_out.clone();

@@ -4,7 +4,7 @@
 //! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
 //! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE room=none data-weight=W leader-weight=W
 //! cluster replicas=N meta-replicas=N domain=LABEL
-//! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, writes-bytes=SIZE,
+//! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, misses=R (all reads), writes-bytes=SIZE,
 //!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
 //! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N merge-bytes=SIZE
 //!        regions-per-store=N busy=PERCENT region-bytes=SIZE
@@ -82,7 +82,11 @@ impl Script {
                     }
                 }
                 (Some("rate"), rate) => view.write_rate = rate.parse()?,
-                (Some("reads"), rate) => view.read_rate = rate.parse()?,
+                (Some("reads"), rate) => {
+                    view.read_rate = rate.parse()?;
+                    view.miss_rate = view.read_rate;
+                }
+                (Some("misses"), rate) => view.miss_rate = rate.parse()?,
                 (Some("writes-bytes"), rate) => view.write_bytes_rate = size(rate)? as f64,
                 (Some("heat"), rate) => view.heat = rate.parse()?,
                 (Some("bytes"), bytes) => view.bytes = size(bytes)?,

@@ -21,6 +21,7 @@ fn loaded() -> ClusterView {
             bytes: 64 << 20,
             write_rate: ops,
             read_rate: ops,
+            miss_rate: ops,
             write_bytes_rate: ops * 1040.0,
             heat: 2.0 * ops,
             ..region(at + 1, at % 6, &peers)

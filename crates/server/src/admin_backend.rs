@@ -454,6 +454,7 @@ fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
             keys: lead.map_or(0, |lead| lead.keys),
             bytes,
             read_rate: load.read_rate,
+            miss_rate: load.miss_rate,
             write_rate: load.write_rate,
             heat: load.heat,
         }

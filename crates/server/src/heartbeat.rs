@@ -214,9 +214,11 @@ struct Reporter {
 #[derive(Default)]
 struct Rates {
     reads: u64,
+    misses: u64,
     writes: u64,
     write_bytes: u64,
     reads_per_s: f64,
+    misses_per_s: f64,
     writes_per_s: f64,
     write_bytes_per_s: f64,
     heat: f64,
@@ -339,6 +341,7 @@ impl Reporter {
             keys: store.engine.keys_in_region(region.id()),
             write_rate: rates.writes_per_s,
             read_rate: rates.reads_per_s,
+            miss_rate: rates.misses_per_s,
             write_bytes_rate: rates.write_bytes_per_s,
             heat: rates.heat,
             truncate_to: status.truncate_to,
@@ -354,6 +357,7 @@ impl Rates {
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Rates {
             reads: count(&region.reads),
+            misses: count(&region.misses),
             writes: count(&region.writes),
             write_bytes: count(&region.write_bytes),
             ..Rates::default()
@@ -366,9 +370,11 @@ impl Rates {
         let blend = |old: f64, count: u64| old + weight * (count as f64 / seconds - old);
         let (reads, writes) = (count.reads - self.reads, count.writes - self.writes);
         self.reads_per_s = blend(self.reads_per_s, reads);
+        self.misses_per_s = blend(self.misses_per_s, count.misses - self.misses);
         self.writes_per_s = blend(self.writes_per_s, writes);
         self.write_bytes_per_s = blend(self.write_bytes_per_s, count.write_bytes - self.write_bytes);
-        (self.reads, self.writes, self.write_bytes) = (count.reads, count.writes, count.write_bytes);
+        (self.reads, self.misses) = (count.reads, count.misses);
+        (self.writes, self.write_bytes) = (count.writes, count.write_bytes);
         // A region at rest is not looked at for a while, in which its heat went down all the same.
         let since = self.heated_at.map_or(seconds, |at| now.duration_since(at).as_secs_f64().max(1e-3));
         self.heated_at = Some(now);
@@ -380,7 +386,8 @@ impl Rates {
     fn rest(&mut self) -> bool {
         let at_rest = self.reads_per_s < RATE_MIN && self.writes_per_s < RATE_MIN;
         if at_rest {
-            (self.reads_per_s, self.writes_per_s, self.write_bytes_per_s) = (0.0, 0.0, 0.0);
+            (self.reads_per_s, self.misses_per_s) = (0.0, 0.0);
+            (self.writes_per_s, self.write_bytes_per_s) = (0.0, 0.0);
         }
         if self.heat < RATE_MIN / 100.0 {
             self.heat = 0.0;

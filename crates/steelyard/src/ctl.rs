@@ -341,6 +341,7 @@ fn regions_table(rows: &[RegionRow]) -> Table {
         ("keys", Right),
         ("size", Right),
         ("reads/s", Right),
+        ("misses/s", Right),
         ("writes/s", Right),
     ]);
     for row in rows {
@@ -368,6 +369,7 @@ fn regions_table(rows: &[RegionRow]) -> Table {
             count(row.keys as f64),
             bytes(row.bytes as f64),
             count(row.read_rate),
+            count(row.miss_rate),
             count(row.write_rate),
         ]);
     }
@@ -513,14 +515,13 @@ mod tests {
             keys: 1234,
             bytes: 5_000_000,
             read_rate: 0.0,
+            miss_rate: 0.0,
             write_rate: 10.4,
             heat: 10.0,
         };
         let line = &regions_table(&[row]).lines()[1];
         let words: Vec<&str> = line.split_whitespace().collect();
-        let expected =
-            ["3", "0-99", "none", "4", "0", "1(-12)", "2(learner)", "1.2", "1,234", "5.0", "MB", "0", "10"];
-        assert_eq!(words, expected);
+        assert_eq!(words.join(" "), "3 0-99 none 4 0 1(-12) 2(learner) 1.2 1,234 5.0 MB 0 0 10");
     }
 
     #[test]

@@ -77,7 +77,9 @@ impl LeadBook {
 
 /// A rate that decays while nothing happens would keep a region in every heartbeat for minutes.
 fn is_news(known: &LeadReport, report: &LeadReport) -> bool {
-    let rates = |lead: &LeadReport| [lead.write_rate, lead.read_rate, lead.write_bytes_rate, lead.heat];
+    let rates = |lead: &LeadReport| {
+        [lead.write_rate, lead.read_rate, lead.miss_rate, lead.write_bytes_rate, lead.heat]
+    };
     let is_near = |(known, now): (f64, f64)| {
         let moved = (known - now).abs();
         known == now || (now != 0.0 && moved <= f64::max(0.5, 0.1 * known.max(now)))
@@ -85,8 +87,8 @@ fn is_news(known: &LeadReport, report: &LeadReport) -> bool {
     if !rates(known).into_iter().zip(rates(report)).all(is_near) {
         return true;
     }
-    let [write_rate, read_rate, write_bytes_rate, heat] = rates(known);
-    *known != LeadReport { write_rate, read_rate, write_bytes_rate, heat, ..report.clone() }
+    let [write_rate, read_rate, miss_rate, write_bytes_rate, heat] = rates(known);
+    *known != LeadReport { write_rate, read_rate, miss_rate, write_bytes_rate, heat, ..report.clone() }
 }
 
 #[cfg(test)]

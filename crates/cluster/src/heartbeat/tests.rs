@@ -29,18 +29,18 @@ prop_compose! {
     fn any_lead()(
         descriptor in any_descriptor(),
         ids in any::<[u64; 6]>(),
-        rates in [0.0..1e9, 0.0..1e9, 0.0..1e12, 0.0..1e9],
+        rates in [0.0..1e9, 0.0..1e9, 0.0..1e9, 0.0..1e12, 0.0..1e9],
         sized in any::<bool>(),
         peers in prop::collection::btree_map(any::<u64>(), any::<(u64, bool, bool)>(), 0..4),
     ) -> LeadReport {
         let [term, commit, applied, bytes, keys, truncate_to] = ids;
-        let [write_rate, read_rate, write_bytes_rate, heat] = rates;
+        let [write_rate, read_rate, miss_rate, write_bytes_rate, heat] = rates;
         let peers = peers.into_iter().map(|(store, (matched, active, needs_snapshot))| {
             PeerProgress { store, matched, active, needs_snapshot }
         });
         LeadReport {
             descriptor, term, commit, applied, bytes, sized, keys, truncate_to,
-            write_rate, read_rate, write_bytes_rate, heat,
+            write_rate, read_rate, miss_rate, write_bytes_rate, heat,
             peers: peers.collect(),
         }
     }
@@ -142,7 +142,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![4, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![5, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -152,7 +152,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
-    expected.extend([0; 32]);
+    expected.extend([0; 40]);
     expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4]);
     assert_eq!(small().encode()[..], expected);
 }
@@ -171,8 +171,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 5;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(5)));
+    newer[0] = 6;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(6)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));

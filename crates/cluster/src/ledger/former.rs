@@ -4,6 +4,10 @@
 //! does not know. Such an average is a sum over time, so a region's own is what its present leader has come to
 //! and what the former ones had, decayed since. Without that, each transfer would make a hot region the coldest
 //! of all for minutes, and the store that leads it now an idle one that takes the next leader, too.
+//!
+//! Which of its reads miss RAM is another matter: a new leader has not read the region's rows yet. For
+//! [`COLD_S`] no more of them count than did before, in proportion, or a leader would be sent on because it has
+//! come.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +16,17 @@ use types::{BootNanos, RegionId, StoreId, Term};
 use crate::heartbeat::{HEAT_WINDOW_S, RATE_WINDOW_S};
 use crate::LeadReport;
 
+/// After so long a new leader's RAM holds what is read often.
+const COLD_S: u64 = 60;
+/// Of fewer reads a second nobody knows how many miss.
+const READS_TELLING: f64 = 1.0;
+
 /// Per second, as in a [`LeadReport`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     pub write_rate: f64,
     pub read_rate: f64,
+    pub miss_rate: f64,
     pub write_bytes_rate: f64,
     pub heat: f64,
 }
@@ -73,12 +83,19 @@ impl Former {
 
 impl Known {
     fn at(&self, now: BootNanos) -> Load {
-        let seconds = now.saturating_sub(self.before_at) as f64 / 1e9;
+        let nanos = now.saturating_sub(self.before_at);
+        let seconds = nanos as f64 / 1e9;
         let (rates, heat) = ((-seconds / RATE_WINDOW_S).exp(), (-seconds / HEAT_WINDOW_S).exp());
         let Known { told, before, .. } = self;
+        let read_rate = told.read_rate + before.read_rate * rates;
+        let most = match nanos < COLD_S * 1_000_000_000 && before.read_rate >= READS_TELLING {
+            true => read_rate * before.miss_rate / before.read_rate,
+            false => f64::INFINITY,
+        };
         Load {
             write_rate: told.write_rate + before.write_rate * rates,
-            read_rate: told.read_rate + before.read_rate * rates,
+            read_rate,
+            miss_rate: (told.miss_rate + before.miss_rate * rates).min(most),
             write_bytes_rate: told.write_bytes_rate + before.write_bytes_rate * rates,
             heat: told.heat + before.heat * heat,
         }
@@ -87,7 +104,7 @@ impl Known {
 
 impl Load {
     fn of(lead: &LeadReport) -> Load {
-        let LeadReport { write_rate, read_rate, write_bytes_rate, heat, .. } = *lead;
-        Load { write_rate, read_rate, write_bytes_rate, heat }
+        let LeadReport { write_rate, read_rate, miss_rate, write_bytes_rate, heat, .. } = *lead;
+        Load { write_rate, read_rate, miss_rate, write_bytes_rate, heat }
     }
 }

@@ -309,19 +309,24 @@ const SECOND: BootNanos = 1_000_000_000;
 #[test]
 fn a_new_leader_inherits_the_load_that_it_cannot_know() {
     let mut ledger = ledger(0);
-    let busy = |lead: &mut LeadReport| (lead.read_rate, lead.heat) = (1000.0, 800.0);
+    let busy = |lead: &mut LeadReport| {
+        (lead.read_rate, lead.miss_rate, lead.heat) = (1000.0, 100.0, 800.0);
+    };
     ledger.hear(told(0, 3, 1, busy), 0);
-    assert_eq!((ledger.load(1, 9 * SECOND).read_rate, ledger.load(1, 9 * SECOND).heat), (1000.0, 800.0));
+    let load = ledger.load(1, 9 * SECOND);
+    assert_eq!((load.read_rate, load.miss_rate, load.heat), (1000.0, 100.0, 800.0));
     // As its leader would, had it stayed: averages with these windows under the same load stay as they are.
     let at = 20 * SECOND;
     for seconds in [0u64, 2, 5, 30, 300] {
         let part = |window: f64| 1.0 - (-(seconds as f64) / window).exp();
         let own = |lead: &mut LeadReport| {
             (lead.read_rate, lead.heat) = (1000.0 * part(RATE_WINDOW_S), 800.0 * part(HEAT_WINDOW_S));
+            lead.miss_rate = lead.read_rate / 10.0;
         };
         ledger.hear(told(1, 4, 2 + seconds, own), at + seconds * SECOND);
         let load = ledger.load(1, at + seconds * SECOND);
         assert!((load.read_rate - 1000.0).abs() < 1e-6 && (load.heat - 800.0).abs() < 1e-6, "{load:?}");
+        assert!((load.miss_rate - 100.0).abs() < 1e-6, "{load:?}");
     }
     // What the former leader says late counts no more.
     ledger.hear(told(0, 3, 9, busy), at + 300 * SECOND);
@@ -337,6 +342,30 @@ fn a_new_leader_inherits_the_load_that_it_cannot_know() {
     };
     ledger.hear(with_leads(2, 1, Leads { since: 1, reports: vec![over], gone: Vec::new() }), at);
     assert_eq!((ledger.bytes(1), ledger.load(1, at)), (0, Load::default()));
+}
+
+#[test]
+fn that_a_new_leader_has_read_nothing_yet_does_not_count_for_a_minute() {
+    let mut ledger = ledger(0);
+    let warm = |lead: &mut LeadReport| (lead.read_rate, lead.miss_rate) = (1000.0, 100.0);
+    let cold = |lead: &mut LeadReport| (lead.read_rate, lead.miss_rate) = (2000.0, 1800.0);
+    ledger.hear(told(0, 3, 1, warm), 0);
+    ledger.hear(told(1, 4, 1, |_| {}), SECOND);
+    for (seq, at) in [(2, 20), (3, 60)] {
+        ledger.hear(told(1, 4, seq, cold), at * SECOND);
+        let load = ledger.load(1, at * SECOND);
+        assert!((load.miss_rate - load.read_rate / 10.0).abs() < 1e-6, "{load:?}");
+    }
+    // The next one inherits what counts, and not what was told.
+    ledger.hear(told(2, 5, 1, cold), 60 * SECOND);
+    let load = ledger.load(1, 60 * SECOND);
+    assert!((load.miss_rate - load.read_rate / 10.0).abs() < 1e-6, "{load:?}");
+    assert!((ledger.load(1, 121 * SECOND).miss_rate - 1800.0).abs() < 1e-2, "its RAM does not hold more");
+    // Nothing was read before: what is told is all there is.
+    let mut ledger = self::ledger(0);
+    ledger.hear(told(0, 3, 1, |_| {}), 0);
+    ledger.hear(told(1, 4, 1, cold), SECOND);
+    assert_eq!(ledger.load(1, SECOND).miss_rate, 1800.0);
 }
 
 #[test]

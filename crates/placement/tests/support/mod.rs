@@ -135,6 +135,7 @@ fn split(view: &mut ClusterView, region: u64) {
         half.heat /= 2.0;
         half.write_rate /= 2.0;
         half.read_rate /= 2.0;
+        half.miss_rate /= 2.0;
         half.write_bytes_rate /= 2.0;
     }
     new.bytes = old.bytes / 2;
@@ -156,6 +157,7 @@ fn merge(view: &mut ClusterView, region: u64, into: u64) {
     kept.heat += gone.heat;
     kept.write_rate += gone.write_rate;
     kept.read_rate += gone.read_rate;
+    kept.miss_rate += gone.miss_rate;
     kept.write_bytes_rate += gone.write_bytes_rate;
 }
 
@@ -189,7 +191,7 @@ pub fn peer_counts(view: &ClusterView) -> BTreeMap<StoreId, u32> {
 }
 
 /// The busiest store's load, computed anew from the formula in docs/PLACEMENT.md: what is written by all peers, and
-/// what is read by leaders, each over what the store can do of it. Stores are numbered from 0.
+/// what leaders read that is not in RAM, each over what the store can do of it. Stores are numbered from 0.
 pub fn busiest(view: &ClusterView) -> f64 {
     let mut busy = vec![0.0; view.stores.len()];
     for region in &view.regions {
@@ -197,7 +199,7 @@ pub fn busiest(view: &ClusterView) -> f64 {
             let able = view.stores[peer.store as usize].capability;
             busy[peer.store as usize] += region.write_bytes_rate / able.kv_bytes_per_s;
             if region.leader == Some(peer.store) {
-                busy[peer.store as usize] += region.read_rate / able.ops_per_s;
+                busy[peer.store as usize] += region.miss_rate / able.ops_per_s;
             }
         }
     }

@@ -130,6 +130,7 @@ impl World<'_> {
             store.counts.hits += 1;
             return self.schedule(self.now + self.question.network_ns, Event::Answer(thread));
         }
+        region.misses += 1;
         let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
         let done = store.device.read_row(self.now, bytes, operation.record, store.tree.live_bytes);
         self.schedule(done, Event::ReadDone(thread));

@@ -140,6 +140,7 @@ struct Region {
     bytes: u64,
     sized: u32,
     reads: u64,
+    misses: u64,
     writes: u64,
     rates: placing::Rates,
 }
@@ -277,6 +278,7 @@ impl<'a> World<'a> {
             bytes: region.bytes,
             sized: 0,
             reads: 0,
+            misses: 0,
             writes: 0,
             rates: placing::Rates::default(),
         };
@@ -422,7 +424,8 @@ impl<'a> World<'a> {
         let mut view = self.view();
         view.in_flight.clear();
         for region in &mut view.regions {
-            (region.write_rate, region.read_rate, region.write_bytes_rate) = (0.0, 0.0, 0.0);
+            (region.write_rate, region.write_bytes_rate) = (0.0, 0.0);
+            (region.read_rate, region.miss_rate) = (0.0, 0.0);
         }
         view
     }

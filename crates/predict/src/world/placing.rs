@@ -8,6 +8,8 @@ use crate::layout;
 /// `server::heartbeat`: rates and heat are decaying averages over about so many seconds.
 const RATE_WINDOW_S: f64 = 5.0;
 const HEAT_WINDOW_S: f64 = 600.0;
+/// `cluster::ledger`: for so long no more reads miss a new leader's RAM, in proportion, than did before.
+const COLD: u64 = 60 * SECOND;
 /// `server::heartbeat`: between two heartbeats, and between two rounds of the driver's.
 const PERIOD: u64 = SECOND / 5;
 /// `cluster::DriverConfig`: without any change it is planned so often.
@@ -16,20 +18,39 @@ const SURVEY: u64 = SECOND;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
     reads: u64,
+    misses: u64,
     writes: u64,
     pub reads_per_s: f64,
+    misses_per_s: f64,
     pub writes_per_s: f64,
     pub heat: f64,
+    /// What misses at most of all reads, and until when.
+    missed_before: Option<(f64, u64)>,
 }
 
 impl Rates {
-    fn advance(&mut self, reads: u64, writes: u64, seconds: f64) {
+    fn led_anew(&mut self, now: u64, until: u64) {
+        if self.reads_per_s >= 1.0 {
+            self.missed_before = Some((self.counted_misses(now) / self.reads_per_s, until));
+        }
+    }
+
+    fn counted_misses(&self, now: u64) -> f64 {
+        match self.missed_before {
+            Some((share, until)) if now < until => self.misses_per_s.min(self.reads_per_s * share),
+            _ => self.misses_per_s,
+        }
+    }
+
+    fn advance(&mut self, reads: u64, misses: u64, writes: u64, seconds: f64) {
         let (new_reads, new_writes) = ((reads - self.reads) as f64, (writes - self.writes) as f64);
-        (self.reads, self.writes) = (reads, writes);
+        let new_misses = (misses - self.misses) as f64;
+        (self.reads, self.misses, self.writes) = (reads, misses, writes);
         // Windows are as long beside a round as they are in truth.
         let of_window = PERIOD as f64 / SECOND as f64;
         let blend = |old: f64, new: f64, window: f64| old + (1.0 - (-of_window / window).exp()) * (new - old);
         self.reads_per_s = blend(self.reads_per_s, new_reads / seconds, RATE_WINDOW_S);
+        self.misses_per_s = blend(self.misses_per_s, new_misses / seconds, RATE_WINDOW_S);
         self.writes_per_s = blend(self.writes_per_s, new_writes / seconds, RATE_WINDOW_S);
         self.heat = blend(self.heat, (new_reads + new_writes) / seconds, HEAT_WINDOW_S);
     }
@@ -56,7 +77,7 @@ impl World<'_> {
     pub(super) fn round(&mut self) {
         let seconds = self.period() as f64 / SECOND as f64;
         for region in &mut self.regions {
-            region.rates.advance(region.reads, region.writes, seconds);
+            region.rates.advance(region.reads, region.misses, region.writes, seconds);
         }
         self.drive();
         if self.planning.changed || self.now - self.planning.at >= self.scaled(SURVEY) {
@@ -87,6 +108,7 @@ impl World<'_> {
             slots: asked.slots.len() as u32,
             write_rate: region.rates.writes_per_s,
             read_rate: region.rates.reads_per_s,
+            miss_rate: region.rates.counted_misses(self.now),
             write_bytes_rate: region.rates.writes_per_s * self.row_bytes as f64,
             heat: region.rates.heat,
             leader: Some(id(region.leader)),
@@ -129,11 +151,13 @@ impl World<'_> {
     }
 
     pub(super) fn transfer(&mut self, region: RegionAt, to: StoreAt) {
+        let (now, warm_at) = (self.now, self.now + self.scaled(COLD));
         let log = &mut self.regions[region];
         if log.leader == to || log.peer(to).is_none() {
             return;
         }
         log.leader = to;
+        log.rates.led_anew(now, warm_at);
         // What the others have, the new leader learns from their first answers.
         log.peers.iter_mut().for_each(|peer| peer.acknowledged = peer.acknowledged.max(peer.persisted));
         log.size(self.row_bytes);

@@ -51,6 +51,8 @@ pub struct RegionRow {
     pub bytes: u64,
     /// Operations per second.
     pub read_rate: f64,
+    /// Of the reads, those that RAM did not answer.
+    pub miss_rate: f64,
     pub write_rate: f64,
     /// Operations per second with a long memory: over its bytes, how cold it is.
     pub heat: f64,

@@ -28,6 +28,8 @@ struct Pass {
     answers: Vec<Option<Answer>>,
     /// Positions of commands that met a key past its time.
     to_propose: Vec<usize>,
+    /// Commands that RAM did not answer.
+    misses: u64,
 }
 
 impl Store {
@@ -61,6 +63,7 @@ impl Store {
                 self.pass(region, &items).await?
             }
         };
+        region.misses.fetch_add(pass.misses, Ordering::Relaxed);
         if !lie_in(&items, region, version) {
             return Err(NotDone::NotLeader);
         }
@@ -102,7 +105,7 @@ impl Store {
         items: &Arc<Vec<Item>>,
     ) -> Result<Pass, NotDone> {
         let now = region.read_time(clock::unix_millis());
-        let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new() };
+        let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new(), misses: 0 };
         let mut missed = items.len();
         for (position, item) in items.iter().enumerate() {
             match self.engine.read_from_ram(region, item, now) {
@@ -115,20 +118,30 @@ impl Store {
         }
         if missed < items.len() {
             let (store, region, items) = (self.clone(), region.clone(), items.clone());
-            let reading = tokio::task::spawn_blocking(move || {
+            let reading = tokio::task::spawn_blocking(move || -> storage::Result<(Vec<_>, u64)> {
+                let mut misses = 0;
                 let read = |position: usize| {
-                    let outcome = store.engine.read(&region, &items[position], now)?;
-                    Ok((position, outcome))
+                    let item = &items[position];
+                    // The first was looked for already.
+                    if position > missed {
+                        if let Some(outcome) = store.engine.read_from_ram(&region, item, now) {
+                            return Ok((position, outcome));
+                        }
+                    }
+                    misses += 1;
+                    Ok((position, store.engine.read(&region, item, now)?))
                 };
-                (missed..items.len()).map(read).collect::<storage::Result<Vec<_>>>()
+                let outcomes = (missed..items.len()).map(read).collect::<storage::Result<Vec<_>>>()?;
+                Ok((outcomes, misses))
             });
-            let outcomes = match reading.await {
-                Ok(Ok(outcomes)) => outcomes,
+            let (outcomes, misses) = match reading.await {
+                Ok(Ok(read)) => read,
                 Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
                 Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
                 Err(_) => self.fatal("a reader died"),
             };
             outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
+            pass.misses = misses;
         }
         Ok(pass)
     }
@@ -209,5 +222,44 @@ impl Pass {
             Outcome::Reply(reply) => self.answers[position] = Some(reply.into()),
             Outcome::NeedsApply => self.to_propose.push(position),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use storage::{RegionState, Txn};
+    use types::SlotRange;
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    fn item(line: &str) -> Item {
+        Item::new(line.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect(), 0, false)
+            .unwrap()
+    }
+
+    /// What is written stays in RAM, but for values that are too large for that.
+    #[tokio::test]
+    async fn only_reads_that_ram_does_not_answer_are_misses() {
+        let fixture = Fixture::new();
+        let region = fixture.store.regions.get(1).unwrap();
+        let mut entry = command::entry::Builder::new();
+        let large = "1".repeat((1 << 20) + 1);
+        for (key, value) in [("a", "1"), ("b", "1"), ("large", large.as_str())] {
+            entry.push(0, false, &["SET", key, value].map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
+        }
+        let mut txn = Txn::new(fixture.store.engine.flash(), region.id(), RegionState::default());
+        command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
+        fixture.store.engine.write(&txn.finish().0).unwrap();
+        let misses_of = async |lines: &[&str]| {
+            let items = Arc::new(lines.iter().map(|line| item(line)).collect::<Vec<_>>());
+            let pass = fixture.store.pass(&region, &items).await.ok().unwrap();
+            assert!(pass.answers.iter().all(Option::is_some));
+            pass.misses
+        };
+        assert_eq!(misses_of(&["GET a", "GET b"]).await, 0);
+        assert_eq!(misses_of(&["GET large"]).await, 1);
+        assert_eq!(misses_of(&["GET large", "GET a", "GET large", "GET b"]).await, 2);
     }
 }

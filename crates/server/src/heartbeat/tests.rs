@@ -15,6 +15,7 @@ fn a_steady_rate_is_reached_and_decays_to_nothing_after_the_load_ends() {
     let mut pass = |rates: &mut Rates, writes: u64| {
         region.writes.fetch_add(writes, Ordering::Relaxed);
         region.write_bytes.fetch_add(writes * 100, Ordering::Relaxed);
+        region.misses.fetch_add(writes / 2, Ordering::Relaxed);
         now += Duration::from_millis(200);
         rates.advance(&region, 0.2, now);
         rates.rest()
@@ -24,12 +25,13 @@ fn a_steady_rate_is_reached_and_decays_to_nothing_after_the_load_ends() {
     }
     assert!((rates.writes_per_s - 1000.0).abs() < 10.0, "{}", rates.writes_per_s);
     assert!((rates.write_bytes_per_s - 100_000.0).abs() < 1000.0, "{}", rates.write_bytes_per_s);
+    assert!((rates.misses_per_s - 500.0).abs() < 5.0, "{}", rates.misses_per_s);
     assert_eq!(rates.reads_per_s, 0.0);
     let heat = rates.heat;
     assert!(heat > 30.0 && heat < 100.0, "{heat}: its memory is long");
     let rounds = (0..1000).take_while(|_| !pass(&mut rates, 0)).count();
     assert!((100..500).contains(&rounds), "{rounds}");
-    assert_eq!((rates.writes_per_s, rates.write_bytes_per_s), (0.0, 0.0));
+    assert_eq!((rates.writes_per_s, rates.write_bytes_per_s, rates.misses_per_s), (0.0, 0.0, 0.0));
     assert!(rates.heat > heat / 2.0, "{}", rates.heat);
 }
 

@@ -50,6 +50,8 @@ pub struct RegionShared {
     /// It is on the list of what the next heartbeat tells.
     touched: AtomicBool,
     pub reads: AtomicU64,
+    /// Of them those that the row cache did not answer.
+    pub misses: AtomicU64,
     pub writes: AtomicU64,
     pub write_bytes: AtomicU64,
 }
@@ -75,6 +77,7 @@ impl RegionShared {
             status: Mutex::new(None),
             touched: AtomicBool::new(false),
             reads: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             write_bytes: AtomicU64::new(0),
         }

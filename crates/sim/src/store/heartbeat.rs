@@ -212,6 +212,7 @@ impl super::Process {
                 keys: 10,
                 write_rate: 1.0,
                 read_rate: 1.0,
+                miss_rate: 1.0,
                 write_bytes_rate: 10.0,
                 heat: 1.0,
                 truncate_to: status.truncate_to,

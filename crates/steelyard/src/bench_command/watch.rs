@@ -125,6 +125,7 @@ mod tests {
             keys: 0,
             bytes: 10,
             read_rate: 0.0,
+            miss_rate: 0.0,
             write_rate: 0.0,
             heat: 2.5,
         }

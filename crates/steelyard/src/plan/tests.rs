@@ -161,6 +161,7 @@ fn region(id: u64, slots: (u16, u16), stores: [u64; 3]) -> RegionRow {
         keys: 10_000,
         bytes: 10_000_000,
         read_rate: 90.0,
+        miss_rate: 60.0,
         write_rate: 10.0,
         heat: 100.0,
     }
