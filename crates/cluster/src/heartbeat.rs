@@ -272,9 +272,12 @@ impl LeadReport {
     }
 
     /// Log entries that the peer on `store` is behind what is committed; `None` when it was not reported,
-    /// has not answered lately or waits for a snapshot, so that nobody knows when it will have them.
+    /// has not answered lately or waits for a snapshot, so that nobody knows when it will have them. Nor does
+    /// anybody of one that is not known to hold anything, as a learner that was just added: every log begins above 0,
+    /// and however short it is, what is below it comes with a snapshot.
     pub fn lag_of(&self, store: StoreId) -> Option<u64> {
-        let peer = self.peer(store).filter(|peer| peer.active && !peer.needs_snapshot)?;
+        let is_known = |peer: &&PeerProgress| peer.active && !peer.needs_snapshot && peer.matched > 0;
+        let peer = self.peer(store).filter(is_known)?;
         Some(self.commit.saturating_sub(peer.matched))
     }
 

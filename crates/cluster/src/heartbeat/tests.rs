@@ -218,4 +218,6 @@ fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "it waits for a snapshot");
     heartbeat.leads.reports[0].peers[1].needs_snapshot = false;
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), Some(2));
+    heartbeat.leads.reports[0].peers[1].matched = 0;
+    assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "nobody knows what it holds");
 }
