@@ -17,13 +17,23 @@ pub struct Prediction {
     pub moves: u64,
 }
 
-/// One workload.
+impl Prediction {
+    pub fn phase(&self, workload: Workload) -> Option<&Phase> {
+        self.phases.iter().find(|phase| phase.workload == workload)
+    }
+}
+
+/// One workload. Of several runs: rate and latencies are medians, each by itself, and the rest is of the run whose
+/// rate is nearest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     pub workload: Workload,
     pub operations: u64,
     pub seconds: f64,
     pub ops_per_s: f64,
+    /// Of the slowest run and of the fastest.
+    pub least_ops_per_s: f64,
+    pub most_ops_per_s: f64,
     pub mean_us: f64,
     pub p50_us: f64,
     pub p99_us: f64,
@@ -45,6 +55,9 @@ pub struct Use {
     pub sync_share: f64,
     /// Of the apply thread, by CPU time alone.
     pub apply_share: f64,
+    /// Of the device, for whatever was synced; and log batches, each of which waited for one.
+    pub flushes: u64,
+    pub log_batches: u64,
     pub log_bytes: u64,
     pub rows_bytes: u64,
     pub compaction_bytes: u64,
@@ -68,12 +81,6 @@ pub struct Holding {
     pub leaders: usize,
     pub peers: usize,
     pub bytes: u64,
-}
-
-impl Prediction {
-    pub fn phase(&self, workload: Workload) -> Option<&Phase> {
-        self.phases.iter().find(|phase| phase.workload == workload)
-    }
 }
 
 /// Above this a resource has no time left to speak of.

@@ -41,6 +41,7 @@ pub(crate) struct Used {
     destaged: u64,
     missed: u64,
     flush_ns: u64,
+    pub flushes: u64,
 }
 
 impl Queues {
@@ -142,6 +143,7 @@ impl Queues {
         }
         self.flush_end = self.flush_end.max(written) + latency;
         self.used.flush_ns += latency;
+        self.used.flushes += 1;
         self.flush_end
     }
 

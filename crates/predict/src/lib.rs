@@ -19,6 +19,7 @@ mod device;
 mod draw;
 mod hybrid;
 mod layout;
+mod median;
 mod question;
 mod ratios;
 mod tree;
@@ -29,14 +30,20 @@ pub use device::Device;
 pub use hybrid::WriteBack;
 pub use layout::{at_rest, Rested};
 pub use question::{Load, PredictError, Processors, Question, Region, Store, Tuning, Workload, RECORDS_MAX};
-pub use ratios::{beside, ratios, Ratio};
+pub use ratios::{beside, Ratio};
 
-/// Predicts the workloads, one after the other on one cluster, as an evaluation runs them.
+/// Predicts the workloads, one after the other on one cluster, as an evaluation runs them: of several runs the
+/// median.
 pub fn predict(
     question: &Question,
     policy: placement::Policy,
     workloads: &[Workload],
 ) -> Result<Prediction, PredictError> {
     question.check()?;
-    world::run(question, policy, workloads)
+    let run = |run| {
+        let question = Question { seed: question.seed.wrapping_add(run), ..question.clone() };
+        world::run(&question, policy, workloads)
+    };
+    let runs = (0..question.runs).map(run).collect::<Result<Vec<_>, _>>()?;
+    median::of(&runs).ok_or(PredictError::Zero("the number of runs"))
 }

@@ -224,8 +224,9 @@ pub struct Question {
     pub load: Load,
     /// From one store or client to another, one way.
     pub network_ns: u64,
-    /// A layout is planned for so often.
     pub seed: u64,
+    /// Simulated so often, each time from the next seed; what is told is the median.
+    pub runs: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -305,6 +306,7 @@ impl Question {
             (self.tuning.level_multiplier, "the levels' multiplier"),
             (self.tuning.apply_reads as u64, "the number of reads of an apply turn"),
             (self.processors.cpus as u64, "the number of CPUs"),
+            (self.runs, "the number of runs"),
         ] {
             if count == 0 {
                 return Err(PredictError::Zero(name));

@@ -3,7 +3,7 @@
 use placement::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::{predict, Phase, PredictError, Prediction, Question, Workload};
+use crate::{Phase, Prediction, Workload};
 
 /// What a policy makes of a workload, over what the baseline makes of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,23 +16,7 @@ pub struct Ratio {
     pub p99_latency: f64,
 }
 
-/// Ratios of each of `policies` to a baseline on the same cluster or another, by policy and workload. The
-/// workloads run one after the other on one cluster, as they are measured.
-pub fn ratios(
-    question: &Question,
-    policies: &[Policy],
-    (base, baseline): (&Question, Policy),
-    workloads: &[Workload],
-) -> Result<Vec<Ratio>, PredictError> {
-    let base = predict(base, baseline, workloads)?;
-    let mut ratios = Vec::new();
-    for policy in policies {
-        ratios.extend(beside(&base, &predict(question, *policy, workloads)?));
-    }
-    Ok(ratios)
-}
-
-/// The same of predictions that were made already.
+/// By workload, those that both have.
 pub fn beside(base: &Prediction, prediction: &Prediction) -> Vec<Ratio> {
     let pairs = prediction.phases.iter().filter_map(|phase| Some((phase, base.phase(phase.workload)?)));
     pairs.map(|(phase, base)| ratio(prediction.policy, phase, base)).collect()

@@ -13,8 +13,9 @@
 //!
 //! times. Sizes at each moment follow from the compactions done; nothing is assumed about them.
 //!
-//! Of a row that was written again a flush leaves the newest version, and so does the merge of level 0. Below that,
-//! versions that were replaced count until they come to the last level.
+//! Of a row that was written again a flush leaves the newest version, and so does the merge of level 0 with what has
+//! come into the base level since that was last emptied. Below that, versions that were replaced count until they come
+//! to the last level.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -76,6 +77,8 @@ pub(crate) struct Tree {
     /// The newest are the last, and the last one has number `flushed`.
     level0: VecDeque<Table>,
     levels: [u64; LEVELS],
+    /// Rows of tables up to this number have left the base level.
+    below_base: u32,
     flushing: bool,
     /// Levels that a compaction under way reads from or writes into.
     busy: [bool; LEVELS],
@@ -96,6 +99,7 @@ impl Tree {
             sealed: VecDeque::new(),
             level0: VecDeque::new(),
             levels: [0; LEVELS],
+            below_base: 0,
             flushing: false,
             busy: [false; LEVELS],
             descending: [0; LEVELS],
@@ -121,6 +125,13 @@ impl Tree {
         self.levels[LAST] = self.levels[LAST].min(self.live_bytes);
     }
 
+    /// Seals the memtable for a flush that nobody waits for, if there is something in it and another one is free.
+    pub fn seal_for_log(&mut self) {
+        if self.active.written > 0 && self.sealed.len() + 1 < self.tuning.memtables {
+            self.seal_for_flush();
+        }
+    }
+
     /// Seals the memtable however full it is. Which one is to be flushed for all that is written by now.
     pub fn seal_for_flush(&mut self) -> u32 {
         // A flush is asked for behind a write: there is at least that.
@@ -136,6 +147,11 @@ impl Tree {
             || self.level0.len() >= self.tuning.level0_stop
     }
 
+    /// The files that are asked for a row which is nowhere: each of level 0, and one of each level that has any.
+    pub fn files_asked(&self) -> usize {
+        self.level0.len() + self.levels.iter().filter(|bytes| **bytes > 0).count()
+    }
+
     fn memtable_bytes(&self) -> u64 {
         (self.tuning.memtable_bytes as f64 * MEMTABLE_FILL) as u64
     }
@@ -145,7 +161,7 @@ impl Tree {
         self.active.written += bytes;
         if before != self.memtable {
             self.active.rows += bytes;
-            if before > self.merged() {
+            if before > self.below_base {
                 *self.active.again.entry(before).or_default() += bytes;
             }
         }
@@ -161,10 +177,9 @@ impl Tree {
         self.level0.iter().map(|table| table.rows).sum()
     }
 
-    /// What level 0 will be when all of it has been merged.
-    fn level0_merged_bytes(&self) -> u64 {
-        let merged = self.merged();
-        let again = self.level0.iter().flat_map(|table| table.again.range(merged + 1..));
+    /// What level 0 adds to the base level when all of it is merged.
+    fn level0_new_bytes(&self) -> u64 {
+        let again = self.level0.iter().flat_map(|table| table.again.range(self.below_base + 1..));
         self.level0_bytes() - again.map(|(_, bytes)| bytes).sum::<u64>()
     }
 
@@ -181,27 +196,26 @@ impl Tree {
         Some(Job { kind: Kind::Flush, reads: 0, writes: bytes, files: 1, from_bytes: bytes, into_bytes: 0 })
     }
 
-    /// RocksDB's `VersionStorageInfo::CalculateBaseBytes`: the base level, and the size that each level from
-    /// there on should have.
+    /// RocksDB's `VersionStorageInfo::CalculateBaseBytes` (7.8): the base level, and what each level from there on
+    /// may hold, which is never less than `level_base_bytes`.
     fn targets(&self) -> (usize, [u64; LEVELS]) {
         let (base_max, factor) = (self.tuning.level_base_bytes, self.tuning.level_multiplier);
-        let (mut base, mut size) = (LAST, self.levels[LAST]);
+        let mut targets = [u64::MAX; LEVELS];
+        let Some(first_used) = (1..=LAST).find(|level| self.levels[*level] > 0) else {
+            return (LAST, targets);
+        };
+        let most = self.levels.iter().copied().max().unwrap_or(0);
+        let (mut base, mut size) = (first_used, (first_used..LAST).fold(most, |size, _| size / factor));
         while size > base_max && base > 1 {
             base -= 1;
             size /= factor;
         }
-        // A level above it that still holds something is emptied first.
-        let first_used = (1..=LAST).find(|level| self.levels[*level] > 0).unwrap_or(LAST);
-        let mut targets = [u64::MAX; LEVELS];
-        let mut target = size.max(base_max / factor).max(1);
-        for slot in targets.iter_mut().take(LAST).skip(base) {
-            *slot = target;
-            target = target.saturating_mul(factor);
+        size = size.clamp(base_max / factor, base_max);
+        for target in &mut targets[base..] {
+            *target = size.max(base_max);
+            size = size.saturating_mul(factor);
         }
-        for slot in targets.iter_mut().take(base).skip(first_used) {
-            *slot = 1;
-        }
-        (base.min(first_used), targets)
+        (base, targets)
     }
 
     /// One at a time, until level 0 has so many files that RocksDB makes haste (`GetL0ThresholdSpeedupCompaction`).
@@ -222,8 +236,13 @@ impl Tree {
         let bytes = self.level0_bytes();
         let mut best: Option<(f64, usize)> = None;
         if !self.busy[0] && !self.busy[base] && !self.level0.is_empty() {
-            let score = (self.level0.len() as f64 / self.tuning.level0_trigger as f64)
-                .max(bytes as f64 / self.tuning.level_base_bytes as f64);
+            let mut score = self.level0.len() as f64 / self.tuning.level0_trigger as f64;
+            if bytes >= self.tuning.level_base_bytes {
+                score = score.max(1.01);
+            }
+            if bytes > targets[base] {
+                score = score.max(bytes as f64 / self.levels[base].max(targets[base]) as f64);
+            }
             best = Some((if score > 1.0 { score * SCORE_SCALE } else { score }, 0));
             best = best.filter(|(score, _)| *score >= 1.0);
         }
@@ -243,17 +262,23 @@ impl Tree {
         let (_, from) = best?;
         let into = if from == 0 { base } else { from + 1 };
         let (files, from_bytes) = match from {
-            0 => (self.level0.len(), self.level0_merged_bytes()),
+            0 => (self.level0.len(), self.level0_new_bytes()),
             _ => (1, self.levels[from].min(self.tuning.table_file_bytes)),
         };
-        let held = if from == 0 { from_bytes } else { self.levels[from] };
-        let overlap = (self.levels[into] as f64 * from_bytes as f64 / held.max(1) as f64) as u64;
+        let part = if from == 0 { 1.0 } else { from_bytes as f64 / self.levels[from].max(1) as f64 };
+        let overlap = (self.levels[into] as f64 * part) as u64;
         self.busy[from] = true;
         self.busy[into] = true;
         // One file over keys that the next level does not have changes its level without being read.
         let moves = overlap == 0 && from > 0;
-        let writes = if moves { 0 } else { from_bytes + overlap };
-        let reads = if from == 0 { bytes + overlap } else { writes };
+        // Of rows that were written again, the last level keeps one.
+        let most = if into == LAST { (self.live_bytes as f64 * part) as u64 } else { u64::MAX };
+        let writes = if moves { 0 } else { (from_bytes + overlap).min(most) };
+        let reads = match from {
+            0 => bytes + overlap,
+            _ if moves => 0,
+            _ => from_bytes + overlap,
+        };
         let kind = Kind::Compaction { from, into };
         Some(Job { kind, reads, writes, files, from_bytes, into_bytes: overlap })
     }
@@ -297,6 +322,7 @@ impl Tree {
             Kind::Reclaim => {
                 self.busy = [false; LEVELS];
                 self.level0.drain(..job.files);
+                self.below_base = self.merged();
                 self.levels[self.descends_from] += job.from_bytes;
                 for level in 1..LAST {
                     let down = std::mem::take(&mut self.descending[level]).min(self.levels[level]);
@@ -319,6 +345,9 @@ impl Tree {
                     _ => self.levels[from] = self.levels[from].saturating_sub(job.from_bytes),
                 }
                 self.levels[into] += job.from_bytes;
+                if from > 0 || into == LAST {
+                    self.below_base = self.merged();
+                }
                 if into == LAST {
                     self.levels[LAST] = self.levels[LAST].min(self.live_bytes.max(1));
                 }
@@ -488,11 +517,57 @@ mod tests {
         let job = tree.next_flush().unwrap();
         assert_eq!(job.writes, 2000);
         tree.finish(&job);
-        assert_eq!((tree.level0_bytes(), tree.level0_merged_bytes()), (5000, 4000));
-        // What is merged into a level is not known by row any more.
+        assert_eq!((tree.level0_bytes(), tree.level0_new_bytes()), (5000, 4000));
+        // What has come into the base level is known until that is emptied.
         tree.level0.pop_front();
-        assert_eq!((tree.level0_bytes(), tree.level0_merged_bytes(), tree.merged()), (2000, 2000, 1));
+        assert_eq!((tree.level0_bytes(), tree.level0_new_bytes(), tree.merged()), (2000, 1000, 1));
+        tree.below_base = tree.merged();
+        assert_eq!(tree.level0_new_bytes(), 2000);
         tree.write(1000, 1);
         assert!(tree.active.again.is_empty());
+    }
+
+    #[test]
+    fn the_last_level_is_written_with_each_row_once() {
+        let mut tree = Tree::new(&Tuning { table_file_bytes: 16 << 20, ..tuning() });
+        tree.ingest(40_000_000);
+        tree.levels[LAST - 1] = 9_000_000;
+        tree.level0.push_back(Table { written: 1000, rows: 1000, again: BTreeMap::from([(3, 1000)]) });
+        tree.flushed = 4;
+        let job = tree.next_compaction().unwrap();
+        assert_eq!(job.kind, Kind::Compaction { from: LAST - 1, into: LAST });
+        assert_eq!((job.reads, job.writes), (49_000_000, 40_000_000));
+        assert_eq!(tree.level0_new_bytes(), 0);
+        tree.finish(&job);
+        assert_eq!((tree.levels[LAST], tree.levels[LAST - 1]), (40_000_000, 0));
+        assert_eq!((tree.below_base, tree.level0_new_bytes()), (3, 1000));
+    }
+
+    #[test]
+    fn no_level_is_to_hold_less_than_the_base_may() {
+        let mut tree = Tree::new(&tuning());
+        assert_eq!(tree.targets(), (LAST, [u64::MAX; LEVELS]));
+        for (bytes, base) in [(1 << 20, LAST), (8 << 20, LAST), (20 << 20, LAST - 1), (90 << 20, LAST - 2)] {
+            tree.levels[LAST] = bytes;
+            let (found, targets) = tree.targets();
+            assert_eq!(found, base, "{bytes}");
+            assert!(targets[..base].iter().all(|target| *target == u64::MAX));
+            assert!(targets[base..].iter().all(|target| *target >= 8 << 20), "{targets:?}");
+        }
+        // A level that is not needed any more stays what level 0 is merged into.
+        tree.levels = [0, 0, 0, 0, 1000, 0, 9 << 20];
+        assert_eq!(tree.targets().0, 4);
+    }
+
+    #[test]
+    fn a_flush_for_the_log_waits_for_a_free_memtable_and_for_rows() {
+        let mut tree = Tree::new(&tuning());
+        tree.seal_for_log();
+        assert!(tree.next_flush().is_none());
+        for _ in 0..5 {
+            tree.write(1000, 0);
+            tree.seal_for_log();
+        }
+        assert_eq!((tree.sealed.len() + 1, tree.active.written), (tree.tuning.memtables, 2000));
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use placement::{plan, PlanLimits, Policy};
-use steelyard_predict::{at_rest, beside, predict, ratios, PredictError, Question, Workload};
+use steelyard_predict::{at_rest, beside, predict, PredictError, Question, Workload};
 use support::{cluster, store, EQUAL, UNEQUAL};
 
 fn ops_per_s(question: &Question, policy: Policy, workload: Workload) -> f64 {
@@ -21,18 +21,32 @@ fn the_same_question_gets_the_same_answer() {
     assert_ne!(first, predict(&other, Policy::Adaptive, &workloads).unwrap());
 }
 
+/// Of several runs each has a seed of its own, and the first is the only run's.
+#[test]
+fn of_several_runs_medians_are_told() {
+    let question = cluster(&EQUAL);
+    let of = |seed: u64, runs: u64| {
+        let question = Question { seed, runs, ..question.clone() };
+        predict(&question, Policy::Even, &[Workload::Load]).map(|told| told.phases[0].clone())
+    };
+    let mut single: Vec<f64> = (1..=3).map(|seed| of(seed, 1).unwrap().ops_per_s).collect();
+    single.sort_by(f64::total_cmp);
+    assert!(single[0] < single[2]);
+    let told = of(1, 3).unwrap();
+    assert_eq!([told.least_ops_per_s, told.ops_per_s, told.most_ops_per_s], single[..]);
+    assert_eq!(of(1, 0), Err(PredictError::Zero("the number of runs")));
+}
+
 /// Where stores are equal there is nothing to gain.
 #[test]
 fn on_equal_stores_policies_are_equal() {
     let question = cluster(&EQUAL);
-    let found = ratios(
-        &question,
-        &[Policy::LeaderOnly, Policy::Alor, Policy::Adaptive],
-        (&question, Policy::Even),
-        &[Workload::Load],
-    );
-    for ratio in found.unwrap() {
-        assert!((0.9..1.1).contains(&ratio.throughput), "{ratio:?}");
+    let load = |policy| predict(&question, policy, &[Workload::Load]).unwrap();
+    let even = load(Policy::Even);
+    for policy in [Policy::LeaderOnly, Policy::Alor, Policy::Adaptive] {
+        for ratio in beside(&even, &load(policy)) {
+            assert!((0.9..1.1).contains(&ratio.throughput), "{ratio:?}");
+        }
     }
     for policy in Policy::ALL {
         assert_eq!(at_rest(&question, policy).unwrap().operators, [], "{policy} moves nothing");

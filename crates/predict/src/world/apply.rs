@@ -1,5 +1,5 @@
 //! The apply thread: everything that waits, of all regions, in one turn. An update reads the row that it
-//! replaces, from the device if it is not in RAM; inserts are kept from the device by Bloom filters. Then
+//! replaces, from the device if it is not in RAM; inserts are kept from the device by Bloom filters, most of the time. Then
 //! the rows go into the memtable, if there is one with room, and at the leader the clients are answered.
 
 use super::{Event, RegionAt, StoreAt, World};
@@ -7,6 +7,9 @@ use crate::question::APPLY_NS;
 
 /// `server::region::apply`: bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
+
+/// Of a table's filter of 10 bits for each key, for a key that is not there (RocksDB, `NewBloomFilterPolicy`).
+const FALSE_POSITIVES: f64 = 0.01;
 
 pub(super) struct Turn {
     parts: Vec<(RegionAt, u32, u32)>,
@@ -33,13 +36,18 @@ impl World<'_> {
             under_way: 0,
             waits: false,
         };
+        let files_asked = store.tree.files_asked() as i32;
         while turn.bytes < BATCH_BYTES_MAX {
             let Some((region, begin, end)) = store.to_apply.pop_front() else { break };
             for entry in &self.regions[region].entries[begin as usize..end as usize] {
                 turn.bytes += entry.bytes;
                 turn.commands += entry.writes.len() as u64;
-                for write in entry.writes.iter().filter(|write| !write.inserts) {
-                    if !store.holds_in_ram(write.record) {
+                for write in &entry.writes {
+                    let is_read = match write.inserts {
+                        true => self.chance.fraction() >= (1.0 - FALSE_POSITIVES).powi(files_asked),
+                        false => !store.holds_in_ram(write.record),
+                    };
+                    if is_read {
                         turn.missing.push(write.record);
                     }
                 }

@@ -2,7 +2,7 @@
 //! the reads, and what copies and deletes regions (`copying`).
 
 use super::copying::Script;
-use super::{Event, StoreAt, World};
+use super::{Event, StoreAt, World, SECOND};
 use crate::device::Queues;
 use crate::tree;
 
@@ -10,6 +10,8 @@ use crate::tree;
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// `rocks::Options`: `compaction_readahead_size`.
 const READ_AHEAD_BYTES: u64 = 2 << 20;
+/// `server::region::flusher`: the log is not kept longer for the sake of rows in memory.
+const FLUSH_PERIOD: u64 = 60 * SECOND;
 /// At a job's end the directory and the manifest are synced (`CompactionJob::Install`, `VersionSet::LogAndApply`).
 const LAST_SYNCS: u32 = 2;
 
@@ -50,6 +52,19 @@ impl World<'_> {
                 None => return,
             }
         }
+    }
+
+    pub(super) fn flush_period(&self) -> u64 {
+        self.scaled(FLUSH_PERIOD).max(1)
+    }
+
+    /// Stores that were started together do it together; when that is, nobody knows.
+    pub(super) fn flush_all(&mut self) {
+        for store in 0..self.stores.len() {
+            self.stores[store].tree.seal_for_log();
+            self.start_background(store);
+        }
+        self.schedule(self.now + self.flush_period(), Event::FlushAll);
     }
 
     pub(super) fn start(&mut self, job: Job) {

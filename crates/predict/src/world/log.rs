@@ -38,6 +38,7 @@ impl World<'_> {
         }
         let store = &mut self.stores[at];
         store.counts.log_bytes += bytes;
+        store.counts.log_batches += 1;
         store.batch = Some(batch);
         let done = store.device.write(self.now, bytes);
         self.schedule(Queues::buffered(done), Event::LogWritten(at));

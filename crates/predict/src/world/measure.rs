@@ -8,6 +8,7 @@ use crate::Workload;
 /// Of one store, since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
+    pub log_batches: u64,
     pub log_bytes: u64,
     pub rows_bytes: u64,
     pub compaction_bytes: u64,
@@ -53,11 +54,14 @@ impl World<'_> {
         };
         let sum: f64 = latencies.iter().map(|nanos| *nanos as f64).sum();
         let seconds = self.phase.seconds();
+        let ops_per_s = self.phase.counted as f64 / seconds;
         Phase {
             workload,
             operations: self.phase.counted,
             seconds,
-            ops_per_s: self.phase.counted as f64 / seconds,
+            ops_per_s,
+            least_ops_per_s: ops_per_s,
+            most_ops_per_s: ops_per_s,
             mean_us: sum / latencies.len().max(1) as f64 / 1e3,
             p50_us: at(0.5),
             p99_us: at(0.99),
@@ -78,6 +82,8 @@ impl World<'_> {
             read_share,
             sync_share,
             apply_share: (now.apply_ns - then.apply_ns) as f64 / SECOND as f64 / seconds,
+            flushes: device_now.flushes - device_then.flushes,
+            log_batches: now.log_batches - then.log_batches,
             log_bytes: now.log_bytes - then.log_bytes,
             rows_bytes: now.rows_bytes - then.rows_bytes,
             compaction_bytes: now.compaction_bytes - then.compaction_bytes,

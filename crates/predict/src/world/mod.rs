@@ -61,13 +61,27 @@ enum Event {
     LogWritten(StoreAt),
     LogSynced(StoreAt),
     LogMarked(StoreAt),
-    Append { store: StoreAt, region: RegionAt, end: u32 },
-    Ack { region: RegionAt, from: StoreAt, end: u32 },
-    Commit { store: StoreAt, region: RegionAt, end: u32 },
+    Append {
+        store: StoreAt,
+        region: RegionAt,
+        end: u32,
+    },
+    Ack {
+        region: RegionAt,
+        from: StoreAt,
+        end: u32,
+    },
+    Commit {
+        store: StoreAt,
+        region: RegionAt,
+        end: u32,
+    },
     ApplyRead(StoreAt),
     Applied(StoreAt),
     Background(usize),
     Round,
+    /// Every store flushes, so that its Raft log can be cut.
+    FlushAll,
 }
 
 /// What a thread asks for now.
@@ -213,6 +227,8 @@ pub(crate) struct World<'a> {
     shedding: Vec<bool>,
     moves: u64,
     draw: Draw,
+    /// What is by chance and nobody asks for.
+    chance: Draw,
     phase: client::Progress,
     row_bytes: u64,
 }
@@ -225,6 +241,8 @@ pub(crate) fn run(
     let mut world = World::new(question, policy);
     world.come_to_rest()?;
     world.schedule(world.period(), Event::Round);
+    let first = world.chance.below(world.flush_period());
+    world.schedule(first, Event::FlushAll);
     let mut phases = Vec::new();
     for workload in workloads {
         phases.push(world.phase(*workload));
@@ -301,6 +319,7 @@ impl<'a> World<'a> {
             shedding: vec![false; stores.len()],
             moves: 0,
             draw: Draw::new(question.seed),
+            chance: Draw::new(!question.seed),
             phase: client::Progress::default(),
             row_bytes,
         };
@@ -373,6 +392,7 @@ impl<'a> World<'a> {
                 self.round();
                 self.schedule(self.now + self.period(), Event::Round);
             }
+            Event::FlushAll => self.flush_all(),
         }
         true
     }

@@ -65,7 +65,7 @@ pub(super) struct Planning {
 
 impl World<'_> {
     /// Where a part of the data stands for all of it, so does a part of the time.
-    fn scaled(&self, nanos: u64) -> u64 {
+    pub(super) fn scaled(&self, nanos: u64) -> u64 {
         ((nanos as f64 * self.question.tuning.background_sync_part) as u64).max(SECOND / 1000)
     }
 

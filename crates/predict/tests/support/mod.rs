@@ -29,6 +29,7 @@ pub fn cluster(devices: &[&str]) -> Question {
         },
         network_ns: 100_000,
         seed: 1,
+        runs: 1,
         stores,
     }
 }

@@ -70,6 +70,9 @@ pub struct Plan {
     like_bench: Option<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Simulate it so often, from as many seeds; medians are shown
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    runs: u16,
     #[arg(long)]
     json: bool,
 }
@@ -130,12 +133,21 @@ impl Case {
         policies: &[Policy],
         workloads: &[Workload],
     ) -> anyhow::Result<Case> {
-        let predictions = policies
-            .iter()
-            .map(|policy| predict(&question.question, *policy, workloads))
-            .collect::<Result<Vec<_>, _>>()?;
+        let predictions = each(policies, |policy| predict(&question.question, *policy, workloads))?;
         Ok(Case { what, question, predictions })
     }
+}
+
+/// Of each of them, all at once: predictions know nothing of each other.
+fn each<A: Sync, T: Send, E: Send>(all: &[A], of: impl Fn(&A) -> Result<T, E> + Sync) -> Result<Vec<T>, E> {
+    std::thread::scope(|scope| {
+        let of = &of;
+        let running: Vec<_> = all.iter().map(|one| scope.spawn(move || of(one))).collect();
+        let joined = running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
 }
 
 impl Plan {

@@ -2,7 +2,7 @@
 //! with the data scaled alike, or what the reproduction of the paper's figures runs. (A hybrid device has the cache
 //! that it is given. Those of the figures share one, which is so in [`ratios`] only.)
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, ensure, Context};
 use bench::alor::{scaled_devices, Scale};
 use placement::Policy;
 use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
@@ -15,6 +15,8 @@ const RECORDS_MAX: u64 = 150_000;
 const PHASE_NS: u64 = 60_000_000_000;
 /// To come to rest after the load.
 const REST_NS: u64 = 120_000_000_000;
+/// Of the figures' predictions, which are beside medians of runs.
+const RUNS: u64 = 5;
 /// One way within a rack, with the wake-ups at both ends.
 const NETWORK_NS: u64 = 100_000;
 /// Of a key beside its value.
@@ -39,7 +41,8 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
         let scale = Scale::named(scale).map_err(|error| anyhow!(error))?;
         let mut stores = stores::parse(text, scale.device_speed, scale.capacity_bytes().unwrap_or(0))?;
         scale_caches(&mut stores, scale.data_factor);
-        return Ok(like_bench(stores, &scale, usize::from(plan.apply_reads), plan.seed));
+        let (apply_reads, runs) = (usize::from(plan.apply_reads), u64::from(plan.runs));
+        return Ok(like_bench(stores, &scale, apply_reads, (plan.seed, runs)));
     }
     let bytes = plan.data.map_or(10 << 30, |data| data.0);
     let data_factor = factor(plan, bytes)?;
@@ -108,11 +111,17 @@ pub fn of(
         },
         network_ns: NETWORK_NS,
         seed: plan.seed,
+        runs: u64::from(plan.runs),
     }
 }
 
 /// What `bench reproduce alor` runs at a scale.
-fn like_bench(stores: Vec<predict::Store>, scale: &Scale, apply_reads: usize, seed: u64) -> Settings {
+fn like_bench(
+    stores: Vec<predict::Store>,
+    scale: &Scale,
+    apply_reads: usize,
+    (seed, runs): (u64, u64),
+) -> Settings {
     let mut tuning = Tuning { apply_reads, ..Tuning::default() };
     for (name, bytes) in scale.store_options() {
         match name {
@@ -148,6 +157,7 @@ fn like_bench(stores: Vec<predict::Store>, scale: &Scale, apply_reads: usize, se
         },
         network_ns: NETWORK_NS,
         seed,
+        runs,
         stores,
     };
     Settings { question, data_factor: scale.data_factor }
@@ -164,7 +174,11 @@ pub fn ratios(
     scale: &Scale,
 ) -> anyhow::Result<Vec<Ratio>> {
     let (question, base) = (of_mix(mix, scale)?, of_mix(beside, scale)?);
-    Ok(predict::ratios(&question, policies, (&base, baseline), workloads)?)
+    let mut all = vec![(&base, baseline)];
+    all.extend(policies.iter().map(|policy| (&question, *policy)));
+    let predictions = super::each(&all, |(question, policy)| predict::predict(question, *policy, workloads))?;
+    let (base, others) = predictions.split_first().context("a baseline is predicted")?;
+    Ok(others.iter().flat_map(|other| predict::beside(base, other)).collect())
 }
 
 fn of_mix(mix: &str, scale: &Scale) -> anyhow::Result<Question> {
@@ -175,5 +189,5 @@ fn of_mix(mix: &str, scale: &Scale) -> anyhow::Result<Question> {
         .enumerate()
         .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, capacity));
     let stores = stores.collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(like_bench(stores, scale, Tuning::default().apply_reads, 1).question)
+    Ok(like_bench(stores, scale, Tuning::default().apply_reads, (1, RUNS)).question)
 }

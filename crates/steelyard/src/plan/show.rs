@@ -17,6 +17,7 @@ pub fn json(cases: &[Case]) -> anyhow::Result<String> {
             "data_factor": case.question.data_factor,
             "records": case.question.question.load.records,
             "seed": case.question.question.seed,
+            "runs": case.question.question.runs,
             "baseline": base.policy,
             "predictions": case.predictions,
             "ratios": ratios,
@@ -62,6 +63,13 @@ fn head(case: &Case, out: &mut String) {
             100.0 * case.question.data_factor
         );
     }
+    if question.runs > 1 {
+        let _ = writeln!(
+            out,
+            "medians of {} runs, and of operations a second the least and the most",
+            question.runs
+        );
+    }
     out.push('\n');
 }
 
@@ -72,6 +80,7 @@ fn speeds(predictions: &[&Prediction], out: &mut String) {
         ("workload", Align::Left),
         ("policy", Align::Left),
         ("ops/s", Align::Right),
+        ("least to most", Align::Right),
         (over.as_str(), Align::Right),
         ("mean", Align::Right),
         ("p99", Align::Right),
@@ -87,6 +96,7 @@ fn speeds(predictions: &[&Prediction], out: &mut String) {
                 workload.to_string(),
                 prediction.policy.to_string(),
                 count(phase.ops_per_s),
+                format!("{} to {}", count(phase.least_ops_per_s), count(phase.most_ops_per_s)),
                 ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.throughput)),
                 micros(phase.mean_us),
                 micros(phase.p99_us),
