@@ -368,6 +368,10 @@ impl AdminBackend for Backend {
     fn metrics(&self) -> String {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.metrics.set_capability(self.store.capability.present());
+        match self.store.engine.flash().stats() {
+            Ok(stats) => self.store.metrics.set_engine(&stats),
+            Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),
+        }
         self.store.metrics.text()
     }
 }

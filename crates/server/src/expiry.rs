@@ -2,8 +2,9 @@
 //! leader looks for them and proposes bounded steps.
 //!
 //! A look costs seeks, whose number per round is bounded for all regions together. A region that was looked
-//! through to its end without a find rests, longer each time; and one in which nothing was applied since
-//! has no new garbage, so it is not looked at for that at all.
+//! through to its end without a find rests, longer each time. Every seek may read a block from the device, so for
+//! garbage a region is looked through once by whoever comes to lead it or more slots than before, and from then on
+//! only when what was applied has left some.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinSet};
-use types::{LogIndex, RegionId, Slot};
+use types::{LogIndex, RegionId, Slot, SlotRange};
 
 use crate::clock;
 use crate::region::inbox::{Maintenance, Work};
@@ -86,6 +87,8 @@ struct Keeper {
 }
 
 struct Searches {
+    /// What is looked through: the region's slots when the searches began.
+    slots: SlotRange,
     expiry: Search,
     sweep: Search,
     /// How far the region was applied when its present search for garbage began.
@@ -138,15 +141,23 @@ impl Keeper {
             if self.proposing.contains_key(&id) {
                 continue;
             }
-            let searches = self.searches.entry(id).or_insert_with(|| Searches::new(now));
+            let slots = region.slots_or_all();
+            let searches = self.searches.entry(id).or_insert_with(|| Searches::new(slots, now));
+            if searches.slots != slots {
+                // After a merge there may be garbage that nobody has looked for.
+                *searches = Searches::new(slots, now);
+            }
             let begin = |from| Part { from, probes: 0 };
             let expiring = store.engine.has_expiring_keys(id);
             let expiry = (expiring && searches.expiry.is_due(now)).then(|| begin(searches.expiry.from));
-            let sweep = searches.sweeps(region.applied(), now).then(|| begin(searches.sweep.from));
+            // In this order: an entry that leaves garbage says so before it is applied.
+            let applied = region.applied();
+            let garbage_at = region.garbage_at();
+            let sweep = searches.sweeps(applied, garbage_at, now).then(|| begin(searches.sweep.from));
             if expiring {
                 rests_until = rests_until.min(searches.expiry.due);
             }
-            if searches.swept_through != Some(region.applied()) {
+            if !searches.is_swept(garbage_at) {
                 rests_until = rests_until.min(searches.sweep.due);
             }
             if expiry.is_some() || sweep.is_some() {
@@ -189,8 +200,9 @@ fn share(probes: usize, parts: Vec<&mut Part>) {
 }
 
 impl Searches {
-    fn new(now: Instant) -> Searches {
+    fn new(slots: SlotRange, now: Instant) -> Searches {
         Searches {
+            slots,
             expiry: Search::new(now, EXPIRY_REST_MAX),
             sweep: Search::new(now, SWEEP_REST_MAX),
             sweep_began_at: 0,
@@ -198,10 +210,14 @@ impl Searches {
         }
     }
 
-    /// Whether to look for garbage, which only comes by what is applied.
-    fn sweeps(&mut self, applied: LogIndex, now: Instant) -> bool {
+    fn is_swept(&self, garbage_at: LogIndex) -> bool {
+        self.swept_through.is_some_and(|through| through >= garbage_at)
+    }
+
+    /// Whether to look for garbage.
+    fn sweeps(&mut self, applied: LogIndex, garbage_at: LogIndex, now: Instant) -> bool {
         if self.sweep.is_at_start() {
-            if self.swept_through == Some(applied) {
+            if self.is_swept(garbage_at) {
                 return false;
             }
             self.sweep_began_at = applied;

@@ -105,6 +105,8 @@ pub struct Metrics {
     capability: [Gauge<f64, AtomicU64>; 3],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
+    /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
+    engine: ([Counter; ENGINE_COUNTERS.len()], [Gauge; ENGINE_GAUGES.len()]),
     recent: Mutex<Recent>,
     pub started: Instant,
     pub client_bytes_in: AtomicU64,
@@ -122,6 +124,25 @@ const SNAPSHOTS: [(&str, &str); 9] = [
     ("snapshots_applied", "Snapshots that replaced a region's rows"),
     ("snapshot_bytes_sent", "Bytes of snapshots sent"),
     ("snapshot_bytes_received", "Bytes of snapshots received"),
+];
+
+/// What the RAM tier and RocksDB count by themselves.
+const ENGINE_COUNTERS: [(&str, &str); 5] = [
+    ("row_cache_hits", "Rows that the row cache had"),
+    ("row_cache_misses", "Rows looked for in RocksDB because the row cache did not have them"),
+    ("block_cache_hits", "Blocks of tables that RocksDB's block cache had"),
+    ("block_cache_misses", "Blocks of tables that were read from the device"),
+    ("write_stall_micros", "Microseconds for which RocksDB held up writes"),
+];
+
+const ENGINE_GAUGES: [(&str, &str); 7] = [
+    ("row_cache_bytes", "Bytes in the row cache"),
+    ("memtable_bytes", "Bytes of memtables"),
+    ("table_bytes", "Bytes of tables that hold what is current"),
+    ("level0_files", "Tables in level 0"),
+    ("compaction_pending_bytes", "Bytes that RocksDB estimates it has yet to compact"),
+    ("compactions_running", "Compactions under way"),
+    ("writes_stopped", "1 while RocksDB lets no write in"),
 ];
 
 const CAPABILITY: [(&str, &str); 3] = [
@@ -158,6 +179,33 @@ impl Metrics {
         }
     }
 
+    /// Takes over what the engine has counted.
+    pub fn set_engine(&self, stats: &rocks::Stats) {
+        let counts = [
+            stats.row_cache_hits,
+            stats.row_cache_misses,
+            stats.block_cache_hits,
+            stats.block_cache_misses,
+            stats.stall_micros,
+        ];
+        let values = [
+            stats.row_cache_bytes,
+            stats.memtable_bytes,
+            stats.live_sst_bytes,
+            stats.files_per_level.first().copied().unwrap_or(0),
+            stats.compaction_pending_bytes,
+            stats.running_compactions,
+            u64::from(stats.write_stopped),
+        ];
+        let (counters, gauges) = &self.engine;
+        for (counter, count) in counters.iter().zip(counts) {
+            counter.inner().store(count, Ordering::Relaxed);
+        }
+        for (gauge, value) in gauges.iter().zip(values) {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+    }
+
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("steelyard");
         let r = &mut registry;
@@ -189,6 +237,7 @@ impl Metrics {
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
+        let engine_counters = ENGINE_COUNTERS.map(|(name, help)| counter(name, help));
         let mut gauge = |name: &'static str, help: &'static str| {
             let gauge = Gauge::default();
             r.register(name, help, gauge.clone());
@@ -196,6 +245,7 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
         let capability = CAPABILITY.map(|(name, help)| {
             let gauge = Gauge::default();
             r.register(name, help, gauge.clone());
@@ -228,6 +278,7 @@ impl Metrics {
             leaders,
             capability,
             snapshots,
+            engine,
             recent: Mutex::new(recent),
             started: now,
             client_bytes_in: AtomicU64::new(0),
@@ -284,5 +335,47 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string succeeds");
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_engine_counts_is_told_by_name() {
+        let metrics = Metrics::new();
+        metrics.set_engine(&rocks::Stats {
+            row_cache_hits: 1,
+            row_cache_misses: 2,
+            block_cache_hits: 3,
+            block_cache_misses: 4,
+            stall_micros: 5,
+            row_cache_bytes: 6,
+            memtable_bytes: 7,
+            live_sst_bytes: 8,
+            files_per_level: vec![9, 90],
+            compaction_pending_bytes: 10,
+            running_compactions: 11,
+            write_stopped: true,
+            ..rocks::Stats::default()
+        });
+        let text = metrics.text();
+        for line in [
+            "row_cache_hits_total 1",
+            "row_cache_misses_total 2",
+            "block_cache_hits_total 3",
+            "block_cache_misses_total 4",
+            "write_stall_micros_total 5",
+            "row_cache_bytes 6",
+            "memtable_bytes 7",
+            "table_bytes 8",
+            "level0_files 9",
+            "compaction_pending_bytes 10",
+            "compactions_running 11",
+            "writes_stopped 1",
+        ] {
+            assert!(text.contains(&format!("\nsteelyard_{line}\n")), "{line}: {text}");
+        }
     }
 }

@@ -163,6 +163,11 @@ pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
     }
 }
 
+/// Whether the row says that a collection is gone whose elements are still there.
+pub fn is_garbage(row: &[u8]) -> bool {
+    matches!(row, [SPACE_DATA, _, _, TABLE_GARBAGE, ..])
+}
+
 /// All rows of a slot range: what a region holds, and what a snapshot of it carries.
 pub fn slots_range(slots: SlotRange) -> (Bytes, Bytes) {
     let mut from = BytesMut::with_capacity(3);
@@ -289,6 +294,7 @@ mod tests {
             let key = KeyRef::new(db, &key);
             let (meta, element) = (key.meta_row(), key.element_row(n, &subkey));
             let (expiry, garbage) = (key.expiry_row(n), key.garbage_row(n));
+            prop_assert!(is_garbage(&garbage) && !is_garbage(&expiry) && !is_garbage(&key.meta_row()));
             prop_assert_eq!(decode_key_row(&meta).unwrap(), (key, Part::Meta));
             let part = Part::Element { generation: n, subkey: &subkey };
             prop_assert_eq!(decode_key_row(&element).unwrap(), (key, part));

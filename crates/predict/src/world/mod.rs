@@ -324,6 +324,11 @@ impl<'a> World<'a> {
             row_bytes,
         };
         world.weighted = world.weights();
+        for store in 0..world.stores.len() {
+            let files = world.chance.below(tuning.level0_trigger as u64) as u32;
+            let part = world.chance.fraction();
+            world.stores[store].tree.begin(files, part);
+        }
         for region in 0..world.regions.len() {
             let bytes = world.regions[region].bytes;
             for peer in world.regions[region].peers.clone() {

@@ -33,6 +33,7 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     assert!(replies.iter().flatten().all(|reply| !reply.is_error()), "{replies:?}");
     txn.state_mut().applied_index += 1;
     let (writes, state) = txn.finish();
+    region.note_garbage(&writes, state.applied_index);
     engine.write(&writes).expect("rows are written");
     engine.publish_counts(region.id(), &state);
     region.set_applied(state.applied_index, state.last_stamp_ms);
@@ -63,7 +64,7 @@ fn what_is_due_and_what_is_garbage_is_found() {
 }
 
 #[test]
-fn a_region_in_which_nothing_was_applied_is_not_searched_for_garbage_again() {
+fn a_region_is_searched_for_garbage_once_and_from_then_on_when_some_was_left() {
     let fixture = Fixture::new();
     lead(&fixture, &[1]);
     apply(&fixture, 1, &["SET k v"]);
@@ -71,11 +72,32 @@ fn a_region_in_which_nothing_was_applied_is_not_searched_for_garbage_again() {
     let mut now = Instant::now();
     assert_eq!(keeper.begin(&fixture.store, now).len(), 1);
     assert!(round(&mut keeper, &fixture, now).is_empty());
+    // A small hash goes with its elements.
+    apply(&fixture, 1, &["SET k w", "DEL k", "HSET small f v", "DEL small"]);
     now += 100 * SWEEP_REST_MAX;
     assert!(keeper.begin(&fixture.store, now).is_empty());
-    apply(&fixture, 1, &["SET k w"]);
+    let fields: String = (0..2000).map(|field| format!(" {field} x")).collect();
+    apply(&fixture, 1, &[&format!("HSET hash{fields}"), "DEL hash"]);
     let looks = keeper.begin(&fixture.store, now);
     assert!(looks.len() == 1 && looks[0].sweep.is_some() && looks[0].expiry.is_none());
+    assert_eq!(round(&mut keeper, &fixture, now)[0].1.sweep, [types::slot_of_key(b"hash")]);
+    // Until a search has found nothing, whatever is applied meanwhile.
+    apply(&fixture, 1, &["SET k v"]);
+    now += SWEEP_REST_MAX;
+    assert_eq!(round(&mut keeper, &fixture, now).len(), 1);
+}
+
+#[test]
+fn a_region_that_spans_other_slots_is_searched_anew() {
+    let fixture = Fixture::new();
+    lead(&fixture, &[1]);
+    let mut keeper = Keeper::default();
+    let now = Instant::now();
+    assert!(round(&mut keeper, &fixture, now).is_empty());
+    let later = now + SWEEP_REST_MAX;
+    assert!(keeper.begin(&fixture.store, later).is_empty());
+    keeper.searches.get_mut(&1).unwrap().slots = SlotRange { first: 0, last: 99 };
+    assert_eq!(keeper.begin(&fixture.store, later).len(), 1);
 }
 
 #[test]

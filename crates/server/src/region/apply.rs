@@ -305,6 +305,9 @@ impl Applier {
             self.store.metrics.entries_applied.inc();
         }
         let (writes, state) = txn.finish();
+        if let Some(shared) = self.store.regions.get(region) {
+            shared.note_garbage(&writes, state.applied_index);
+        }
         executed.writes.ranges_deleted.extend(writes.ranges_deleted);
         executed.writes.rows.extend(writes.rows);
         self.slots.insert(region, slots);

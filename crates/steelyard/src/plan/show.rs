@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bench::table::{bytes, count, micros, Align, Table};
-use predict::{beside, Prediction};
+use predict::{beside, Phase, Prediction};
 use serde_json::json;
 
 use super::Case;
@@ -73,6 +73,14 @@ fn head(case: &Case, out: &mut String) {
     out.push('\n');
 }
 
+/// Of one run there is none.
+fn spread(phase: &Phase) -> String {
+    if phase.least_ops_per_s == phase.most_ops_per_s {
+        return String::new();
+    }
+    format!("{} to {}", count(phase.least_ops_per_s), count(phase.most_ops_per_s))
+}
+
 fn speeds(predictions: &[&Prediction], out: &mut String) {
     let base = predictions[0];
     let over = format!("over {}", base.policy);
@@ -96,7 +104,7 @@ fn speeds(predictions: &[&Prediction], out: &mut String) {
                 workload.to_string(),
                 prediction.policy.to_string(),
                 count(phase.ops_per_s),
-                format!("{} to {}", count(phase.least_ops_per_s), count(phase.most_ops_per_s)),
+                spread(phase),
                 ratio.map_or_else(String::new, |ratio| format!("{:.2}", ratio.throughput)),
                 micros(phase.mean_us),
                 micros(phase.p99_us),
