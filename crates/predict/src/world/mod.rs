@@ -325,7 +325,7 @@ impl<'a> World<'a> {
         };
         world.weighted = world.weights();
         for store in 0..world.stores.len() {
-            let files = world.chance.below(tuning.level0_trigger as u64) as u32;
+            let files = world.chance.below(tuning.level0_trigger.min(tuning.level0_stop) as u64) as u32;
             let part = world.chance.fraction();
             world.stores[store].tree.begin(files, part);
         }

@@ -197,6 +197,9 @@ impl Applier {
         self.slots.insert(region, descriptor.slots.unwrap_or(SlotRange::ALL));
         self.store.set_local_regions(&[descriptor]);
         self.publish_state(region, &state);
+        if let Some(shared) = self.store.regions.get(region) {
+            shared.expect_garbage(state.applied_index);
+        }
         self.states.insert(region, state);
     }
 
@@ -288,6 +291,9 @@ impl Applier {
                         ))
                     })?;
                     absorb(&mut txn, source.id, &state);
+                    if let Some(shared) = self.store.regions.get(region) {
+                        shared.expect_garbage(entry.index);
+                    }
                     self.slots.remove(&source.id);
                     executed.absorbed.push(source.id);
                 }

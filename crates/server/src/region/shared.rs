@@ -239,8 +239,13 @@ impl RegionShared {
     /// What the entries up to `index` are about to write: is there garbage among it?
     pub fn note_garbage(&self, writes: &WriteSet, index: LogIndex) {
         if writes.rows.iter().any(|(row, value)| value.is_some() && rows::is_garbage(row)) {
-            self.garbage_at.fetch_max(index, Ordering::AcqRel);
+            self.expect_garbage(index);
         }
+    }
+
+    /// There may be some among the rows as of `index`.
+    pub fn expect_garbage(&self, index: LogIndex) {
+        self.garbage_at.fetch_max(index, Ordering::AcqRel);
     }
 
     /// Through this entry somebody has to look for garbage. What was there when the store was started does not
