@@ -3,8 +3,8 @@
 //!
 //! A look costs seeks, whose number per round is bounded for all regions together. A region that was looked
 //! through to its end without a find rests, longer each time. Every seek may read a block from the device, so for
-//! garbage a region is looked through once by whoever comes to lead it or more slots than before, and from then on
-//! only when what was applied has left some.
+//! garbage a region is looked through once by whoever comes to lead it, and from then on only when what was applied
+//! has left some, or brought rows that nobody here has looked through.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

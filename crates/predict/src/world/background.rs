@@ -55,7 +55,7 @@ impl World<'_> {
     }
 
     pub(super) fn flush_period(&self) -> u64 {
-        self.scaled(FLUSH_PERIOD).max(1)
+        self.scaled(FLUSH_PERIOD)
     }
 
     /// Stores that were started together do it together; when that is, nobody knows.

@@ -45,7 +45,8 @@ pub struct RegionShared {
     /// The region's time never goes back: a read's time is at least this.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
-    /// The last entry since this store was started that left elements of a collection which is gone.
+    /// The last entry since this store was started that left elements of a collection which is gone, or came with
+    /// rows among which such may be: a merge, a snapshot.
     garbage_at: AtomicU64,
     held_by_all: AtomicU64,
     /// While this store leads: the group as its worker last saw it, a tenth of a second ago or less.
