@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinSet};
-use types::{LogIndex, RegionId, Slot, SlotRange};
+use types::{LogIndex, RegionId, Slot};
 
 use crate::clock;
 use crate::region::inbox::{Maintenance, Work};
@@ -87,8 +87,6 @@ struct Keeper {
 }
 
 struct Searches {
-    /// What is looked through: the region's slots when the searches began.
-    slots: SlotRange,
     expiry: Search,
     sweep: Search,
     /// How far the region was applied when its present search for garbage began.
@@ -141,12 +139,7 @@ impl Keeper {
             if self.proposing.contains_key(&id) {
                 continue;
             }
-            let slots = region.slots_or_all();
-            let searches = self.searches.entry(id).or_insert_with(|| Searches::new(slots, now));
-            if searches.slots != slots {
-                // After a merge there may be garbage that nobody has looked for.
-                *searches = Searches::new(slots, now);
-            }
+            let searches = self.searches.entry(id).or_insert_with(|| Searches::new(now));
             let begin = |from| Part { from, probes: 0 };
             let expiring = store.engine.has_expiring_keys(id);
             let expiry = (expiring && searches.expiry.is_due(now)).then(|| begin(searches.expiry.from));
@@ -200,9 +193,8 @@ fn share(probes: usize, parts: Vec<&mut Part>) {
 }
 
 impl Searches {
-    fn new(slots: SlotRange, now: Instant) -> Searches {
+    fn new(now: Instant) -> Searches {
         Searches {
-            slots,
             expiry: Search::new(now, EXPIRY_REST_MAX),
             sweep: Search::new(now, SWEEP_REST_MAX),
             sweep_began_at: 0,
