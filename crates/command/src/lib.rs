@@ -26,7 +26,7 @@ pub use exec::{execute, Exec, Limits, Mode, Outcome, Step, Stop};
 pub use glob::matches as glob_matches;
 pub use introspect::{command as command_reply, help_of};
 pub use keys::walk::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
-pub use maintenance::{find_due, find_garbage, keys_in_slot, Found};
+pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
 pub use number::{database_index, parse_integer};
 pub use spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec, KeyspaceFn};
 pub use table::{check_arity, commands, keys_of, leaf, lookup, resolve};

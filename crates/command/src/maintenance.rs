@@ -1,7 +1,7 @@
 //! What a region's leader proposes of its own accord: deleting keys whose time is over, and sweeping the
 //! elements of collections that were deleted.
 //!
-//! The leader looks for slots with work in a view of the rows, and proposes bounded steps; the steps run
+//! The leader looks into a view of the rows, slot by slot, and proposes bounded steps; the steps run
 //! on every replica from the entry's stamp and the rows alone.
 
 use std::ops::ControlFlow;
@@ -72,77 +72,58 @@ fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<V
     Ok(found)
 }
 
-/// What a look for work found, and where the next look begins: at the region's first slot again when
-/// `next` is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    pub slots: Vec<Slot>,
-    pub next: Option<Slot>,
-}
-
-/// Looks for slots with keys that are due, from `from` on, with at most `probes` seeks.
+/// The slots with keys that are due.
 ///
 /// # Errors
 /// Of the reader.
-pub fn find_due(
-    reader: &dyn Reader,
-    slots: SlotRange,
-    from: Slot,
-    now_ms: UnixMillis,
-    probes: usize,
-) -> storage::Result<Found> {
-    find(reader, slots, from, probes, TABLE_EXPIRY, |row| Ok(decode_expiry_row(row)?.0 <= now_ms))
-}
-
-/// Looks for slots with garbage, from `from` on, with at most `probes` seeks.
-///
-/// # Errors
-/// Of the reader.
-pub fn find_garbage(
-    reader: &dyn Reader,
-    slots: SlotRange,
-    from: Slot,
-    probes: usize,
-) -> storage::Result<Found> {
-    find(reader, slots, from, probes, TABLE_GARBAGE, |row| Ok(decode_garbage_row(row).is_ok()))
-}
-
-fn find(
-    reader: &dyn Reader,
-    slots: SlotRange,
-    from: Slot,
-    probes: usize,
-    table: u8,
-    wanted: impl Fn(&[u8]) -> storage::Result<bool>,
-) -> storage::Result<Found> {
+pub fn find_due(reader: &dyn Reader, slots: SlotRange, now_ms: UnixMillis) -> storage::Result<Vec<Slot>> {
     let end = rows::slots_range(slots).1;
-    let mut found = Found::default();
-    let mut slot = from.max(slots.first);
-    for _ in 0..probes {
-        if slot > slots.last {
-            return Ok(found);
-        }
-        let mut first = None;
-        reader.scan(&table_range(slot, table).0, &end, &mut |row, _| {
-            first = Some(Bytes::copy_from_slice(row));
-            ControlFlow::Break(())
-        })?;
-        let Some(row) = first else { return Ok(found) };
+    let mut found = Vec::new();
+    let mut slot = slots.first;
+    while slot <= slots.last {
+        let Some(row) = first_row(reader, &table_range(slot, TABLE_EXPIRY).0, &end)? else { break };
         let (met, its_table) = rows::table_of(&row)?;
-        // A row before the table of its slot says that everything up to that slot is empty of work.
-        slot = match its_table.cmp(&table) {
+        // A row before the table of its slot says that everything up to that slot has no key that is due.
+        slot = match its_table.cmp(&TABLE_EXPIRY) {
             std::cmp::Ordering::Less => met,
             std::cmp::Ordering::Greater => met + 1,
             std::cmp::Ordering::Equal => {
-                if wanted(&row)? {
-                    found.slots.push(met);
+                if decode_expiry_row(&row)?.0 <= now_ms {
+                    found.push(met);
                 }
                 met + 1
             }
         };
     }
-    found.next = (slot <= slots.last).then_some(slot);
     Ok(found)
+}
+
+/// When the first key of a slot is due.
+///
+/// # Errors
+/// Of the reader.
+pub fn earliest_due(reader: &dyn Reader, slot: Slot) -> storage::Result<Option<UnixMillis>> {
+    let (from, to) = table_range(slot, TABLE_EXPIRY);
+    let row = first_row(reader, &from, &to)?;
+    row.map(|row| Ok(decode_expiry_row(&row)?.0)).transpose()
+}
+
+/// Whether a slot has elements of a collection that is gone.
+///
+/// # Errors
+/// Of the reader.
+pub fn has_garbage(reader: &dyn Reader, slot: Slot) -> storage::Result<bool> {
+    let (from, to) = table_range(slot, TABLE_GARBAGE);
+    Ok(first_row(reader, &from, &to)?.is_some())
+}
+
+fn first_row(reader: &dyn Reader, from: &[u8], to: &[u8]) -> storage::Result<Option<Bytes>> {
+    let mut first = None;
+    reader.scan(from, to, &mut |row, _| {
+        first = Some(Bytes::copy_from_slice(row));
+        ControlFlow::Break(())
+    })?;
+    Ok(first)
 }
 
 /// Visits up to `limit` keys of a slot whose time is not over, for `CLUSTER COUNTKEYSINSLOT` and

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use steelyard_command::entry::{apply, Builder};
 use storage::rows::{self, Part};
 use storage::{load_state, DbCounts, MemoryKeyspace, Meta, Txn, Value};
-use types::SlotRange;
+use types::{SlotRange, SLOT_COUNT};
 
 const REGION: u64 = 1;
 
@@ -140,10 +140,13 @@ proptest! {
             check(&engine)?;
         }
         // With time up and garbage swept, deleting what is left leaves the region's state alone.
-        let due = steelyard_command::find_due(&engine, SlotRange::ALL, 0, now + 1000, usize::MAX).unwrap();
-        prop_assert_eq!(due.next, None);
+        let due = steelyard_command::find_due(&engine, SlotRange::ALL, now + 1000).unwrap();
+        let is_due = |slot: &u16| {
+            steelyard_command::earliest_due(&engine, *slot).unwrap().is_some_and(|at| at <= now + 1000)
+        };
+        prop_assert!(due.iter().copied().eq((0..SLOT_COUNT).filter(is_due)));
         let mut builder = Builder::new();
-        for slot in due.slots {
+        for slot in due {
             builder.push_expire_due(slot, 1000);
         }
         for db in 0..3 {
@@ -155,7 +158,7 @@ proptest! {
         engine.write(writes);
         check(&engine)?;
         let mut builder = Builder::new();
-        for slot in steelyard_command::find_garbage(&engine, SlotRange::ALL, 0, usize::MAX).unwrap().slots {
+        for slot in (0..SLOT_COUNT).filter(|slot| steelyard_command::has_garbage(&engine, *slot).unwrap()) {
             builder.push_sweep(slot, 1_000_000);
         }
         let mut txn = Txn::begin(&engine, REGION).unwrap();

@@ -14,12 +14,22 @@ use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION
 use crate::dispatch::Item;
 use crate::readers::Readers;
 use crate::region::shared::RegionShared;
+use crate::slot_times::SlotTimes;
 
 pub struct Engine {
     flash: Arc<FlashKeyspace>,
     readers: Readers,
+    upkeep: Upkeep,
     /// Of each region that has a peer here, as applied.
     counts: Mutex<BTreeMap<RegionId, Counts>>,
+}
+
+/// When a look for work is worth its reads.
+pub struct Upkeep {
+    /// When keys of a slot are due.
+    pub expiry: SlotTimes,
+    /// At once, where elements of a collection may be left that is gone.
+    pub sweep: SlotTimes,
 }
 
 struct Counts {
@@ -31,15 +41,19 @@ struct Counts {
 impl Engine {
     pub fn new(flash: FlashKeyspace) -> Engine {
         let flash = Arc::new(flash);
-        Engine { readers: Readers::new(flash.clone()), flash, counts: Mutex::new(BTreeMap::new()) }
+        Engine::with(Readers::new(flash.clone()), flash)
+    }
+
+    fn with(readers: Readers, flash: Arc<FlashKeyspace>) -> Engine {
+        let upkeep = Upkeep { expiry: SlotTimes::unknown(), sweep: SlotTimes::unknown() };
+        Engine { flash, readers, upkeep, counts: Mutex::new(BTreeMap::new()) }
     }
 
     /// An engine that takes every read for a slow one.
     #[cfg(test)]
     pub fn on_a_slow_device(flash: FlashKeyspace) -> Engine {
         let flash = Arc::new(flash);
-        let readers = Readers::with(flash.clone(), std::time::Duration::ZERO);
-        Engine { readers, flash, counts: Mutex::new(BTreeMap::new()) }
+        Engine::with(Readers::with(flash.clone(), std::time::Duration::ZERO), flash)
     }
 
     pub fn flash(&self) -> &FlashKeyspace {
@@ -93,7 +107,25 @@ impl Engine {
     }
 
     pub fn write(&self, writes: &WriteSet) -> storage::Result<()> {
-        self.flash.write(writes)
+        self.flash.write(writes)?;
+        for (row, value) in &writes.rows {
+            match rows::upkeep_of(row).filter(|_| value.is_some()) {
+                Some((slot, rows::Upkeep::Expire { at_ms })) => self.upkeep.expiry.note(slot, at_ms),
+                Some((slot, rows::Upkeep::Sweep)) => self.upkeep.sweep.note(slot, 0),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
+    }
+
+    /// Rows have come into these slots that were not [written](Self::write) here.
+    pub fn rows_came(&self, slots: SlotRange) {
+        self.upkeep.expiry.forget(slots);
+        self.upkeep.sweep.forget(slots);
     }
 
     pub fn publish_counts(&self, region: RegionId, state: &RegionState) {

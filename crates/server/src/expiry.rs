@@ -1,10 +1,8 @@
 //! Keys whose time is over, and elements whose collection is gone, leave by replicated deletes: the
 //! leader looks for them and proposes bounded steps.
 //!
-//! A look costs seeks, whose number per round is bounded for all regions together. A region that was looked
-//! through to its end without a find rests, longer each time. Every seek may read a block from the device, so for
-//! garbage a region is looked through once by whoever comes to lead it, and from then on only when what was applied
-//! has left some, or brought rows that nobody here has looked through.
+//! A look at a slot costs a seek, which may read a block from the device. So a slot is looked at only when its rows
+//! may have come due ([`SlotTimes`](crate::slot_times::SlotTimes)), and the seeks of a round are bounded for all regions together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,20 +10,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinSet};
-use types::{LogIndex, RegionId, Slot};
+use types::{RegionId, Slot, UnixMillis};
 
 use crate::clock;
+use crate::engine::Upkeep;
 use crate::region::inbox::{Maintenance, Work};
 use crate::region::shared::RegionShared;
+use crate::slot_times::SlotTimes;
 use crate::store::Store;
 
 const PERIOD: Duration = Duration::from_millis(100);
 /// Seeks of one round, of all regions together.
 const EXPIRY_PROBES: usize = 2000;
 const SWEEP_PROBES: usize = 200;
-/// The longest rest after a fruitless search.
-const EXPIRY_REST_MAX: Duration = Duration::from_secs(2);
-const SWEEP_REST_MAX: Duration = Duration::from_secs(10);
+/// The wall clock, by which keys are due, may jump.
+const REST_MAX: Duration = Duration::from_secs(2);
 /// Slots of one proposal.
 const SLOTS_MAX: usize = 64;
 
@@ -49,7 +48,7 @@ pub async fn run(store: Arc<Store>) {
             continue;
         }
         seen = Some(activity);
-        let looks = keeper.begin(&store, now);
+        let looks = keeper.begin(&store, now, clock::unix_millis());
         if looks.is_empty() {
             continue;
         }
@@ -64,7 +63,7 @@ pub async fn run(store: Arc<Store>) {
             Err(ended) if ended.is_cancelled() => return,
             Err(_) => store.fatal("the search for expired keys died"),
         };
-        for (region, found) in keeper.end(looked, Instant::now()) {
+        for (region, found) in keeper.end(looked) {
             let handle = proposals.spawn(propose(store.clone(), region.clone(), found));
             keeper.proposing.insert(region.id(), handle);
         }
@@ -81,213 +80,142 @@ async fn propose(store: Arc<Store>, region: Arc<RegionShared>, found: Maintenanc
 #[derive(Default)]
 struct Keeper {
     searches: BTreeMap<RegionId, Searches>,
-    /// When the first search is due that is not yet, as of the last round.
+    /// Until then nothing is due, unless something happens in a region, as of the last round.
     rests_until: Option<Instant>,
     proposing: BTreeMap<RegionId, AbortHandle>,
 }
 
+/// The slots at which a region's next looks begin.
+#[derive(Default)]
 struct Searches {
-    expiry: Search,
-    sweep: Search,
-    /// How far the region was applied when its present search for garbage began.
-    sweep_began_at: LogIndex,
-    /// How far it was applied when the last one began that found nothing.
-    swept_through: Option<LogIndex>,
+    expiry: Slot,
+    sweep: Slot,
 }
 
-/// A part of a region's search: where each kind begins, unless it rests.
+/// Slots of a region to look at.
 struct Look {
     region: Arc<RegionShared>,
-    expiry: Option<Part>,
-    sweep: Option<Part>,
-}
-
-#[derive(Clone, Copy)]
-struct Part {
-    from: Slot,
-    probes: usize,
+    now_ms: UnixMillis,
+    expiry: Vec<Slot>,
+    sweep: Vec<Slot>,
 }
 
 /// What a look found of one kind, and where the next one begins.
 #[derive(Debug, PartialEq)]
 struct Looked {
     slots: Vec<Slot>,
-    next: Option<Slot>,
+    next: Slot,
 }
 
 struct LookedAt {
     region: Arc<RegionShared>,
-    expiry: Option<Looked>,
-    sweep: Option<Looked>,
+    expiry: Looked,
+    sweep: Looked,
 }
 
 impl Keeper {
     /// The looks of this round.
-    fn begin(&mut self, store: &Store, now: Instant) -> Vec<Look> {
+    fn begin(&mut self, store: &Store, now: Instant, clock_ms: UnixMillis) -> Vec<Look> {
         let led: BTreeMap<RegionId, Arc<RegionShared>> = store
             .user_regions()
             .into_iter()
             .filter(|region| region.leader() == Some(store.id))
             .map(|region| (region.id(), region))
             .collect();
-        // Who comes to lead a region knows nothing of what is in it.
         self.searches.retain(|region, _| led.contains_key(region));
         self.proposing.retain(|_, proposal| !proposal.is_finished());
+        let Upkeep { expiry, sweep } = store.engine.upkeep();
         let mut looks = Vec::new();
-        let mut rests_until = now + SWEEP_REST_MAX;
+        let mut rests_until = now + REST_MAX;
         for (id, region) in led {
             if self.proposing.contains_key(&id) {
                 continue;
             }
-            let searches = self.searches.entry(id).or_insert_with(|| Searches::new(now));
-            let begin = |from| Part { from, probes: 0 };
-            let expiring = store.engine.has_expiring_keys(id);
-            let expiry = (expiring && searches.expiry.is_due(now)).then(|| begin(searches.expiry.from));
-            // In this order: an entry that leaves garbage says so before it is applied.
-            let applied = region.applied();
-            let garbage_at = region.garbage_at();
-            let sweep = searches.sweeps(applied, garbage_at, now).then(|| begin(searches.sweep.from));
-            if expiring {
-                rests_until = rests_until.min(searches.expiry.due);
+            let from = self.searches.entry(id).or_default();
+            let (slots, now_ms) = (region.slots_or_all(), region.read_time(clock_ms));
+            let mut look = Look { region, now_ms, expiry: Vec::new(), sweep: Vec::new() };
+            if store.engine.has_expiring_keys(id) {
+                look.expiry = expiry.due(slots, from.expiry, now_ms, EXPIRY_PROBES);
+                let rest = expiry.earliest(slots).saturating_sub(now_ms);
+                rests_until = rests_until.min(now + Duration::from_millis(rest).min(REST_MAX));
             }
-            if !searches.is_swept(garbage_at) {
-                rests_until = rests_until.min(searches.sweep.due);
-            }
-            if expiry.is_some() || sweep.is_some() {
-                looks.push(Look { region: region.clone(), expiry, sweep });
+            look.sweep = sweep.due(slots, from.sweep, now_ms, SWEEP_PROBES);
+            if !look.expiry.is_empty() || !look.sweep.is_empty() {
+                looks.push(look);
             }
         }
         self.rests_until = Some(rests_until);
-        share(EXPIRY_PROBES, looks.iter_mut().filter_map(|look| look.expiry.as_mut()).collect());
-        share(SWEEP_PROBES, looks.iter_mut().filter_map(|look| look.sweep.as_mut()).collect());
+        share(EXPIRY_PROBES, looks.iter_mut().map(|look| &mut look.expiry));
+        share(SWEEP_PROBES, looks.iter_mut().map(|look| &mut look.sweep));
         looks
     }
 
-    /// Notes what the round found, and gives what to propose.
-    fn end(&mut self, looked: Vec<LookedAt>, now: Instant) -> Vec<(Arc<RegionShared>, Maintenance)> {
+    /// Gives what to propose of what the round found.
+    fn end(&mut self, looked: Vec<LookedAt>) -> Vec<(Arc<RegionShared>, Maintenance)> {
         let mut proposals = Vec::new();
         for LookedAt { region, expiry, sweep } in looked {
-            let Some(searches) = self.searches.get_mut(&region.id()) else { continue };
-            let mut found = Maintenance::default();
-            if let Some(looked) = expiry {
-                searches.expiry.took(&looked, now);
-                found.expire = looked.slots;
-            }
-            if let Some(looked) = sweep {
-                searches.swept(&looked, now);
-                found.sweep = looked.slots;
-            }
-            if !found.expire.is_empty() || !found.sweep.is_empty() {
-                proposals.push((region, found));
+            self.searches.insert(region.id(), Searches { expiry: expiry.next, sweep: sweep.next });
+            if !expiry.slots.is_empty() || !sweep.slots.is_empty() {
+                proposals.push((region, Maintenance { expire: expiry.slots, sweep: sweep.slots }));
             }
         }
         proposals
     }
 }
 
-/// Divides a round's seeks among its looks: a region with few slots needs few, and one with many goes on
-/// in the next round.
-fn share(probes: usize, parts: Vec<&mut Part>) {
-    let each = (probes / parts.len().max(1)).max(1);
-    parts.into_iter().for_each(|part| part.probes = each);
-}
-
-impl Searches {
-    fn new(now: Instant) -> Searches {
-        Searches {
-            expiry: Search::new(now, EXPIRY_REST_MAX),
-            sweep: Search::new(now, SWEEP_REST_MAX),
-            sweep_began_at: 0,
-            swept_through: None,
-        }
-    }
-
-    fn is_swept(&self, garbage_at: LogIndex) -> bool {
-        self.swept_through.is_some_and(|through| through >= garbage_at)
-    }
-
-    /// Whether to look for garbage.
-    fn sweeps(&mut self, applied: LogIndex, garbage_at: LogIndex, now: Instant) -> bool {
-        if self.sweep.is_at_start() {
-            if self.is_swept(garbage_at) {
-                return false;
-            }
-            self.sweep_began_at = applied;
-        }
-        self.sweep.is_due(now)
-    }
-
-    fn swept(&mut self, looked: &Looked, now: Instant) {
-        if self.sweep.took(looked, now) {
-            self.swept_through = Some(self.sweep_began_at);
-        }
-    }
-}
-
-/// One kind of search through a region's slots, over many rounds.
-struct Search {
-    from: Slot,
-    found: bool,
-    rest: Duration,
-    rest_max: Duration,
-    due: Instant,
-}
-
-impl Search {
-    fn new(now: Instant, rest_max: Duration) -> Search {
-        Search { from: 0, found: false, rest: PERIOD, rest_max, due: now }
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        now >= self.due
-    }
-
-    fn is_at_start(&self) -> bool {
-        self.from == 0 && !self.found
-    }
-
-    /// Takes in one look. True: the region was looked through to its end, and there was nothing.
-    fn took(&mut self, looked: &Looked, now: Instant) -> bool {
-        self.found |= !looked.slots.is_empty();
-        self.due = now;
-        self.from = looked.next.unwrap_or(0);
-        if looked.next.is_some() {
-            return false;
-        }
-        let fruitless = !std::mem::take(&mut self.found);
-        if fruitless {
-            self.due = now + self.rest;
-            self.rest = (self.rest * 2).min(self.rest_max);
-        } else {
-            self.rest = PERIOD;
-        }
-        fruitless
-    }
+/// Divides a round's seeks among its looks: what is left over is looked at in the next round.
+fn share<'a>(probes: usize, looks: impl Iterator<Item = &'a mut Vec<Slot>>) {
+    let looks: Vec<_> = looks.filter(|slots| !slots.is_empty()).collect();
+    let each = (probes / looks.len().max(1)).max(1);
+    looks.into_iter().for_each(|slots| slots.truncate(each));
 }
 
 fn look_at_all(store: &Store, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>> {
+    let Upkeep { expiry, sweep } = store.engine.upkeep();
+    let taken: Vec<_> = looks
+        .into_iter()
+        .map(|look| {
+            let (due, garbage) = (take(expiry, look.expiry), take(sweep, look.sweep));
+            (look.region, look.now_ms, due, garbage)
+        })
+        .collect();
+    // After the times were taken: what it does not show notes its time again.
     let view = store.engine.flash().view();
-    let clock_ms = clock::unix_millis();
-    let look = |Look { region, expiry, sweep }: Look| {
-        let slots = region.slots_or_all();
-        let now = region.read_time(clock_ms);
-        let due = |part: Part| command::find_due(&view, slots, part.from, now, part.probes);
-        let garbage = |part: Part| command::find_garbage(&view, slots, part.from, part.probes);
-        let expiry = expiry.map(due).transpose()?.map(cut);
-        let sweep = sweep.map(garbage).transpose()?.map(cut);
+    let due = |slot| command::earliest_due(&view, slot);
+    let garbage = |slot| Ok(command::has_garbage(&view, slot)?.then_some(0));
+    let look = |(region, now_ms, of_expiry, of_sweep)| {
+        let expiry = look_at(expiry, of_expiry, now_ms, due)?;
+        let sweep = look_at(sweep, of_sweep, now_ms, garbage)?;
         Ok(LookedAt { region, expiry, sweep })
     };
-    looks.into_iter().map(look).collect()
+    taken.into_iter().map(look).collect()
 }
 
-/// Takes at most `SLOTS_MAX` slots of what was found; the next look begins at the first that is left.
-fn cut(found: command::Found) -> Looked {
-    let command::Found { mut slots, mut next } = found;
-    if let Some(left) = slots.get(SLOTS_MAX).copied() {
-        slots.truncate(SLOTS_MAX);
-        next = Some(left);
+fn take(times: &SlotTimes, slots: Vec<Slot>) -> Vec<(Slot, UnixMillis)> {
+    slots.into_iter().map(|slot| (slot, times.take(slot))).collect()
+}
+
+/// Looks until a proposal is full.
+fn look_at(
+    times: &SlotTimes,
+    taken: Vec<(Slot, UnixMillis)>,
+    now_ms: UnixMillis,
+    earliest: impl Fn(Slot) -> storage::Result<Option<UnixMillis>>,
+) -> storage::Result<Looked> {
+    let mut looked = Looked { slots: Vec::new(), next: taken.first().map_or(0, |(slot, _)| *slot) };
+    for (slot, was) in taken {
+        if looked.slots.len() == SLOTS_MAX {
+            times.note(slot, was);
+            continue;
+        }
+        looked.next = slot.saturating_add(1);
+        let Some(at) = earliest(slot)? else { continue };
+        times.note(slot, at);
+        if at <= now_ms {
+            looked.slots.push(slot);
+        }
     }
-    Looked { slots, next }
+    Ok(looked)
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod recovery;
 mod region;
 mod regions;
 mod settings;
+mod slot_times;
 mod snapshot;
 mod startup;
 mod store;

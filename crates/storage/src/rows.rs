@@ -163,9 +163,25 @@ pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
     }
 }
 
-/// Whether the row says that a collection is gone whose elements are still there.
-pub fn is_garbage(row: &[u8]) -> bool {
-    matches!(row, [SPACE_DATA, _, _, TABLE_GARBAGE, ..])
+/// What a row asks to be done in its slot one day, beside commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// A key is due at that time.
+    Expire { at_ms: u64 },
+    /// A collection is gone whose elements are still there.
+    Sweep,
+}
+
+/// `None` for most rows, at the cost of a look at a byte.
+pub fn upkeep_of(row: &[u8]) -> Option<(Slot, Upkeep)> {
+    let upkeep = match row {
+        [SPACE_DATA, _, _, TABLE_GARBAGE, ..] => Upkeep::Sweep,
+        [SPACE_DATA, _, _, TABLE_EXPIRY, rest @ ..] if rest.len() >= 8 => {
+            Upkeep::Expire { at_ms: be_u64(rest) }
+        }
+        _ => return None,
+    };
+    Some((u16::from_be_bytes([row[1], row[2]]), upkeep))
 }
 
 /// All rows of a slot range: what a region holds, and what a snapshot of it carries.
@@ -294,7 +310,9 @@ mod tests {
             let key = KeyRef::new(db, &key);
             let (meta, element) = (key.meta_row(), key.element_row(n, &subkey));
             let (expiry, garbage) = (key.expiry_row(n), key.garbage_row(n));
-            prop_assert!(is_garbage(&garbage) && !is_garbage(&expiry) && !is_garbage(&key.meta_row()));
+            prop_assert_eq!(upkeep_of(&garbage), Some((key.slot, Upkeep::Sweep)));
+            prop_assert_eq!(upkeep_of(&expiry), Some((key.slot, Upkeep::Expire { at_ms: n })));
+            prop_assert_eq!((upkeep_of(&meta), upkeep_of(&element)), (None, None));
             prop_assert_eq!(decode_key_row(&meta).unwrap(), (key, Part::Meta));
             let part = Part::Element { generation: n, subkey: &subkey };
             prop_assert_eq!(decode_key_row(&element).unwrap(), (key, part));
@@ -308,6 +326,7 @@ mod tests {
             let _ = decode_key_row(&row);
             let _ = decode_expiry_row(&row);
             let _ = decode_garbage_row(&row);
+            let _ = upkeep_of(&row);
             let mut data = vec![SPACE_DATA, 0, 0, TABLE_KEYS];
             data.extend_from_slice(&row);
             let _ = decode_key_row(&data);

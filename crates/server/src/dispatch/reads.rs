@@ -202,13 +202,12 @@ impl Store {
         let (store, region) = (self.clone(), region.clone());
         let looking = tokio::task::spawn_blocking(move || {
             let now = region.read_time(clock::unix_millis());
-            let slots = region.slots_or_all();
-            command::find_due(&store.engine.flash().view(), slots, slots.first, now, usize::MAX)
+            command::find_due(&store.engine.flash().view(), region.slots_or_all(), now)
         });
         match looking.await {
-            Ok(Ok(mut found)) => {
-                found.slots.truncate(DUE_SLOTS_MAX);
-                Ok(Maintenance { expire: found.slots, sweep: Vec::new() })
+            Ok(Ok(mut due)) => {
+                due.truncate(DUE_SLOTS_MAX);
+                Ok(Maintenance { expire: due, sweep: Vec::new() })
             }
             Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
             Err(_) => Err(NotDone::NotLeader),

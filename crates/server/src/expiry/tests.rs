@@ -33,17 +33,29 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     assert!(replies.iter().flatten().all(|reply| !reply.is_error()), "{replies:?}");
     txn.state_mut().applied_index += 1;
     let (writes, state) = txn.finish();
-    region.note_garbage(&writes, state.applied_index);
     engine.write(&writes).expect("rows are written");
     engine.publish_counts(region.id(), &state);
     region.set_applied(state.applied_index, state.last_stamp_ms);
 }
 
 /// One round, and what it would propose.
-fn round(keeper: &mut Keeper, fixture: &Fixture, now: Instant) -> Vec<(RegionId, Maintenance)> {
-    let looks = keeper.begin(&fixture.store, now);
+fn round(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) -> Vec<(RegionId, Maintenance)> {
+    let looks = keeper.begin(&fixture.store, Instant::now(), clock_ms);
     let looked = look_at_all(&fixture.store, looks).expect("rows are read");
-    keeper.end(looked, now).into_iter().map(|(region, found)| (region.id(), found)).collect()
+    keeper.end(looked).into_iter().map(|(region, found)| (region.id(), found)).collect()
+}
+
+/// Rounds until every slot has been looked at, where there is nothing to do.
+fn settle(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) {
+    while !keeper.begin(&fixture.store, Instant::now(), clock_ms).is_empty() {
+        assert!(round(keeper, fixture, clock_ms).is_empty());
+    }
+}
+
+fn large_hash() -> String {
+    // More elements than a deletion takes with it.
+    let fields: String = (0..2000).map(|field| format!(" {field} x")).collect();
+    format!("HSET hash{fields}")
 }
 
 #[test]
@@ -51,73 +63,106 @@ fn what_is_due_and_what_is_garbage_is_found() {
     let fixture = Fixture::new();
     lead(&fixture, &[1]);
     let mut keeper = Keeper::default();
-    let now = Instant::now();
-    assert!(round(&mut keeper, &fixture, now).is_empty());
+    settle(&mut keeper, &fixture, STAMP_MS);
     apply(&fixture, 1, &["SET gone 1 PX 5", "SET stays 1", "SET later 1 PXAT 99999999999999"]);
-    // More elements than a deletion takes with it.
-    let fields: String = (0..2000).map(|field| format!(" {field} x")).collect();
-    apply(&fixture, 1, &[&format!("HSET hash{fields}"), "DEL hash"]);
-    let found = round(&mut keeper, &fixture, now + SWEEP_REST_MAX);
-    let [(1, found)] = &found[..] else { panic!("one region has work") };
+    apply(&fixture, 1, &[&large_hash(), "DEL hash"]);
+    // That there are keys with a time is new, so of no slot anything is known.
+    let mut found = Maintenance::default();
+    for _ in 0..usize::from(types::SLOT_COUNT) / EXPIRY_PROBES + 1 {
+        for (_, more) in round(&mut keeper, &fixture, STAMP_MS + 5) {
+            found.expire.extend(more.expire);
+            found.sweep.extend(more.sweep);
+        }
+    }
+    found.expire.dedup();
+    found.sweep.dedup();
     assert_eq!(found.expire, [types::slot_of_key(b"gone")]);
     assert_eq!(found.sweep, [types::slot_of_key(b"hash")]);
 }
 
 #[test]
-fn a_region_is_searched_for_garbage_once_and_from_then_on_when_some_was_left() {
+fn slots_are_looked_at_once_and_then_when_a_key_of_theirs_is_due() {
     let fixture = Fixture::new();
     lead(&fixture, &[1]);
-    apply(&fixture, 1, &["SET k v"]);
+    apply(&fixture, 1, &["SET soon 1 PX 5000", "SET late 1 PX 9000"]);
     let mut keeper = Keeper::default();
-    let mut now = Instant::now();
-    assert_eq!(keeper.begin(&fixture.store, now).len(), 1);
-    assert!(round(&mut keeper, &fixture, now).is_empty());
-    // A small hash goes with its elements.
+    settle(&mut keeper, &fixture, STAMP_MS);
+    let looks = |keeper: &mut Keeper, clock_ms| {
+        let looks = keeper.begin(&fixture.store, Instant::now(), clock_ms);
+        looks.into_iter().flat_map(|look| look.expiry).collect::<Vec<_>>()
+    };
+    assert!(looks(&mut keeper, STAMP_MS + 4999).is_empty());
+    let rest = keeper.rests_until.unwrap() - Instant::now();
+    assert!(rest < Duration::from_millis(2), "until the key is due: {rest:?}");
+    assert_eq!(looks(&mut keeper, STAMP_MS + 5000), [types::slot_of_key(b"soon")]);
+    // A key is asked for again, and so late that it is not the first any more.
+    apply(&fixture, 1, &["PEXPIRE soon 20000", "SET sooner 1 PX 100"]);
+    assert_eq!(looks(&mut keeper, STAMP_MS + 100), [types::slot_of_key(b"sooner")]);
+    let found = round(&mut keeper, &fixture, STAMP_MS + 5000);
+    assert_eq!(found[0].1.expire, [types::slot_of_key(b"sooner")], "`soon` is not due any more");
+    apply(&fixture, 1, &["DEL sooner"]);
+    settle(&mut keeper, &fixture, STAMP_MS + 8999);
+    assert_eq!(looks(&mut keeper, STAMP_MS + 9000), [types::slot_of_key(b"late")]);
+    assert_eq!(looks(&mut keeper, STAMP_MS + 20000).len(), 2);
+}
+
+#[test]
+fn what_is_due_is_found_again_until_it_is_gone() {
+    let fixture = Fixture::new();
+    lead(&fixture, &[1]);
+    let mut keeper = Keeper::default();
+    apply(&fixture, 1, &["SET k v PX 5", &large_hash(), "DEL hash"]);
+    for _ in 0..usize::from(types::SLOT_COUNT) / SWEEP_PROBES + 1 {
+        round(&mut keeper, &fixture, STAMP_MS);
+    }
+    for _ in 0..3 {
+        let found = round(&mut keeper, &fixture, STAMP_MS + 5);
+        assert_eq!(found[0].1.expire, [types::slot_of_key(b"k")]);
+        assert_eq!(found[0].1.sweep, [types::slot_of_key(b"hash")]);
+    }
+    apply(&fixture, 1, &["DEL k"]);
+    assert!(round(&mut keeper, &fixture, STAMP_MS + 5)[0].1.expire.is_empty());
+}
+
+#[test]
+fn small_collections_go_with_their_elements_and_leave_nothing_to_look_for() {
+    let fixture = Fixture::new();
+    lead(&fixture, &[1]);
+    let mut keeper = Keeper::default();
+    settle(&mut keeper, &fixture, STAMP_MS);
     apply(&fixture, 1, &["SET k w", "DEL k", "HSET small f v", "DEL small"]);
-    now += 100 * SWEEP_REST_MAX;
-    assert!(keeper.begin(&fixture.store, now).is_empty());
-    let fields: String = (0..2000).map(|field| format!(" {field} x")).collect();
-    apply(&fixture, 1, &[&format!("HSET hash{fields}"), "DEL hash"]);
-    let looks = keeper.begin(&fixture.store, now);
-    assert!(looks.len() == 1 && looks[0].sweep.is_some() && looks[0].expiry.is_none());
-    assert_eq!(round(&mut keeper, &fixture, now)[0].1.sweep, [types::slot_of_key(b"hash")]);
-    // Until a search has found nothing, whatever is applied meanwhile.
-    apply(&fixture, 1, &["SET k v"]);
-    now += SWEEP_REST_MAX;
-    assert_eq!(round(&mut keeper, &fixture, now).len(), 1);
+    assert!(keeper.begin(&fixture.store, Instant::now(), STAMP_MS).is_empty());
 }
 
-/// As after a merge, whose rows nobody here has looked through.
+/// As those of a snapshot.
 #[test]
-fn a_region_in_which_garbage_may_have_come_is_searched_through_that_entry() {
+fn rows_that_came_from_elsewhere_are_looked_at() {
     let fixture = Fixture::new();
     lead(&fixture, &[1]);
+    apply(&fixture, 1, &["SET k v PX 5000"]);
     let mut keeper = Keeper::default();
-    let now = Instant::now();
-    assert!(round(&mut keeper, &fixture, now).is_empty());
-    apply(&fixture, 1, &["SET k v"]);
-    let later = now + SWEEP_REST_MAX;
-    assert!(keeper.begin(&fixture.store, later).is_empty());
+    settle(&mut keeper, &fixture, STAMP_MS);
+    fixture.store.engine.rows_came(types::SlotRange { first: 100, last: 109 });
+    let looks = keeper.begin(&fixture.store, Instant::now(), STAMP_MS);
+    let of_slots: Vec<Slot> = (100..110).collect();
+    assert!(looks.len() == 1 && looks[0].expiry == of_slots && looks[0].sweep == of_slots);
+}
+
+/// What is known of a slot is known of this store's rows, whoever led their region when they were written.
+#[test]
+fn only_regions_led_here_are_searched() {
+    let fixture = Fixture::new();
+    let mut keeper = Keeper::default();
+    lead(&fixture, &[1]);
+    apply(&fixture, 1, &["SET k v PX 5000"]);
+    settle(&mut keeper, &fixture, STAMP_MS);
     let region = fixture.store.regions.get(1).unwrap();
-    region.expect_garbage(region.applied());
-    assert!(round(&mut keeper, &fixture, later).is_empty());
-    assert!(keeper.begin(&fixture.store, later + SWEEP_REST_MAX).is_empty(), "it was looked through");
-    region.expect_garbage(region.applied() + 1);
-    assert_eq!(keeper.begin(&fixture.store, later + SWEEP_REST_MAX).len(), 1);
-}
-
-#[test]
-fn only_regions_led_here_are_searched_and_a_new_leader_starts_afresh() {
-    let fixture = Fixture::new();
+    assert!(region.set_leadership(Leadership { term: 2, leader: None }));
     apply(&fixture, 1, &["SET gone 1 PX 5"]);
-    let mut keeper = Keeper::default();
-    let now = Instant::now();
-    assert!(keeper.begin(&fixture.store, now).is_empty());
-    lead(&fixture, &[1]);
-    assert_eq!(round(&mut keeper, &fixture, now).len(), 1);
-    assert!(fixture.store.regions.get(1).unwrap().set_leadership(Leadership { term: 2, leader: None }));
-    assert!(keeper.begin(&fixture.store, now).is_empty());
-    assert!(keeper.searches.is_empty());
+    assert!(round(&mut keeper, &fixture, STAMP_MS + 5).is_empty() && keeper.searches.is_empty());
+    assert!(region.set_leadership(Leadership { term: 3, leader: Some(fixture.store.id) }));
+    let looks = keeper.begin(&fixture.store, Instant::now(), STAMP_MS + 5);
+    assert_eq!(looks[0].expiry, [types::slot_of_key(b"gone")]);
 }
 
 #[test]
@@ -127,46 +172,27 @@ fn one_rounds_seeks_are_shared_by_its_regions() {
         config.regions = 7;
     });
     lead(&fixture, &[1, 2, 3, 4, 5, 6, 7]);
-    let looks = Keeper::default().begin(&fixture.store, Instant::now());
+    let looks = Keeper::default().begin(&fixture.store, Instant::now(), STAMP_MS);
     assert_eq!(looks.len(), 7);
-    let probes: usize = looks.iter().filter_map(|look| look.sweep).map(|part| part.probes).sum();
+    let probes: usize = looks.iter().map(|look| look.sweep.len()).sum();
     assert!(probes <= SWEEP_PROBES && probes > SWEEP_PROBES / 2, "{probes}");
-    let mut crowd = vec![Part { from: 0, probes: 0 }; SWEEP_PROBES * 2];
-    share(SWEEP_PROBES, crowd.iter_mut().collect());
-    assert!(crowd.iter().all(|part| part.probes == 1), "a search always goes on");
-}
-
-#[test]
-fn fruitless_searches_rest_ever_longer_up_to_a_bound_and_a_find_ends_that() {
-    let mut now = Instant::now();
-    let mut search = Search::new(now, EXPIRY_REST_MAX);
-    let nothing = Looked { slots: Vec::new(), next: None };
-    let mut rests = Vec::new();
-    for _ in 0..8 {
-        assert!(search.took(&nothing, now), "it was looked through and there was nothing");
-        assert!(!search.is_due(now));
-        rests.push(search.due - now);
-        now = search.due;
-        assert!(search.is_due(now));
-    }
-    assert_eq!(rests[..3], [PERIOD, 2 * PERIOD, 4 * PERIOD]);
-    assert_eq!(rests[7], EXPIRY_REST_MAX);
-    // A find in the first part of a search: the search as a whole was worth it.
-    assert!(!search.took(&Looked { slots: vec![5], next: Some(6) }, now));
-    assert!(search.is_due(now) && search.from == 6);
-    assert!(!search.took(&nothing, now));
-    assert!(search.is_due(now) && search.from == 0);
-    assert!(search.took(&nothing, now));
-    assert_eq!(search.due - now, PERIOD);
+    let mut crowd = vec![vec![1, 2, 3]; SWEEP_PROBES * 2];
+    share(SWEEP_PROBES, crowd.iter_mut());
+    assert!(crowd.iter().all(|slots| slots.len() == 1), "a search always goes on");
 }
 
 #[test]
 fn what_one_proposal_does_not_hold_is_where_the_next_look_begins() {
-    let slots: Vec<Slot> = (0..100).collect();
-    let looked = cut(command::Found { slots: slots.clone(), next: None });
-    assert_eq!(looked, Looked { slots: slots[..SLOTS_MAX].to_vec(), next: Some(64) });
-    let looked = cut(command::Found { slots: slots[..SLOTS_MAX].to_vec(), next: Some(200) });
-    assert_eq!(looked, Looked { slots: slots[..SLOTS_MAX].to_vec(), next: Some(200) });
+    let times = SlotTimes::unknown();
+    let slots: Vec<Slot> = (100..200).collect();
+    let looked =
+        look_at(&times, take(&times, slots.clone()), 9, |slot| Ok(Some(Slot::into(slot % 2)))).unwrap();
+    assert_eq!(looked, Looked { slots: slots[..SLOTS_MAX].to_vec(), next: 164 });
+    let left = times.due(types::SlotRange { first: 100, last: 199 }, looked.next, 9, 1000);
+    assert_eq!((left.len(), left[0], left[36]), (100, 164, 100), "none is forgotten");
+    let looked = look_at(&times, take(&times, slots), 9, |_| Ok(None)).unwrap();
+    assert_eq!(looked, Looked { slots: Vec::new(), next: 200 });
+    assert_eq!(times.earliest(types::SlotRange { first: 100, last: 199 }), crate::slot_times::NEVER);
 }
 
 /// The worker of the fixture answers nothing, as that of a region without a quorum.

@@ -194,12 +194,12 @@ impl Applier {
                 Err(error) => self.store.fatal(&format!("the cluster's state cannot be read: {error}")),
             }
         }
+        if let Some(slots) = descriptor.slots {
+            self.store.engine.rows_came(slots);
+        }
         self.slots.insert(region, descriptor.slots.unwrap_or(SlotRange::ALL));
         self.store.set_local_regions(&[descriptor]);
         self.publish_state(region, &state);
-        if let Some(shared) = self.store.regions.get(region) {
-            shared.expect_garbage(state.applied_index);
-        }
         self.states.insert(region, state);
     }
 
@@ -291,9 +291,6 @@ impl Applier {
                         ))
                     })?;
                     absorb(&mut txn, source.id, &state);
-                    if let Some(shared) = self.store.regions.get(region) {
-                        shared.expect_garbage(entry.index);
-                    }
                     self.slots.remove(&source.id);
                     executed.absorbed.push(source.id);
                 }
@@ -311,9 +308,6 @@ impl Applier {
             self.store.metrics.entries_applied.inc();
         }
         let (writes, state) = txn.finish();
-        if let Some(shared) = self.store.regions.get(region) {
-            shared.note_garbage(&writes, state.applied_index);
-        }
         executed.writes.ranges_deleted.extend(writes.ranges_deleted);
         executed.writes.rows.extend(writes.rows);
         self.slots.insert(region, slots);

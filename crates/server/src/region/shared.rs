@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use replica::RegionStatus;
-use storage::{rows, WriteSet};
 use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis};
 
 /// "No store" in the packed leader.
@@ -45,9 +44,6 @@ pub struct RegionShared {
     /// The region's time never goes back: a read's time is at least this.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
-    /// The last entry since this store was started that left elements of a collection which is gone, or came with
-    /// rows among which such may be: a merge, a snapshot.
-    garbage_at: AtomicU64,
     held_by_all: AtomicU64,
     /// While this store leads: the group as its worker last saw it, a tenth of a second ago or less.
     status: Mutex<Option<RegionStatus>>,
@@ -77,7 +73,6 @@ impl RegionShared {
             lease_wanted: AtomicU64::new(0),
             last_stamp_ms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
-            garbage_at: AtomicU64::new(0),
             held_by_all: AtomicU64::new(0),
             status: Mutex::new(None),
             touched: AtomicBool::new(false),
@@ -235,24 +230,6 @@ impl RegionShared {
     pub fn set_applied(&self, index: LogIndex, stamp_ms: UnixMillis) {
         self.last_stamp_ms.store(stamp_ms, Ordering::Release);
         self.applied.store(index, Ordering::Release);
-    }
-
-    /// What the entries up to `index` are about to write: is there garbage among it?
-    pub fn note_garbage(&self, writes: &WriteSet, index: LogIndex) {
-        if writes.rows.iter().any(|(row, value)| value.is_some() && rows::is_garbage(row)) {
-            self.expect_garbage(index);
-        }
-    }
-
-    /// There may be some among the rows as of `index`.
-    pub fn expect_garbage(&self, index: LogIndex) {
-        self.garbage_at.fetch_max(index, Ordering::AcqRel);
-    }
-
-    /// Through this entry somebody has to look for garbage. What was there when the store was started does not
-    /// count.
-    pub fn garbage_at(&self) -> LogIndex {
-        self.garbage_at.load(Ordering::Acquire)
     }
 
     /// A leader says that every peer's log holds everything through `index`. True: that is news.
