@@ -7,7 +7,8 @@
 //! 1. too few voters, those on lost stores not counted: one is added on the best store;
 //! 2. enough without a peer on a lost store: that peer goes. The new voter comes first, so that at no time
 //!    fewer voters answer than before;
-//! 3. a leader leaves a store that drains or whose device is out of room; then a peer leaves one that drains;
+//! 3. a leader leaves a store that drains or whose device is out of room, also where what comes first has to wait
+//!    for room; then a peer leaves one that drains;
 //! 4. learners that nothing is under way for and voters too many go;
 //! 5. a peer moves to where it shares its failure domain with at least two peers fewer. (With one fewer, as
 //!    many pairs share a domain afterwards as before.)
@@ -53,7 +54,11 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
         if round.room() == 0 {
             break;
         }
-        let Some(operator) = treat(round, fill, policy, region, ail) else { continue };
+        // What needs a copy may have to wait; a leader's move needs none.
+        let lead = || leader_must_go(round, region).then_some(Ail::LeaderMustGo);
+        let operator =
+            treat(round, fill, policy, region, ail).or_else(|| treat(round, fill, policy, region, lead()?));
+        let Some(operator) = operator else { continue };
         round.begin(region, &operator);
         fill.refresh(round);
         operators.push(operator);
@@ -85,9 +90,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
         return Some(Ail::LostVoter);
     }
     // With nobody to lead instead, what else ails it is seen to.
-    let leader = round.cells[region as usize].leader;
-    let must_go = is(StoreState::Draining)(leader) || round.is_out_of_room(leader);
-    if must_go && round.candidates(region).next().is_some() {
+    if leader_must_go(round, region) {
         return Some(Ail::LeaderMustGo);
     }
     if kept > wanted || seats.iter().any(|seat| !seat.voter && kept >= wanted) {
@@ -97,6 +100,13 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
         return Some(Ail::PeerDrains);
     }
     round.domains.can_spread(seats).then_some(Ail::SharedDomain)
+}
+
+/// Whether it is led from where it should not be, and could be led from elsewhere.
+fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
+    let leader = round.cells[region as usize].leader;
+    let must_go = round.state(leader) == StoreState::Draining || round.is_out_of_room(leader);
+    must_go && round.candidates(region).next().is_some()
 }
 
 /// Whether a voter could be made on a store: there is none.
