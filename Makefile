@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ENV := settings=$$(scripts/setup.sh); eval "$$settings";
 
-.PHONY: help build demo test soak test-faults test-clients bench-peers fmt fmt-check clippy
+.PHONY: help build demo test soak test-faults test-clients bench-peers bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ test-clients: build ## redis-py, ioredis, go-redis, redis-cli, redis-benchmark
 
 bench-peers: build ## beside redis-server and etcd, one run, ratios
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" bench peers
+
+bench-plan: ## one round of placement over 1,000 stores and 1,000,000 regions
+	@$(ENV) cargo test --release -p steelyard-placement --test scale -- --ignored --nocapture
 
 fmt: ## format the code
 	@cargo fmt --all

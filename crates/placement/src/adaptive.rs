@@ -473,13 +473,14 @@ impl Planner {
             (now - wait) * per_wait > loads.copy_cost(view.bytes, leader, to)
         };
         let fits = |to: At| {
-            !round.holds(region, to)
-                && loads.busy(to) + loads.peer_cost(region, to) <= ceiling
+            loads.busy(to) + loads.peer_cost(region, to) <= ceiling
                 && round.companions(region, from, to) <= companions
                 && fill.admits(round, to, view.bytes)
         };
-        // The first is the fastest: what it does not save no other one does.
-        let mut tried = fastest.iter().copied().take(TARGETS_TRIED).take_while(|&to| saves(to));
+        // The first is the fastest: what it does not save no other one does. The leader's own, often the fastest of
+        // all, is none of them.
+        let others = fastest.iter().copied().filter(|&to| !round.holds(region, to));
+        let mut tried = others.take(TARGETS_TRIED).take_while(|&to| saves(to));
         tried.find(|&to| fits(to)).map(|to| (from, to))
     }
 

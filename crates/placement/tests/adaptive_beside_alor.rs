@@ -1,12 +1,9 @@
 //! `adaptive` beside `alor` and `even` on the paper's clusters under the paper's workloads (ALOR §4).
-//!
-//! The waits are computed here anew, from the formula in docs/PLACEMENT.md.
 
 mod support;
 
 use steelyard_placement::{Capability, ClusterView, PlanLimits, Policy, RegionView};
 use support::*;
-use types::StoreId;
 
 /// NVM, high-end SSD, plain SSD: bytes written and reads per second, as a probe of the emulated ones would say.
 const NVM: (f64, f64) = (625e6, 1.15e6);
@@ -50,24 +47,6 @@ fn loaded(stores: &[(f64, f64)], reads: f64, ops: f64, regions: u64, skew: f64) 
     }
     fill_up(&mut view);
     view
-}
-
-/// Seconds that a byte written waits, for the mean of all.
-fn waits(view: &ClusterView) -> f64 {
-    let time = |store: StoreId| 1.0 / view.stores[store as usize].capability.kv_bytes_per_s;
-    let (mut sum, mut bytes) = (0.0, 0.0);
-    for region in &view.regions {
-        let leader = region.leader.unwrap();
-        let followers = region.peers.iter().map(|peer| peer.store).filter(|store| *store != leader);
-        let nearest = followers.map(time).fold(f64::INFINITY, f64::min);
-        sum += region.write_bytes_rate * (time(leader).max(nearest) + time(leader));
-        bytes += region.write_bytes_rate;
-    }
-    if bytes > 0.0 {
-        sum / bytes
-    } else {
-        0.0
-    }
 }
 
 fn each(mut check: impl FnMut(&str, &dyn Fn(f64) -> ClusterView, &ClusterView)) {

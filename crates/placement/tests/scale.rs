@@ -1,5 +1,5 @@
 //! How long one round takes at the size that placement is meant for: 1,000 stores, 1,000,000 regions.
-//! `cargo test --release -p steelyard-placement --test scale -- --ignored --nocapture`
+//! `make bench-plan`
 
 mod support;
 

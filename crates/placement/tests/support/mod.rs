@@ -206,6 +206,24 @@ pub fn busiest(view: &ClusterView) -> f64 {
     busy.into_iter().fold(0.0, f64::max)
 }
 
+/// Seconds that a byte written waits, for the mean of all, computed anew from the formula in docs/PLACEMENT.md.
+pub fn waits(view: &ClusterView) -> f64 {
+    let time = |store: StoreId| 1.0 / view.stores[store as usize].capability.kv_bytes_per_s;
+    let (mut sum, mut bytes) = (0.0, 0.0);
+    for region in &view.regions {
+        let leader = region.leader.unwrap();
+        let followers = region.peers.iter().map(|peer| peer.store).filter(|store| *store != leader);
+        let nearest = followers.map(time).fold(f64::INFINITY, f64::min);
+        sum += region.write_bytes_rate * (time(leader).max(nearest) + time(leader));
+        bytes += region.write_bytes_rate;
+    }
+    if bytes > 0.0 {
+        sum / bytes
+    } else {
+        0.0
+    }
+}
+
 /// Keeps in mind which stores are shedding, as whoever makes views does.
 pub fn remember_shedding(view: &mut ClusterView, limits: &PlanLimits) {
     for store in &mut view.stores {
