@@ -36,6 +36,8 @@ const PROBE_AFTER: Duration = Duration::from_secs(5);
 /// At rest: so long without a sync of the log, and with no more than this written.
 const REST: Duration = Duration::from_millis(400);
 const REST_BYTES: u64 = 256 << 10;
+/// Two measurements are compared by what a synced write of so many bytes takes.
+const COMPARED_BYTES: f64 = 1048576.0;
 /// Commands per second of a store that serves.
 const SERVING_OPS_PER_S: f64 = 50.0;
 
@@ -168,6 +170,18 @@ impl OwnCapability {
         (state.measurements, reference)
     }
 
+    /// Whether the store goes by a number of a device that did more than this. What is measured replaces that number
+    /// in a store that was not told one, and the comparison begins anew; in one that was told, to begin anew would
+    /// only end the correction.
+    fn was_told_of_a_faster_one(&self, measured: &Measured) -> bool {
+        let state = self.state.lock();
+        let before = state.kept.as_ref().filter(|_| self.is_told());
+        let seconds = |of: &Measured| {
+            of.sync_latency.as_secs_f64() + COMPARED_BYTES / of.write_bytes_per_s.max(f64::MIN_POSITIVE)
+        };
+        before.is_some_and(|before| seconds(measured) > watch::SLOW * seconds(&before.measured))
+    }
+
     /// The device is what it is now: there is nothing to correct.
     fn take(&self, kept: Kept) {
         let mut state = self.state.lock();
@@ -216,6 +230,15 @@ fn probe_here(store: &Store, probe: Probe) -> Result<Measured, NotProbed> {
         return Err(NotProbed::NoRoom { room });
     }
     let measured = device::probe(&store.config.dir, &options)?;
+    if store.capability.was_told_of_a_faster_one(&measured) {
+        tracing::warn!(
+            "the device under this store writes {} and syncs in {}, much less than when the store was told what it can \
+             do: it is still compared with what the device was then",
+            rate(measured.write_bytes_per_s),
+            time(measured.sync_latency),
+        );
+        return Ok(measured);
+    }
     store.capability.take(keep(&store.config, measured, probe));
     Ok(measured)
 }

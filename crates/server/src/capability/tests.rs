@@ -42,6 +42,24 @@ fn what_is_measured_counts_until_something_else_is_told() {
 }
 
 #[test]
+fn a_told_store_is_compared_with_the_device_that_it_was_told_of() {
+    let told = crate::Capability { kv_bytes_per_s: 700.0, ops_per_s: 7.0 };
+    let fixture = Fixture::with(|config| config.members[0].capability = Some(told));
+    let own = &fixture.store.capability;
+    assert!(!own.was_told_of_a_faster_one(&measured(1.0)), "nothing is known of the device then");
+    keep(own, 5e8, true);
+    assert!(!own.was_told_of_a_faster_one(&measured(4e8)) && !own.was_told_of_a_faster_one(&measured(9e9)));
+    assert!(own.was_told_of_a_faster_one(&measured(5e7)));
+    let slow_syncs = Measured { sync_latency: Duration::from_millis(10), ..measured(5e8) };
+    assert!(own.was_told_of_a_faster_one(&slow_syncs));
+    // Without a number of somebody else's, what is measured is what counts.
+    let fixture = Fixture::new();
+    let own = &fixture.store.capability;
+    keep(own, 5e8, false);
+    assert!(!own.was_told_of_a_faster_one(&measured(5e7)));
+}
+
+#[test]
 fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::single(dir.path().to_path_buf(), 6379);

@@ -72,7 +72,7 @@ const JUDGED_MAX: usize = 7;
 const JUDGED_MIN: usize = 4;
 const JUDGED_AGE_MAX: Duration = Duration::from_secs(60);
 
-const SLOW: f64 = 2.0;
+pub const SLOW: f64 = 2.0;
 const HEALTHY: f64 = 1.5;
 /// A factor that would be lower by no more than this stays.
 const LOWER_BY: f64 = 0.8;
