@@ -60,6 +60,7 @@ struct Shared {
     /// Operations per second, whoever does them.
     per_second: f64,
     tickets: AtomicU64,
+    paused: AtomicBool,
     stop: AtomicBool,
     counts: Counts,
 }
@@ -102,6 +103,7 @@ impl Filling {
             started: Instant::now(),
             per_second: inserts_per_second * 100.0 / INSERT_PERCENT as f64,
             tickets: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             counts: Counts::default(),
         });
@@ -126,6 +128,11 @@ impl Filling {
             errors: get(&counts.errors),
             last_error: counts.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
         }
+    }
+
+    /// Whether insertion pauses. Inserts that are under way end; what is there is read and written on as before.
+    pub fn pause_inserts(&self, paused: bool) {
+        self.shared.paused.store(paused, Relaxed);
     }
 
     /// Waits for what is under way.
@@ -172,6 +179,8 @@ async fn drive(shared: Arc<Shared>, mut draw: Draw) {
         let due = shared.tickets.fetch_add(1, Relaxed) as f64 / shared.per_second;
         tokio::time::sleep_until((shared.started + Duration::from_secs_f64(due)).into()).await;
         match choose(&mut draw, shared.inserts.records(), shared.bands) {
+            // Its turn passes, so that the others come no more often.
+            Step::Insert if shared.paused.load(Relaxed) => {}
             Step::Insert => {
                 let Some(record) = shared.inserts.take() else { return };
                 let call = shared.records.insert(record, &mut draw);
@@ -269,6 +278,37 @@ mod tests {
         let (seconds, written) = (filling.shared.started.elapsed().as_secs_f64(), filling.written());
         // The last of them was not due before: a bound that no busy machine breaks.
         assert!(written.operations() as f64 <= 100.0 * seconds + 1.0, "{seconds} s: {written:?}");
+    }
+
+    async fn until(filling: &Filling, enough: impl Fn(&Written) -> bool) {
+        while !enough(&filling.written()) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn while_insertion_pauses_records_are_read_and_written_and_none_is_added() {
+        let address = Arc::new(std::sync::OnceLock::new());
+        let own = address.clone();
+        let store = scripted(move |request| {
+            Some(match request.split(' ').next() {
+                Some("CLUSTER") => slots(*own.get().expect("asked after it was told")),
+                Some("SET") => "+OK\r\n".into(),
+                _ => "$1\r\nx\r\n".into(),
+            })
+        })
+        .await;
+        address.set(store).unwrap();
+        let client = Arc::new(ClusterClient::new(vec![store], Patience::default()));
+        let filling = Filling::start(client, 1, 10_000.0, 24, 1);
+        until(&filling, |now| now.read > 0 && now.updated > 0).await;
+        filling.pause_inserts(true);
+        let before = filling.written();
+        until(&filling, |now| now.read > before.read + 9 && now.updated > before.updated + 9).await;
+        let paused = filling.written();
+        assert!(paused.inserted <= before.inserted + 1, "but for one under way: {before:?} {paused:?}");
+        filling.pause_inserts(false);
+        until(&filling, |now| now.inserted > paused.inserted + 9).await;
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Stores of equal capacity and unequal speed are written until all of them are full (ALOR §3.2): the fast ones
-//! fill first, shed what is coldest while others have room, and in the end there is nowhere to shed to.
+//! fill first, shed what is coldest while others have room, and in the end there is nowhere to shed to. Copies are
+//! slower than the load, so that meanwhile no store would come below the band: insertion pauses once, with room
+//! left, until shedding has come to rest.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::filling::Written;
 use super::moves::{Move, Span};
 use super::plot::{Level, Line, Mark, Plot};
-use super::shedding::{came_back, needless, sheds, Bounds, Look, Shed};
+use super::shedding::{at_rest, came_back, needless, relieved, sheds, Bounds, Look, Shed};
 use super::verdict::{verdicts, Verdict};
 use super::Machine;
 use crate::alor::Scale;
 use crate::table::{bytes, count, Align, Table};
 
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A planner knows of a store what its last heartbeats said.
 const LATE_S: f64 = 5.0;
@@ -31,6 +33,11 @@ pub struct Setup {
     pub scale: Scale,
     pub capacity_bytes: u64,
     pub inserts_per_second: f64,
+    /// Insertion pauses when the stores together hold so much of their capacity, copies included …
+    pub pause_at_percent: u32,
+    /// … until shedding has rested for so long, and for so long at the most.
+    pub rest_s: f64,
+    pub pause_s_max: f64,
     /// Of each emulated device, log and what compaction needs included; none: unlimited.
     pub device_bytes: Option<u64>,
     pub regions: u16,
@@ -44,6 +51,16 @@ pub struct Setup {
     pub machine: Machine,
 }
 
+/// Nothing was inserted meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pause {
+    pub from_s: f64,
+    /// `None`: the run was over before insertion went on.
+    pub to_s: Option<f64>,
+    /// Shedding had come to rest by then.
+    pub at_rest: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FullStore {
     pub version: u32,
@@ -54,12 +71,36 @@ pub struct FullStore {
     pub looks: Vec<Look>,
     /// What had been written at each of them.
     pub written: Vec<Written>,
+    /// `None`: the stores never held enough.
+    pub pause: Option<Pause>,
     pub moves: Vec<Move>,
     /// When the load was stopped.
     pub ended_s: f64,
 }
 
 impl FullStore {
+    /// Notes a look, with the moves that are known by then. Whether insertion pauses from now on.
+    pub fn note(&mut self, look: Look, written: Written, moves: &[Move]) -> bool {
+        let setup = &self.setup;
+        match self.pause {
+            None if look.share_of_all() * 100.0 >= f64::from(setup.pause_at_percent) => {
+                self.pause = Some(Pause { from_s: look.at_s, to_s: None, at_rest: false });
+            }
+            Some(pause) if pause.to_s.is_none() => {
+                let paused_s = look.at_s - pause.from_s;
+                let at_rest =
+                    paused_s >= setup.rest_s && at_rest(&look, moves, setup.full_percent, setup.rest_s);
+                if at_rest || paused_s >= setup.pause_s_max {
+                    self.pause = Some(Pause { to_s: Some(look.at_s), at_rest, ..pause });
+                }
+            }
+            _ => {}
+        }
+        self.looks.push(look);
+        self.written.push(written);
+        self.pause.is_some_and(|pause| pause.to_s.is_none())
+    }
+
     pub fn sheds(&self) -> Vec<Shed> {
         let bounds = Bounds {
             low_percent: self.setup.full_percent_low,
@@ -70,7 +111,7 @@ impl FullStore {
     }
 
     /// The first look at which no store was below its threshold.
-    fn all_full_at(&self) -> Option<f64> {
+    pub fn all_full_at(&self) -> Option<f64> {
         self.looks.iter().find(|look| !self.has_room(look)).map(|look| look.at_s)
     }
 
@@ -95,20 +136,23 @@ impl FullStore {
         (first, self.looks.iter().map(|look| look.share(store)).fold(0.0, f64::max))
     }
 
-    /// How often a store went from above the threshold to below the band.
-    fn relieved(&self, store: u64) -> usize {
-        let (full, low) = (f64::from(self.setup.full_percent), f64::from(self.setup.full_percent_low));
-        let (mut shedding, mut times) = (false, 0);
-        for look in &self.looks {
-            let percent = look.share(store) * 100.0;
-            if percent > full {
-                shedding = true;
-            } else if shedding && percent < low {
-                shedding = false;
-                times += 1;
-            }
-        }
-        times
+    fn band(&self) -> (u32, u32) {
+        (self.setup.full_percent, self.setup.full_percent_low)
+    }
+
+    /// When a store that had been above the threshold came below the band.
+    fn relieved(&self, store: u64) -> Vec<f64> {
+        relieved(&self.looks, &self.moves, store, self.band())
+    }
+
+    /// When insertion went on after the pause.
+    fn went_on_at(&self) -> Option<f64> {
+        self.pause.and_then(|pause| pause.to_s)
+    }
+
+    /// The last look up to that moment, and what had been written.
+    fn at(&self, at_s: f64) -> Option<(&Look, &Written)> {
+        self.looks.iter().zip(&self.written).rfind(|(look, _)| look.at_s <= at_s)
     }
 
     pub fn judge(&self) -> Vec<Verdict> {
@@ -117,11 +161,10 @@ impl FullStore {
         let (until, written) = self.while_room();
         let coldest = sheds.iter().filter(|shed| shed.was_coldest(setup.heat_gap_percent)).count();
         let rivals = sheds.iter().filter(|shed| shed.had_rivals()).count();
-        let needless =
-            needless(&self.looks, &self.moves, &sheds, (setup.full_percent, setup.full_percent_low), LATE_S);
-        let full: Vec<u64> =
-            self.devices.keys().copied().filter(|store| self.filled(*store).0.is_some()).collect();
-        let relieved: usize = full.iter().map(|store| self.relieved(*store)).sum();
+        let needless = needless(&self.looks, &self.moves, &sheds, self.band(), LATE_S);
+        let went_on = self.went_on_at().unwrap_or(f64::INFINITY);
+        let relieved = self.devices.keys().flat_map(|store| self.relieved(*store));
+        let relieved = relieved.filter(|at_s| *at_s <= went_on).count();
         let back = came_back(&sheds, &self.moves);
         let hot = sheds.iter().filter(|shed| shed.was_hot()).count();
         vec![
@@ -137,13 +180,14 @@ impl FullStore {
             ),
             Verdict::new(
                 format!("shedding stops below {}%", setup.full_percent_low),
-                !sheds.is_empty() && needless == 0,
+                relieved > 0 && !sheds.is_empty() && needless == 0,
                 format!(
                     "{needless} of {} began while their store was below the band; {relieved} times a store that \
-                     had been above {}% came below {}%",
+                     had been above {}% came below {}%{}",
                     sheds.len(),
                     setup.full_percent,
-                    setup.full_percent_low
+                    setup.full_percent_low,
+                    self.went_on_at().map_or("", |_| " before insertion went on after its pause")
                 ),
             ),
             Verdict::new(
@@ -173,7 +217,6 @@ impl FullStore {
             points: self.looks.iter().map(|look| (look.at_s, 100.0 * look.share(*store))).collect(),
         };
         let level = |percent: u32| Level { name: format!("{percent}%"), value: f64::from(percent) };
-        let full = self.all_full_at().map(|at_s| Mark { at_s, text: "all are full".to_owned() });
         Plot {
             title: format!(
                 "{} written until all stores are full, under {}",
@@ -182,9 +225,19 @@ impl FullStore {
             unit: "percent of capacity".to_owned(),
             lines: self.devices.iter().map(store).collect(),
             levels: vec![level(self.setup.full_percent), level(self.setup.full_percent_low)],
-            marks: full.into_iter().collect(),
+            marks: self.marks(),
             moves: self.sheds().iter().map(|shed| shed.at_s).collect(),
         }
+    }
+
+    fn marks(&self) -> Vec<Mark> {
+        let moments = [
+            ("insertion pauses", self.pause.map(|pause| pause.from_s)),
+            ("goes on", self.went_on_at()),
+            ("all are full", self.all_full_at()),
+        ];
+        let mark = |(text, at_s): (&str, Option<f64>)| at_s.map(|at_s| Mark { at_s, text: text.to_owned() });
+        moments.into_iter().filter_map(mark).collect()
     }
 
     fn rate_plot(&self) -> Plot {
@@ -196,12 +249,11 @@ impl FullStore {
                 points.push((looks[1].at_s, operations as f64 / seconds));
             }
         }
-        let full = self.all_full_at().map(|at_s| Mark { at_s, text: "all are full".to_owned() });
         Plot {
             title: "Operations acknowledged".to_owned(),
             unit: "ops/s".to_owned(),
             lines: vec![Line { name: self.setup.policy.clone(), points }],
-            marks: full.into_iter().collect(),
+            marks: self.marks(),
             ..Plot::default()
         }
     }
@@ -220,7 +272,8 @@ impl FullStore {
             text,
             "Stores {} of {} each{}, policy `{}`, {} regions. {} threads insert {} records of 1 KiB a second at most; as often they \
              read and overwrite records of three quarters of the slots, in bands of unequal heat, and the last quarter \
-             is written once. Devices at {} of their speed; {}.\n",
+             is written once. When the stores hold {}% of all their capacity, insertion pauses until shedding has come to \
+             rest; then it goes on until all are full. Devices at {} of their speed; {}.\n",
             setup.stores,
             bytes(setup.capacity_bytes as f64),
             setup.device_bytes.map_or(String::new(), |size| {
@@ -230,12 +283,14 @@ impl FullStore {
             setup.regions,
             setup.scale.threads,
             count(setup.inserts_per_second),
+            setup.pause_at_percent,
             setup.scale.device_speed,
             setup.machine.text()
         );
         text += &verdicts(&self.judge());
         text += "![used](full-store-used.svg)\n\n![throughput](full-store-throughput.svg)\n\n";
         text += &self.stores();
+        text += &self.rest();
         text += &self.end();
         text += &self.shed_table();
         text
@@ -253,20 +308,77 @@ impl FullStore {
             ("came below the band", Right),
         ]);
         let sheds = self.sheds();
-        let percent = |share: f64| format!("{:.0}%", 100.0 * share);
         for (store, device) in &self.devices {
             let (full, most) = self.filled(*store);
             table.row([
                 store.to_string(),
                 device.clone(),
-                full.map_or("-".to_owned(), |at_s| format!("{at_s:.0} s")),
+                moment(full),
                 percent(most),
                 percent(self.looks.last().map_or(0.0, |look| look.share(*store))),
                 sheds.iter().filter(|shed| shed.from == *store).count().to_string(),
-                format!("{} times", self.relieved(*store)),
+                format!("{} times", self.relieved(*store).len()),
             ]);
         }
         format!("## Stores\n\n{}\n", table.markdown())
+    }
+
+    /// What was shed while nothing was inserted.
+    fn rest(&self) -> String {
+        use Align::{Left, Right};
+        let setup = &self.setup;
+        let mut text = String::from("## While insertion paused\n\n");
+        let Some(pause) = self.pause else {
+            let _ = writeln!(text, "The stores never held {}% of their capacity.\n", setup.pause_at_percent);
+            return text;
+        };
+        let to_s = pause.to_s.unwrap_or(self.ended_s);
+        let span = Span::new("pause", pause.from_s, to_s);
+        let (first, last) = (self.at(pause.from_s), self.at(to_s));
+        let operations = |at: Option<(&Look, &Written)>| at.map_or(0, |(_, written)| written.operations());
+        let done = operations(last).saturating_sub(operations(first));
+        let seconds = to_s - pause.from_s;
+        let came_to = match pause {
+            Pause { at_rest: true, .. } => "it was, and insertion went on",
+            Pause { to_s: Some(_), .. } => "it was **not**, and insertion went on all the same",
+            Pause { to_s: None, .. } => "it was **not** when the run was over",
+        };
+        let _ = writeln!(
+            text,
+            "After {:.0} s the stores held {} of all their capacity. For {:.0} s nothing was inserted, and what was there was \
+             read and overwritten, {} ops/s; {} operators were begun. Shedding is at rest when no store is above {}% and \
+             for {:.0} s no operator was in flight: {came_to}.\n",
+            pause.from_s,
+            first.map_or("-".to_owned(), |(look, _)| percent(look.share_of_all())),
+            seconds,
+            count(done as f64 / seconds.max(1e-9)),
+            span.moves_text(&self.moves),
+            setup.full_percent,
+            setup.rest_s
+        );
+        let mut table = Table::new([
+            ("store", Right),
+            ("device", Left),
+            ("when it paused", Right),
+            ("when it went on", Right),
+            ("shed meanwhile", Right),
+            ("below the band after", Right),
+        ]);
+        let sheds = self.sheds();
+        for (store, device) in &self.devices {
+            let share = |at: Option<(&Look, &Written)>| at.map_or(0.0, |(look, _)| look.share(*store));
+            let shed = sheds.iter().filter(|shed| shed.from == *store && span.holds(shed.at_s));
+            table.row([
+                store.to_string(),
+                device.clone(),
+                percent(share(first)),
+                percent(share(last)),
+                shed.count().to_string(),
+                moment(self.relieved(*store).into_iter().find(|at_s| *at_s <= to_s)),
+            ]);
+        }
+        let _ = writeln!(text, "{}", table.markdown());
+        text
     }
 
     /// What happened when no store had room any more.
@@ -282,9 +394,10 @@ impl FullStore {
         let seconds = (self.ended_s - at_s).max(1e-9);
         let since = |field: fn(&Written) -> u64| field(&last).saturating_sub(field(&before));
         let rate = |operations: u64, seconds: f64| count(operations as f64 / seconds);
+        let pause = self.pause.map_or("", |_| ", the pause included,");
         let _ = writeln!(
             text,
-            "After {at_s:.0} s every store was above {}%: weights are the usual ones again, and writes go on. Until then \
+            "After {at_s:.0} s every store was above {}%: weights are the usual ones again, and writes go on. Until then{pause} \
              {} ops/s were acknowledged, in the {seconds:.0} s that followed {} ops/s; {} writes were refused for lack \
              of space, {} operators begun.\n",
             self.setup.full_percent,
@@ -332,6 +445,16 @@ impl FullStore {
     }
 }
 
+/// `96%`.
+fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}
+
+/// `115 s`, if it came.
+fn moment(at_s: Option<f64>) -> String {
+    at_s.map_or("-".to_owned(), |at_s| format!("{at_s:.0} s"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::shedding::tests::{look, shed_move};
@@ -341,7 +464,8 @@ mod tests {
         Written { inserted, refused, ..Written::default() }
     }
 
-    /// Store 0 fills and sheds twice; in the end all are full, and then writes are refused.
+    /// Store 0 fills and sheds twice, once until it is below the band; in the end all are full, and then writes are
+    /// refused.
     fn full_store() -> FullStore {
         let heats = [0.1, 5.0, 9.0, 2.0];
         let mut looks: Vec<Look> = [50, 96, 93, 89, 96, 97]
@@ -360,6 +484,9 @@ mod tests {
                 scale: Scale::named("smoke").unwrap(),
                 capacity_bytes: 100_000_000,
                 inserts_per_second: 500.0,
+                pause_at_percent: 80,
+                rest_s: 10.0,
+                pause_s_max: 120.0,
                 device_bytes: None,
                 regions: 4,
                 full_percent: 95,
@@ -373,18 +500,90 @@ mod tests {
             written: [0, 1000, 2000, 3000, 4000, 4100]
                 .map(|n| written(n, if n > 4000 { 7 } else { 0 }))
                 .into(),
+            pause: Some(Pause { from_s: 10.0, to_s: Some(30.0), at_rest: true }),
             moves: vec![shed_move(11.0, 1, 0, 3), shed_move(41.0, 1, 0, 3)],
             ended_s: 60.0,
         }
     }
 
+    /// Nothing is known yet.
+    fn empty() -> FullStore {
+        FullStore { looks: Vec::new(), written: Vec::new(), pause: None, moves: Vec::new(), ..full_store() }
+    }
+
+    /// Stores with so many MB of 100 each.
+    fn stores_at(at_s: f64, used: [u64; 4]) -> Look {
+        let mut one = look(at_s, 0, &[1.0]);
+        for (store, used) in one.stores.iter_mut().zip(used) {
+            store.used_bytes = used * 1_000_000;
+        }
+        one
+    }
+
+    fn passed(run: &FullStore) -> Vec<bool> {
+        run.judge().iter().map(|verdict| verdict.passed).collect()
+    }
+
     #[test]
     fn a_store_that_sheds_the_coldest_and_stops_holds_every_claim() {
         let run = full_store();
-        let verdicts = run.judge();
-        assert!(verdicts.iter().all(|verdict| verdict.passed), "{verdicts:?}");
-        assert_eq!((run.all_full_at(), run.relieved(0), run.relieved(1)), (Some(50.0), 1, 0));
+        assert_eq!(passed(&run), [true; 4]);
+        assert_eq!((run.all_full_at(), run.relieved(0), run.relieved(1)), (Some(50.0), vec![30.0], vec![]));
         assert_eq!(run.filled(0), (Some(10.0), 0.96));
+    }
+
+    #[test]
+    fn shedding_below_the_band_fails() {
+        let mut run = full_store();
+        run.moves.insert(1, shed_move(24.0, 1, 0, 3));
+        assert_eq!(passed(&run), [true; 4], "within the band it is right");
+        run.moves[1] = shed_move(34.0, 1, 0, 3);
+        assert_eq!(passed(&run), [true, false, true, true]);
+        assert!(run.judge()[1].because.starts_with("1 of 3 began while"), "{:?}", run.judge());
+    }
+
+    #[test]
+    fn that_no_store_came_below_the_band_is_no_proof_that_shedding_stops() {
+        let mut run = full_store();
+        run.looks[3].stores[0].used_bytes = 91_000_000;
+        assert_eq!(passed(&run), [true, false, true, true]);
+        assert!(run.judge()[1].because.contains("; 0 times a store"), "{:?}", run.judge());
+    }
+
+    #[test]
+    fn a_store_counts_as_relieved_by_the_pause_or_before_it() {
+        let mut run = full_store();
+        run.pause = Some(Pause { from_s: 10.0, to_s: Some(20.0), at_rest: false });
+        assert_eq!(passed(&run), [true, false, true, true], "it came below the band only later");
+        run.pause = None;
+        assert_eq!(passed(&run), [true; 4]);
+    }
+
+    #[test]
+    fn insertion_pauses_once_until_shedding_rests() {
+        let mut run = empty();
+        let moves = [shed_move(12.0, 1, 0, 3)];
+        let mut note = |at_s, used| run.note(stores_at(at_s, used), Written::default(), &moves);
+        assert!(!note(0.0, [96, 70, 70, 70]), "76.5% of all capacity");
+        assert!(note(10.0, [98, 74, 74, 74]));
+        assert!(note(22.0, [94, 74, 74, 78]), "a copy ended less than 10 s before");
+        assert!(note(24.0, [96, 74, 74, 76]), "a store is above the band");
+        assert!(!note(25.0, [88, 74, 74, 84]));
+        assert!(!note(26.0, [98, 94, 94, 94]), "once");
+        assert_eq!(run.pause, Some(Pause { from_s: 10.0, to_s: Some(25.0), at_rest: true }));
+        assert_eq!((run.looks.len(), run.written.len()), (6, 6));
+        assert!(run.report().contains("it was, and insertion went on."), "{}", run.report());
+    }
+
+    #[test]
+    fn a_pause_ends_at_its_limit_though_shedding_goes_on() {
+        let mut run = empty();
+        assert!(run.note(stores_at(10.0, [98, 74, 74, 74]), Written::default(), &[]));
+        assert!(run.note(stores_at(129.0, [98, 74, 74, 74]), Written::default(), &[]));
+        assert!(run.report().contains("it was **not** when the run was over"), "{}", run.report());
+        assert!(!run.note(stores_at(130.0, [98, 74, 74, 74]), Written::default(), &[]));
+        assert_eq!(run.pause, Some(Pause { from_s: 10.0, to_s: Some(130.0), at_rest: false }));
+        assert!(run.report().contains("it was **not**, and insertion went on"), "{}", run.report());
     }
 
     #[test]
@@ -392,10 +591,8 @@ mod tests {
         let mut run = full_store();
         run.moves.insert(1, shed_move(32.0, 3, 0, 3));
         run.written[4].refused = 1;
-        let verdicts = run.judge();
-        let failed: Vec<bool> = verdicts.iter().map(|verdict| verdict.passed).collect();
-        assert_eq!(failed, [false, false, false, true], "{verdicts:?}");
-        assert!(verdicts[0].because.starts_with("2 of 3"), "{}", verdicts[0].because);
+        assert_eq!(passed(&run), [false, false, false, true]);
+        assert!(run.judge()[0].because.starts_with("2 of 3"), "{}", run.judge()[0].because);
     }
 
     #[test]
@@ -407,7 +604,15 @@ mod tests {
     #[test]
     fn the_report_says_who_was_full_what_was_shed_and_what_came_then() {
         let text = full_store().report();
-        for wanted in ["1 of 4", "96.0% full", "After 50 s every store", "7 writes were refused", "1 times"] {
+        for wanted in [
+            "1 of 4",
+            "96.0% full",
+            "For 20 s nothing was inserted",
+            "it was, and insertion went on.",
+            "After 50 s every store",
+            "7 writes were refused",
+            "1 times",
+        ] {
             assert!(text.contains(wanted), "{wanted}: {text}");
         }
         let run = full_store();

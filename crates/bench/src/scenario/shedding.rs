@@ -73,6 +73,16 @@ impl Look {
         StoreLook { used_bytes: look.used_bytes + coming, ..*look }.share()
     }
 
+    /// Used over capacity of all stores together; 0 where no capacity is known.
+    pub fn share_of_all(&self) -> f64 {
+        let sum = |field: fn(&StoreLook) -> u64| self.stores.iter().map(field).sum::<u64>() as f64;
+        let capacity = sum(|store| store.capacity_bytes);
+        if capacity == 0.0 {
+            return 0.0;
+        }
+        sum(|store| store.used_bytes) / capacity
+    }
+
     /// Whether some store is below `percent` of its capacity.
     pub fn has_room(&self, percent: u32) -> bool {
         self.stores.iter().any(|store| store.share() * 100.0 < f64::from(percent))
@@ -203,30 +213,46 @@ pub fn came_back(sheds: &[Shed], moves: &[Move]) -> usize {
     sheds.iter().filter(back).count()
 }
 
-/// Shedding that began although its store was below the band: with what was on its way to it, it had not been above
-/// `full_percent` since it was last below `low_percent`. `late_s`: how old a planner's knowledge may be.
-pub fn needless(
-    looks: &[Look],
-    moves: &[Move],
-    sheds: &[Shed],
+/// Whether a store is shedding, at one look after the other: with what is on its way to it, it is above `full_percent`,
+/// or was and has not been below `low_percent` since. Looks at which its capacity is not known are left out.
+fn shedding<'a>(
+    looks: &'a [Look],
+    moves: &'a [Move],
+    store: u64,
     (full_percent, low_percent): (u32, u32),
-    late_s: f64,
-) -> usize {
+) -> impl Iterator<Item = (f64, bool)> + 'a {
     let full = f64::from(full_percent) / 100.0;
     let low = f64::from(low_percent) / 100.0;
+    let known = looks.iter().filter(move |look| look.store(store).is_some_and(|one| one.capacity_bytes > 0));
+    known.scan(false, move |shedding, look| {
+        let share = look.share_with(store, moves);
+        *shedding = share > full || (*shedding && share >= low);
+        Some((look.at_s, *shedding))
+    })
+}
+
+/// When a store that had been above `full_percent` came below `low_percent`, with what was on its way to it.
+pub fn relieved(looks: &[Look], moves: &[Move], store: u64, band: (u32, u32)) -> Vec<f64> {
+    let states: Vec<(f64, bool)> = shedding(looks, moves, store, band).collect();
+    states.windows(2).filter(|pair| pair[0].1 && !pair[1].1).map(|pair| pair[1].0).collect()
+}
+
+/// Shedding that began although its store was below the band: with what was on its way to it, it had not been above
+/// `full_percent` since it was last below `low_percent`. `late_s`: how old a planner's knowledge may be.
+pub fn needless(looks: &[Look], moves: &[Move], sheds: &[Shed], band: (u32, u32), late_s: f64) -> usize {
     let was_above = |shed: &Shed| {
-        let mut shedding = false;
-        let mut last_above = f64::NEG_INFINITY;
-        for look in looks.iter().take_while(|look| look.at_s <= shed.at_s + late_s) {
-            let share = look.share_with(shed.from, moves);
-            shedding = share > full || (shedding && share >= low);
-            if shedding {
-                last_above = look.at_s;
-            }
-        }
-        last_above >= shed.at_s - late_s
+        shedding(looks, moves, shed.from, band)
+            .take_while(|(at_s, _)| *at_s <= shed.at_s + late_s)
+            .any(|(at_s, shedding)| shedding && at_s >= shed.at_s - late_s)
     };
     sheds.iter().filter(|shed| !was_above(shed)).count()
+}
+
+/// Whether shedding is over for now: no store is above `full_percent`, and for `rest_s` no operator was in flight.
+pub fn at_rest(look: &Look, moves: &[Move], full_percent: u32, rest_s: f64) -> bool {
+    let above = look.stores.iter().any(|store| store.share() * 100.0 > f64::from(full_percent));
+    let busy = moves.iter().any(|one| one.in_flight_lately(look.at_s, rest_s));
+    !look.stores.is_empty() && !above && !busy
 }
 
 #[cfg(test)]
@@ -335,6 +361,37 @@ pub mod tests {
     }
 
     #[test]
+    fn a_store_is_relieved_when_it_was_above_the_band_and_is_below_it() {
+        let mut looks: Vec<Look> = [89, 96, 93, 89, 92, 96, 91]
+            .iter()
+            .enumerate()
+            .map(|(at, used)| look(10.0 * at as f64, *used, &[1.0]))
+            .collect();
+        let moments = |looks: &[Look]| relieved(looks, &[], 0, (95, 90));
+        assert_eq!(moments(&looks), [30.0], "neither within the band nor before it was above");
+        looks[3].stores[0].capacity_bytes = 0;
+        assert!(moments(&looks).is_empty(), "nothing is known of that moment");
+        looks[3].stores.clear();
+        assert!(moments(&looks).is_empty());
+    }
+
+    #[test]
+    fn shedding_rests_when_no_store_is_above_the_band_and_nothing_has_moved_for_a_while() {
+        let rests = |used: u64, moves: &[Move]| at_rest(&look(20.0, used, &[1.0]), moves, 95, 5.0);
+        let ended = |at_s: f64| shed_move(at_s, 1, 0, 3);
+        let running = Move { ended_s: None, ..ended(2.0) };
+        assert!(rests(94, &[]) && rests(94, &[ended(14.5)]));
+        assert!(!rests(96, &[]) && !rests(94, &[ended(15.5)]) && !rests(94, &[running]));
+        assert!(!at_rest(&Look::default(), &[], 95, 5.0), "nothing is known");
+    }
+
+    #[test]
+    fn all_stores_are_as_full_as_what_they_hold_together() {
+        assert_eq!(look(0.0, 90, &[]).share_of_all(), 0.3);
+        assert_eq!(Look::default().share_of_all(), 0.0);
+    }
+
+    #[test]
     fn what_is_on_its_way_to_a_store_counts_as_there() {
         let looks = [look(10.0, 94, &[1.0])];
         let sheds = sheds(&looks, &[shed_move(11.0, 1, 0, 3)], BOUNDS);
@@ -349,6 +406,10 @@ pub mod tests {
         let copy = Move { ended_s: None, ..moved(9.0, 9, "move-peer", 3, 0) };
         let elsewhere = Move { to: Some(5), ..copy.clone() };
         let ended = Move { ended_s: Some(9.5), ..copy.clone() };
-        assert_eq!([count(&[copy]), count(&[elsewhere]), count(&[ended])], [0, 1, 1]);
+        let cases = [[copy], [elsewhere], [ended]];
+        assert_eq!(cases.each_ref().map(|moves| count(&moves[..])), [0, 1, 1]);
+        let looks = [look(5.0, 96, &[1.0]), Look { stores: look(10.0, 89, &[]).stores, ..coming.clone() }];
+        let number = |moves: &[Move]| relieved(&looks, moves, 0, (95, 90)).len();
+        assert_eq!(cases.each_ref().map(|moves| number(&moves[..])), [0, 1, 1]);
     }
 }

@@ -1,4 +1,5 @@
-//! `steelyard bench full-store`: stores of equal capacity are written until all of them are full.
+//! `steelyard bench full-store`: stores of equal capacity are written until all of them are full, with a pause in
+//! which shedding comes to rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,12 @@ pub struct FullStore {
     /// Seconds in which all stores would be full; a full store can shed no faster than others can take it
     #[arg(long, value_name = "S", default_value_t = 240, value_parser = clap::value_parser!(u16).range(1..))]
     fill: u16,
+    /// Insertion pauses when the stores together hold so much of their capacity, until shedding has come to rest
+    #[arg(long, value_name = "PERCENT", default_value_t = 80)]
+    pause_at: u32,
+    /// Insertion goes on after a pause of so many seconds, at rest or not
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    pause_at_most: u16,
     /// Seconds that the load goes on after every store is above its threshold
     #[arg(long, value_name = "S", default_value_t = 30)]
     after: u16,
@@ -49,6 +56,8 @@ pub struct FullStore {
 
 /// A key and its value.
 const RECORD_BYTES: f64 = 1040.0;
+/// Shedding is at rest when nothing has moved for so long: many times what it takes to plan.
+const REST_S: f64 = 10.0;
 /// Between lines that say how far it is.
 const TELL_EVERY: usize = 15;
 
@@ -61,6 +70,11 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     let exact = Scale { capacity_headroom: 1.0, ..scale.clone() };
     let capacity = options.capacity.map_or(exact.capacity_bytes().unwrap_or(0), |size| size.0);
     ensure!(capacity > 0, "stores have a capacity here");
+    ensure!(
+        (1..limits.full_percent_low).contains(&options.pause_at),
+        "insertion pauses at 1% of capacity or more, and below {}%: there must be room to shed to",
+        limits.full_percent_low
+    );
     let stores = options.ground.stores()?;
     let out = options.ground.out("full-store")?;
     let mut wanted = Wanted {
@@ -89,6 +103,9 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
             policy: options.policy.clone(),
             capacity_bytes: capacity,
             inserts_per_second,
+            pause_at_percent: options.pause_at,
+            rest_s: REST_S,
+            pause_s_max: options.pause_at_most.into(),
             device_bytes: options.device_size.map(|size| size.0),
             regions: options.regions,
             full_percent: limits.full_percent,
@@ -101,20 +118,23 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
         devices: (0..).zip(devices).collect(),
         looks: Vec::new(),
         written: Vec::new(),
+        pause: None,
         moves: Vec::new(),
         ended_s: 0.0,
     };
     say(&stores.progress, &format!("filling {} stores of {}", kept.devices.len(), bytes(capacity as f64)));
     let mut watch = Watch::start(observer);
     let filling = Filling::start(client, scale.threads, inserts_per_second, options.regions, 1);
-    let mut full_since = None;
+    let mut paused = false;
     while watch.seconds() < f64::from(options.at_most) {
         if let Some(moment) = watch.look().await? {
-            if !moment.look.has_room(limits.full_percent) {
-                full_since = full_since.or(Some(watch.seconds()));
+            let pauses = kept.note(moment.look, filling.written(), &watch.moves());
+            if pauses != paused {
+                paused = pauses;
+                filling.pause_inserts(paused);
+                let what = if paused { "insertion pauses" } else { "insertion goes on" };
+                say(&stores.progress, &format!("{:.0} s: {what}", watch.seconds()));
             }
-            kept.looks.push(moment.look);
-            kept.written.push(filling.written());
             if kept.looks.len() % TELL_EVERY == 0 {
                 say(&stores.progress, &progress(&kept));
             }
@@ -122,7 +142,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
         if let Some(end) = cluster.stores.iter_mut().find_map(|store| store.died()) {
             anyhow::bail!("a store {end}");
         }
-        if full_since.is_some_and(|since| watch.seconds() - since >= f64::from(options.after)) {
+        if kept.all_full_at().is_some_and(|since| watch.seconds() - since >= f64::from(options.after)) {
             break;
         }
         tokio::time::sleep(LOOK_EVERY).await;
