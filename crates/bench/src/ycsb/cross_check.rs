@@ -40,6 +40,13 @@ impl CrossCheck {
     }
 }
 
+/// Who begins: what the first has left to compact, the second meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    Ours,
+    GoYcsb,
+}
+
 /// Runs `settings` by one after the other. Both insert records of their own when the workload is `Load`, and
 /// so must have done that before they run another.
 pub async fn cross_check(
@@ -47,9 +54,24 @@ pub async fn cross_check(
     tools: &Path,
     settings: &Settings,
     patience: Patience,
+    first: First,
 ) -> anyhow::Result<CrossCheck> {
     let program = tokio::task::block_in_place(|| go_ycsb::program(tools))?;
     let program = program.context("go-ycsb cannot be built: Go is not installed")?;
+    let (ours, (go_ycsb, go_ycsb_errors)) = match first {
+        First::Ours => {
+            let ours = by_ours(stores, settings, patience).await?;
+            (ours, by_go_ycsb(&program, stores, settings, patience).await?)
+        }
+        First::GoYcsb => {
+            let theirs = by_go_ycsb(&program, stores, settings, patience).await?;
+            (by_ours(stores, settings, patience).await?, theirs)
+        }
+    };
+    Ok(CrossCheck { workload: settings.workload, ours, go_ycsb, go_ycsb_errors })
+}
+
+async fn by_ours(stores: &[SocketAddr], settings: &Settings, patience: Patience) -> anyhow::Result<Side> {
     let client = Arc::new(ClusterClient::new(stores.to_vec(), patience));
     let summary = run(client, settings.clone(), |_| {}).await?;
     let failed = summary.missing + summary.not_done + summary.unknown;
@@ -58,12 +80,21 @@ pub async fn cross_check(
         "our run had faults, so its figures mean nothing: {}",
         summary.faults().join(", ")
     );
-    let ours = Side {
+    Ok(Side {
         per_second: summary.per_second(),
         mean_us: summary.latency.mean_us,
         p99_us: summary.latency.p99_us as f64,
-    };
-    let mut command = Command::new(&program);
+    })
+}
+
+/// What it measured, and how many operations failed.
+async fn by_go_ycsb(
+    program: &Path,
+    stores: &[SocketAddr],
+    settings: &Settings,
+    patience: Patience,
+) -> anyhow::Result<(Side, u64)> {
+    let mut command = Command::new(program);
     command.args(arguments(stores, settings, patience)?);
     let output = tokio::task::spawn_blocking(move || crate::process::output(&mut command)).await??;
     let text =
@@ -77,8 +108,8 @@ pub async fn cross_check(
         go_ycsb_errors as f64 <= done as f64 * ERRORS_MAX,
         "{go_ycsb_errors} of {done} operations of go-ycsb failed, so its figures mean nothing"
     );
-    let go_ycsb = Side { per_second: total.per_second, mean_us: total.mean_us, p99_us: total.p99_us };
-    Ok(CrossCheck { workload: settings.workload, ours, go_ycsb, go_ycsb_errors })
+    let side = Side { per_second: total.per_second, mean_us: total.mean_us, p99_us: total.p99_us };
+    Ok((side, go_ycsb_errors))
 }
 
 /// Above this share of failed operations a rate says nothing. A leader that changes while it runs costs

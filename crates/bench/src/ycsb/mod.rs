@@ -12,7 +12,7 @@ mod run;
 mod summary;
 mod workload;
 
-pub use cross_check::{cross_check, CrossCheck, Side};
+pub use cross_check::{cross_check, CrossCheck, First, Side};
 pub use generator::{fnv_hash, Chooser, Distribution, Zipfian};
 pub(crate) use inserts::Inserts;
 pub(crate) use record::Records;
