@@ -35,6 +35,13 @@ fn predicted(predictions: &[Prediction], bar: &Bar, metric: Metric) -> Option<f6
     predictions.iter().find(of).map(|prediction| prediction.ratio)
 }
 
+/// The cluster over which a bar is shown. The ratios of bars that share it say which of them is higher.
+fn over(chart: &Chart, bar: &Bar) -> Option<&'static str> {
+    let comparison = chart.figure.comparison;
+    let group = comparison.groups().iter().find(|group| group.mix == bar.mix)?;
+    Some(comparison.baseline_mix(group.mix))
+}
+
 /// A section of the report; empty without a prediction of something that was measured.
 pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
     use Align::{Left, Right};
@@ -55,9 +62,9 @@ pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
             .filter_map(|bar| Some((bar, predicted(predictions, bar, chart.metric)?, bar.ratio?)))
             .collect();
         for (index, (bar, predicted, measured)) in both.iter().enumerate() {
-            let rivals = both[..index].iter().filter(|(other, ..)| {
-                other.mix == bar.mix && other.workload == bar.workload && other.policy != bar.policy
-            });
+            let cluster = over(chart, bar);
+            let beside = |other: &Bar| over(chart, other) == cluster && other.workload == bar.workload;
+            let rivals = both[..index].iter().filter(|(other, ..)| beside(other));
             for (_, rival_predicted, rival_measured) in rivals {
                 if (measured / rival_measured).ln().abs() > TIE.ln_1p() {
                     pairs += 1;
@@ -100,6 +107,7 @@ mod tests {
     use super::super::figures::select;
     use super::super::report::charts;
     use super::super::runs::tests::run;
+    use super::super::runs::Run;
     use super::*;
 
     fn prediction(policy: &str, workload: Workload, ratio: f64) -> Prediction {
@@ -124,6 +132,35 @@ mod tests {
         // Load: even below both is right, alor above leader-only is not. A: too close to have an order.
         assert!(text.contains("2 of 3 ratios are within 25%; 2 of 3 pairs"), "{text}");
         assert!(text.contains("| 5 | 1N2H3P | Load | alor | 1.55 | 2.00 | -22% |"), "{text}");
+    }
+
+    fn judged(figure: &str, runs: &[Run], predictions: &[Prediction]) -> String {
+        section(&charts(&select(&[figure.to_owned()]).unwrap(), runs), predictions)
+    }
+
+    #[test]
+    fn hybrid_stores_are_judged_beside_the_unequal_ones() {
+        let runs = [run("6Y", "even", 1, 100.0, 100.0), run("1N5P", "alor", 1, 130.0, 120.0)];
+        let predictions = [prediction("alor", Workload::Load, 1.2), prediction("alor", Workload::A, 0.9)];
+        let predictions = predictions.map(|one| Prediction { mix: "1N5P".to_owned(), ..one });
+        let text = judged("16", &runs, &predictions);
+        // Load: the unequal ones above the hybrid ones is right. A: below them is not.
+        assert!(text.contains("1 of 2 ratios are within 25%; 1 of 2 pairs"), "{text}");
+    }
+
+    /// Each of them has its own baseline: 1.5 over one is not more than 1.2 over another.
+    #[test]
+    fn mixes_are_not_judged_beside_each_other() {
+        let runs = [
+            run("2H4P", "even", 1, 100.0, 100.0),
+            run("2H4P", "alor", 1, 120.0, 120.0),
+            run("1N2H3P", "even", 1, 300.0, 300.0),
+            run("1N2H3P", "alor", 1, 450.0, 450.0),
+        ];
+        let main = [prediction("alor", Workload::Load, 1.1), prediction("alor", Workload::A, 1.1)];
+        let other = main.clone().map(|one| Prediction { mix: "2H4P".to_owned(), ratio: 1.3, ..one });
+        let text = judged("8", &runs, &[main.as_slice(), other.as_slice()].concat());
+        assert!(text.contains("; 4 of 4 pairs"), "{text}");
     }
 
     #[test]

@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure, Context};
+use anyhow::{ensure, Context};
 use bench::admin::AdminClient;
 use bench::table::bytes as show_bytes;
-use device::Profile;
 use placement::Policy;
 use predict::{Question, Region, Store, Workload};
 use serde_json::Value;
 use server::admin::{RegionRow, StoreRow};
 use types::{SlotRange, META_REGION, SLOT_COUNT};
 
+use super::devices::Devices;
 use super::settings::{self, Settings};
-use super::{stores, Plan};
+use super::Plan;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Of the operations that are counted, so many come before them, for caches that begin empty.
@@ -58,8 +58,11 @@ impl Running {
 
     /// As it is.
     pub fn question(&self, plan: &Plan) -> anyhow::Result<Settings> {
-        let stores = self.stores.iter().map(|row| self.store(row, plan)).collect::<anyhow::Result<_>>()?;
-        self.with(plan, stores)
+        let devices = Devices::of(&self.stores, plan)?;
+        let mut notes = devices.notes();
+        let draining = self.stores.iter().filter(|row| is_draining(row));
+        notes.extend(draining.map(|row| format!("store {} is draining: it leaves", row.id)));
+        self.with(plan, self.present(plan, &devices)?, notes)
     }
 
     /// As it would be, and how that differs; `None`: nothing was asked to change.
@@ -67,8 +70,8 @@ impl Running {
         if plan.add.is_empty() && plan.remove.is_empty() && plan.swap.is_empty() {
             return Ok(None);
         }
-        let mut stores: Vec<Store> =
-            self.stores.iter().map(|row| self.store(row, plan)).collect::<anyhow::Result<_>>()?;
+        let devices = Devices::of(&self.stores, plan)?;
+        let mut stores = self.present(plan, &devices)?;
         let mut words = Vec::new();
         for swap in &plan.swap {
             let (id, device) = swap
@@ -78,10 +81,15 @@ impl Running {
                     format!("'{swap}' is no swap: write a store and its new device, as 3=nvm")
                 })?;
             let known = find(&mut stores, id)?;
-            let new = stores::store(id, device, plan.device_speed, known.capacity_bytes)?;
+            let new = devices.new_store(id, device, known.capacity_bytes)?;
             words.push(format!("store {id} with {device} instead of {}", known.device_name));
-            // Pins are the store's, whatever its device.
-            *known = Store { data_weight: known.data_weight, leader_weight: known.leader_weight, ..new };
+            // The store is the same one, whatever its device.
+            *known = Store {
+                data_weight: known.data_weight,
+                leader_weight: known.leader_weight,
+                leaving: known.leaving,
+                ..new
+            };
         }
         for id in &plan.remove {
             find(&mut stores, *id)?.leaving = true;
@@ -90,14 +98,16 @@ impl Running {
         for device in &plan.add {
             let id = stores.iter().map(|store| store.id).max().map_or(0, |id| id + 1);
             let capacity = plan.capacity.map_or(0, |capacity| capacity.0);
-            stores.push(stores::store(id, device, plan.device_speed, capacity)?);
+            stores.push(devices.new_store(id, device, capacity)?);
             words.push(format!("with {device} as store {id}"));
         }
         let what = format!("the cluster {}", words.join(", "));
-        Ok(Some((what, self.with(plan, stores)?)))
+        let has_new = !(plan.add.is_empty() && plan.swap.is_empty());
+        let notes = has_new.then(|| devices.new_note()).into_iter().collect();
+        Ok(Some((what, self.with(plan, stores, notes)?)))
     }
 
-    fn with(&self, plan: &Plan, mut stores: Vec<Store>) -> anyhow::Result<Settings> {
+    fn with(&self, plan: &Plan, mut stores: Vec<Store>, notes: Vec<String>) -> anyhow::Result<Settings> {
         let bytes = match plan.data {
             Some(data) => data.0,
             None => self.held_enough(plan)?,
@@ -111,7 +121,7 @@ impl Running {
         let mut question: Question = settings::of(plan, stores, regions, records, data_factor);
         question.replicas = self.replicas();
         question.load.warm_up = (question.load.operations as f64 * WARM_UP_PART) as u64;
-        Ok(Settings { question, data_factor })
+        Ok(Settings { question, data_factor, notes })
     }
 
     fn held(&self) -> u64 {
@@ -170,37 +180,20 @@ impl Running {
         placed.collect()
     }
 
-    fn store(&self, row: &StoreRow, plan: &Plan) -> anyhow::Result<Store> {
-        let id = row.id;
-        let mut store = match row.device.as_str() {
-            "" => unnamed(row)?,
-            device => stores::store(id, device, plan.device_speed, 0)
-                .with_context(|| format!("the device of store {id}"))?,
-        };
-        // A store whose capability nobody knows tells 1.
-        if row.capability_bytes_per_s > 1.0 {
-            store.capability.kv_bytes_per_s = row.capability_bytes_per_s;
+    /// The stores as they are.
+    fn present(&self, plan: &Plan, devices: &Devices<'_>) -> anyhow::Result<Vec<Store>> {
+        let mut stores = devices.stores()?;
+        for (store, row) in stores.iter_mut().zip(&self.stores) {
+            store.capacity_bytes = plan.capacity.map_or(row.capacity_bytes, |capacity| capacity.0);
+            (store.data_weight, store.leader_weight) = (row.data_weight, row.leader_weight);
+            store.leaving = is_draining(row);
         }
-        store.capacity_bytes = plan.capacity.map_or(row.capacity_bytes, |capacity| capacity.0);
-        (store.data_weight, store.leader_weight) = (row.data_weight, row.leader_weight);
-        Ok(store)
+        Ok(stores)
     }
 }
 
-/// A real device is taken for the profile that comes nearest to what it was measured to write.
-fn unnamed(row: &StoreRow) -> anyhow::Result<Store> {
-    let measured = row.io_bytes_per_s;
-    if measured <= 0.0 {
-        bail!("store {} names no device and was not measured: 'ctl probe' measures it", row.id);
-    }
-    let known = Profile::NAMES.iter().filter_map(|name| Profile::named(name)).filter(|p| p.cache.is_none());
-    let distance = |profile: &Profile| (profile.write_bytes_per_s as f64 / measured).ln().abs();
-    let nearest = known.min_by(|a, b| distance(a).total_cmp(&distance(b)));
-    let nearest = nearest.ok_or_else(|| anyhow!("there is no device profile"))?;
-    let mut store = stores::store(row.id, &nearest.name, 1.0, 0)?;
-    store.device.write_bytes_per_s = measured as u64;
-    store.device_name = format!("like {}", nearest.name);
-    Ok(store)
+fn is_draining(row: &StoreRow) -> bool {
+    row.state == "draining"
 }
 
 fn voters(region: &RegionRow) -> impl Iterator<Item = u64> + '_ {

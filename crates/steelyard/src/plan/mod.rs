@@ -4,13 +4,16 @@
 //! shown.
 
 mod cluster;
+mod devices;
 mod settings;
 mod show;
 mod stores;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use anyhow::{bail, ensure, Context};
+use anyhow::{anyhow, bail, ensure, Context};
+use device::Fit;
 use placement::Policy;
 use predict::{predict, Workload};
 
@@ -24,7 +27,7 @@ pub struct Plan {
     #[arg(long, value_name = "LIST", required_unless_present = "from_cluster")]
     stores: Option<String>,
     /// Admin endpoint of any store of a running cluster, to be predicted as it is and as it would be
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "stores")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["stores", "regions", "replicas"])]
     from_cluster: Option<SocketAddr>,
     /// A store with this device joins the running cluster
     #[arg(long, value_name = "DEVICE")]
@@ -62,11 +65,31 @@ pub struct Plan {
     /// A row that an update replaces is read by so many readers at once
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     apply_reads: u16,
-    /// Of every device's speed: 0.1 makes each ten times slower
-    #[arg(long, default_value_t = 1.0)]
-    device_speed: f64,
+    /// Of every device's speed: 0.1 makes each ten times slower [default: 1; of devices that come into a running
+    /// cluster: what its own agree on]
+    #[arg(long, value_name = "FACTOR")]
+    device_speed: Option<f64>,
+    /// From a device's speed to its store's, as `steelyard calibrate` writes it; of a running cluster, for what comes
+    /// into it [default: the one shipped]
+    #[arg(long, value_name = "FILE")]
+    capability_fit: Option<PathBuf>,
     /// The settings of a scale of `bench reproduce alor`: smoke, quick, full, overnight
-    #[arg(long, value_name = "SCALE", conflicts_with_all = ["from_cluster", "data", "capacity", "cpus"])]
+    #[arg(
+        long,
+        value_name = "SCALE",
+        conflicts_with_all = [
+            "from_cluster",
+            "data",
+            "value",
+            "regions",
+            "replicas",
+            "threads",
+            "capacity",
+            "cpus",
+            "device_speed",
+            "capability_fit",
+        ]
+    )]
     like_bench: Option<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -151,13 +174,21 @@ fn each<A: Sync, T: Send, E: Send>(all: &[A], of: impl Fn(&A) -> Result<T, E> + 
 }
 
 impl Plan {
+    /// By which stores make a capability of what their devices write.
+    fn fit(&self) -> anyhow::Result<Fit> {
+        match &self.capability_fit {
+            Some(path) => Fit::read(path).map_err(|error| anyhow!("capability-fit: {error}")),
+            None => Ok(Fit::shipped()),
+        }
+    }
+
     fn workloads(&self, default: &[Workload]) -> anyhow::Result<Vec<Workload>> {
         if self.workload.is_empty() {
             return Ok(default.to_vec());
         }
         let mut workloads = Vec::new();
         for name in &self.workload {
-            let workload: Workload = name.parse().map_err(|error: String| anyhow::anyhow!(error))?;
+            let workload: Workload = name.parse().map_err(|error: String| anyhow!(error))?;
             ensure!(!workloads.contains(&workload), "workload {workload} is named twice");
             workloads.push(workload);
         }

@@ -4,6 +4,7 @@
 
 use anyhow::{anyhow, ensure, Context};
 use bench::alor::{scaled_devices, Scale};
+use device::Fit;
 use placement::Policy;
 use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
 
@@ -34,12 +35,15 @@ pub struct Settings {
     pub question: Question,
     /// Of the data, memtables, levels and caches.
     pub data_factor: f64,
+    /// What was taken for granted of a running cluster, in lines for people.
+    pub notes: Vec<String>,
 }
 
 pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     if let Some(scale) = &plan.like_bench {
         let scale = Scale::named(scale).map_err(|error| anyhow!(error))?;
-        let mut stores = stores::parse(text, scale.device_speed, scale.capacity_bytes().unwrap_or(0))?;
+        let capacity = scale.capacity_bytes().unwrap_or(0);
+        let mut stores = stores::parse(text, scale.device_speed, &Fit::shipped(), capacity)?;
         scale_caches(&mut stores, scale.data_factor);
         let (apply_reads, runs) = (usize::from(plan.apply_reads), u64::from(plan.runs));
         return Ok(like_bench(stores, &scale, apply_reads, (plan.seed, runs)));
@@ -48,7 +52,7 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     let data_factor = factor(plan, bytes)?;
     // Capacity is of the data that is asked about.
     let capacity = plan.capacity.map_or(0, |capacity| (capacity.0 as f64 * data_factor) as u64);
-    let mut stores = stores::parse(text, plan.device_speed, 0)?;
+    let mut stores = stores::parse(text, plan.device_speed.unwrap_or(1.0), &plan.fit()?, 0)?;
     for store in &mut stores {
         store.capacity_bytes = match store.capacity_bytes {
             0 => capacity,
@@ -57,7 +61,7 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
     }
     let regions = Question::founded(&stores, plan.regions, usize::from(plan.replicas));
     let question = of(plan, stores, regions, records(plan, bytes), data_factor);
-    Ok(Settings { question, data_factor })
+    Ok(Settings { question, data_factor, notes: Vec::new() })
 }
 
 /// Of hybrid devices, whose sizes are given for all of the data.
@@ -160,7 +164,7 @@ fn like_bench(
         runs,
         stores,
     };
-    Settings { question, data_factor: scale.data_factor }
+    Settings { question, data_factor: scale.data_factor, notes: Vec::new() }
 }
 
 /// What is predicted for the figures: policies on a mix such as `1N2H3P` over `baseline` on the mix `beside`, at a
@@ -183,11 +187,11 @@ pub fn ratios(
 
 fn of_mix(mix: &str, scale: &Scale) -> anyhow::Result<Question> {
     let devices = scaled_devices(mix, scale).map_err(|error| anyhow!(error))?;
-    let capacity = scale.capacity_bytes().unwrap_or(0);
+    let (capacity, fit) = (scale.capacity_bytes().unwrap_or(0), Fit::shipped());
     let stores = devices
         .iter()
         .enumerate()
-        .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, capacity));
+        .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, &fit, capacity));
     let stores = stores.collect::<anyhow::Result<Vec<_>>>()?;
     Ok(like_bench(stores, scale, Tuning::default().apply_reads, (1, RUNS)).question)
 }

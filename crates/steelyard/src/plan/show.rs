@@ -18,6 +18,7 @@ pub fn json(cases: &[Case]) -> anyhow::Result<String> {
             "records": case.question.question.load.records,
             "seed": case.question.question.seed,
             "runs": case.question.question.runs,
+            "notes": case.question.notes,
             "baseline": base.policy,
             "predictions": case.predictions,
             "ratios": ratios,
@@ -55,6 +56,9 @@ fn head(case: &Case, out: &mut String) {
         question.replicas,
         question.load.threads
     );
+    for note in &case.question.notes {
+        let _ = writeln!(out, "{note}");
+    }
     if case.question.data_factor < 1.0 {
         let _ = writeln!(
             out,

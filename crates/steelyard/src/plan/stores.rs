@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{anyhow, ensure, Context};
-use device::{KvCapability, Profile};
+use device::{Fit, KvCapability, Measured, Profile};
 use placement::Capability;
 use predict::{Device, Store, WriteBack};
 
@@ -12,7 +12,7 @@ const STORES_MAX: usize = 64;
 
 /// `1xnvm,2x high-end-ssd,plain-ssd` -> four. Separated by `;` where a device is given in numbers, which hold
 /// commas.
-pub fn parse(text: &str, device_speed: f64, capacity_bytes: u64) -> anyhow::Result<Vec<Store>> {
+pub fn parse(text: &str, device_speed: f64, fit: &Fit, capacity_bytes: u64) -> anyhow::Result<Vec<Store>> {
     let separator = if text.contains([';', '=']) { ';' } else { ',' };
     let mut stores = Vec::new();
     for part in text.split(separator).map(str::trim) {
@@ -30,21 +30,32 @@ pub fn parse(text: &str, device_speed: f64, capacity_bytes: u64) -> anyhow::Resu
         ensure!(count > 0, "'{part}' is no store at all");
         ensure!(stores.len() + count <= STORES_MAX, "at most {STORES_MAX} stores are predicted");
         for _ in 0..count {
-            stores.push(store(stores.len() as u64, device, device_speed, capacity_bytes)?);
+            stores.push(store(stores.len() as u64, device, device_speed, fit, capacity_bytes)?);
         }
     }
     Ok(stores)
 }
 
-pub fn store(id: u64, device: &str, device_speed: f64, capacity_bytes: u64) -> anyhow::Result<Store> {
+pub fn check_speed(device_speed: f64) -> anyhow::Result<()> {
     ensure!(
         device_speed.is_finite() && device_speed > 0.0,
         "device-speed is a factor above 0: 0.1 makes every device ten times slower"
     );
+    Ok(())
+}
+
+/// `fit` is of devices at full speed.
+pub fn store(
+    id: u64,
+    device: &str,
+    device_speed: f64,
+    fit: &Fit,
+    capacity_bytes: u64,
+) -> anyhow::Result<Store> {
+    check_speed(device_speed)?;
     let profile = Profile::from_str(device)?;
     let slowed = profile.slower(1.0 / device_speed)?;
-    // The curve behind the capability is of devices at full speed.
-    let kv = KvCapability::of(&profile).scaled(device_speed);
+    let kv = KvCapability::measured(&Measured::stated(&profile), fit).scaled(device_speed);
     let nanos = |time: std::time::Duration| {
         u64::try_from(time.as_nanos()).map_err(|_| anyhow!("{time:?} is too long"))
     };

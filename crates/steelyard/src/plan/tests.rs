@@ -1,4 +1,5 @@
 use clap::Parser;
+use device::{KvCapability, Pair, Profile};
 use server::admin::{PeerRow, RegionRow, StoreRow};
 
 use super::*;
@@ -19,12 +20,13 @@ fn refusal(arguments: &[&str]) -> String {
 
 #[test]
 fn stores_are_counted_and_numbered() {
-    let stores = stores::parse("1xnvm,2x high-end-ssd,plain-ssd", 0.1, 7).unwrap();
+    let fit = Fit::shipped();
+    let stores = stores::parse("1xnvm,2x high-end-ssd,plain-ssd", 0.1, &fit, 7).unwrap();
     let names: Vec<_> = stores.iter().map(|store| (store.id, store.device_name.as_str())).collect();
     assert_eq!(names, [(0, "nvm"), (1, "high-end-ssd"), (2, "high-end-ssd"), (3, "plain-ssd")]);
     assert_eq!((stores[3].device.write_bytes_per_s, stores[3].device.sync_ns), (50_000_000, 10_000_000));
     assert_eq!(stores[0].capacity_bytes, 7);
-    let numbers = stores::parse("nvm;2x write=5MB/s,read=6MB/s,capacity=1GB", 1.0, 7).unwrap();
+    let numbers = stores::parse("nvm;2x write=5MB/s,read=6MB/s,capacity=1GB", 1.0, &fit, 7).unwrap();
     assert_eq!((numbers.len(), numbers[2].capacity_bytes), (3, 1_000_000_000));
     assert!(stores[0].capability.kv_bytes_per_s > stores[3].capability.kv_bytes_per_s);
 }
@@ -43,6 +45,7 @@ fn what_cannot_be_predicted_is_refused_in_a_line() {
         (&["--stores", "3xnvm", "--like-bench", "huge"], "'huge' is no scale"),
         (&["--stores", "3xnvm", "--value", "18446744073709551600"], "smaller than one record"),
         (&["--stores", "3xnvm", "--add", "nvm"], "change a running cluster"),
+        (&["--stores", "3xnvm", "--capability-fit", "/nowhere"], "capability-fit: /nowhere cannot be read"),
     ] {
         let said = refusal(arguments);
         assert!(said.contains(words) && !said.contains('\n'), "{arguments:?}: {said}");
@@ -50,6 +53,63 @@ fn what_cannot_be_predicted_is_refused_in_a_line() {
     let unknown = Cli::try_parse_from(["plan", "--stores", "nvm", "--policy", "best"]);
     assert!(unknown.is_err());
     assert!(Cli::try_parse_from(["plan"]).is_err(), "stores or a cluster");
+}
+
+fn is_refused(given: &[&str], option: &str, value: &str) -> bool {
+    let mut all = vec!["plan"];
+    all.extend(given);
+    all.extend([option, value]);
+    let Err(error) = Cli::try_parse_from(all) else { return false };
+    let text = error.to_string();
+    assert!(text.contains("cannot be used with") && text.contains(option), "{text}");
+    true
+}
+
+/// What would have no effect is refused, but not what an option is when nobody gives it.
+#[test]
+fn options_that_would_change_nothing_are_refused() {
+    let stores = ["--stores", "3xnvm"];
+    let of_cluster = ["--from-cluster", "127.0.0.1:1"];
+    let of_scale = ["--stores", "3xnvm", "--like-bench", "quick"];
+    for (option, value, says_the_cluster) in [
+        ("--regions", "24", true),
+        ("--replicas", "3", true),
+        ("--threads", "256", false),
+        ("--value", "1kb", false),
+        ("--data", "1gb", false),
+        ("--capacity", "1gb", false),
+        ("--cpus", "8", false),
+        ("--device-speed", "1", false),
+        ("--capability-fit", "fit.json", false),
+    ] {
+        assert!(!is_refused(&stores, option, value), "{option}");
+        assert_eq!(is_refused(&of_cluster, option, value), says_the_cluster, "{option}");
+        assert!(is_refused(&of_scale, option, value), "{option}");
+    }
+    assert!(!is_refused(&of_scale, "--seed", "2") && !is_refused(&of_scale, "--runs", "1"));
+}
+
+/// One speed alone: in proportion.
+fn fit_file(dir: &tempfile::TempDir) -> String {
+    let pair = Pair { name: "one".into(), io_bytes_per_s: 1e6, kv_bytes_per_s: 500.0 };
+    let path = dir.path().join("fit.json");
+    Fit::of(vec![pair], 1, "made up".into()).unwrap().write(&path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_fit_of_ones_own_is_what_stores_count_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = fit_file(&dir);
+    let asked = plan(&["--stores", "3xnvm", "--capability-fit", &file, "--device-speed", "0.1"]);
+    let stores = settings::question(&asked, "3xnvm").unwrap().question.stores;
+    let kv_bytes_per_s = stores[0].capability.kv_bytes_per_s;
+    assert!((kv_bytes_per_s / 250_000.0 - 1.0).abs() < 1e-6, "{kv_bytes_per_s}");
+    assert_eq!(stores[0].device.write_bytes_per_s, 500_000_000, "the device is the profile's");
+    let asked = plan(&["--from-cluster", "127.0.0.1:1", "--add", "nvm", "--capability-fit", &file]);
+    let (_, changed) = running().changed(&asked).unwrap().unwrap();
+    let added = &changed.question.stores[4];
+    assert!((added.capability.kv_bytes_per_s / 2.5e6 - 1.0).abs() < 1e-6, "{added:?}");
 }
 
 /// What is simulated is a part of the data, with everything that grows with it.
@@ -261,6 +321,136 @@ fn stores_come_go_and_change() {
     assert!(error.to_string().contains("has nowhere else to be"), "{error}");
 }
 
+/// Within what whole nanoseconds and bytes leave.
+fn near(value: f64, wanted: f64) -> bool {
+    (value / wanted - 1.0).abs() < 1e-3
+}
+
+/// A store of a playground that is told what it can do.
+fn told(id: u64, device: &str, device_speed: f64) -> StoreRow {
+    let profile: Profile = device.parse().unwrap();
+    let kv = KvCapability::of(&profile).scaled(device_speed);
+    StoreRow { capability_bytes_per_s: kv.kv_bytes_per_s.round(), ..store(id, device) }
+}
+
+/// A store that has measured its device.
+fn measured(id: u64, device: &str, io_bytes_per_s: f64, fit: &Fit) -> StoreRow {
+    let capability_bytes_per_s = fit.kv_bytes_per_s(io_bytes_per_s);
+    StoreRow { io_bytes_per_s, capability_bytes_per_s, ..store(id, device) }
+}
+
+/// All of them have the only region.
+fn of_three(rows: Vec<StoreRow>) -> cluster::Running {
+    cluster::Running::of(rows, vec![region(1, (0, 16383), [0, 1, 2])], Policy::Alor)
+}
+
+fn of_cluster(arguments: &[&str]) -> Plan {
+    let mut all = vec!["--from-cluster", "127.0.0.1:1"];
+    all.extend(arguments);
+    plan(&all)
+}
+
+/// What `make demo` starts, and what joins it, is simulated at the speed at which its devices run.
+#[test]
+fn slowed_devices_are_as_slow_as_the_cluster_tells() {
+    let mut rows = vec![told(0, "nvm", 0.1), told(1, "plain-ssd/2", 0.1), told(2, "plain-ssd", 0.1)];
+    // Its device has become four times slower since.
+    rows[2].correction = 0.25;
+    rows[2].capability_bytes_per_s *= 0.25;
+    let running = of_three(rows.clone());
+    let asked = of_cluster(&["--add", "nvm", "--swap", "2=high-end-ssd"]);
+    let settings = running.question(&asked).unwrap();
+    let stores = &settings.question.stores;
+    for (store, write, sync_ns) in [(0, 5e8, 5e4), (1, 2.5e7, 2e7), (2, 1.25e7, 4e7)] {
+        let device = &stores[store].device;
+        assert!(near(device.write_bytes_per_s as f64, write), "{store}");
+        assert!(near(device.sync_ns as f64, sync_ns), "{store}");
+        let full: Profile = rows[store].device.parse().unwrap();
+        let slowed = write / full.write_bytes_per_s as f64;
+        assert!(near(device.read_bytes_per_s as f64, full.read_bytes_per_s as f64 * slowed), "{store}");
+        let kv = KvCapability::of(&full).scaled(slowed);
+        let capability = stores[store].capability;
+        assert_eq!(capability.kv_bytes_per_s, rows[store].capability_bytes_per_s);
+        assert!(near(capability.kv_bytes_per_s, kv.kv_bytes_per_s), "{store}");
+        assert!(near(capability.ops_per_s, kv.kv_ops_per_s), "{store}");
+    }
+    assert_eq!(
+        settings.notes,
+        [
+            "devices at 0.1 (store 0), 0.1 (store 1), 0.025 (store 2) of their profiles' speed",
+            "store 2 counts for 25%: its device is as much slower",
+        ]
+    );
+
+    let (_, changed) = running.changed(&asked).unwrap().unwrap();
+    let new = &changed.question.stores;
+    assert!(near(new[3].capability.kv_bytes_per_s, stores[0].capability.kv_bytes_per_s), "{:?}", new[3]);
+    assert!(near(new[3].device.write_bytes_per_s as f64, 5e8), "{:?}", new[3]);
+    assert!(near(new[2].device.write_bytes_per_s as f64, 2e8), "it is not corrected: {:?}", new[2]);
+    assert_eq!(changed.notes, ["new devices at 0.1 of their profiles' speed, as the cluster's are"]);
+
+    let asked = of_cluster(&["--add", "nvm", "--device-speed", "1"]);
+    let (_, changed) = running.changed(&asked).unwrap().unwrap();
+    let new = &changed.question.stores;
+    assert!(near(new[0].device.write_bytes_per_s as f64, 5e8), "it runs as it runs: {:?}", new[0]);
+    assert_eq!(new[3].device.write_bytes_per_s, 5_000_000_000);
+    assert_eq!(changed.notes, ["new devices at 1 of their profiles' speed, as --device-speed says"]);
+}
+
+/// Measured speeds scatter. What joins will measure itself too, and ask the curve where its slowed device is.
+#[test]
+fn a_device_that_joins_counts_like_one_that_was_measured() {
+    let pair = |io_bytes_per_s, kv_bytes_per_s| Pair { name: String::new(), io_bytes_per_s, kv_bytes_per_s };
+    let pairs = vec![pair(5e7, 1e7), pair(5e8, 6e7), pair(5e9, 9e7)];
+    let fit = Fit::of(pairs, 2, String::new()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fit.json");
+    fit.write(&path).unwrap();
+    let rows = vec![
+        measured(0, "nvm", 5e8, &fit),
+        measured(1, "plain-ssd", 4.6e7, &fit),
+        measured(2, "plain-ssd", 5.3e7, &fit),
+    ];
+    let asked = of_cluster(&["--add", "nvm", "--capability-fit", path.to_str().unwrap()]);
+    let (_, changed) = of_three(rows).changed(&asked).unwrap().unwrap();
+    let stores = &changed.question.stores;
+    assert!(near(stores[1].device.sync_ns as f64, 1e6 * 5e8 / 4.6e7), "{:?}", stores[1]);
+    assert!(near(stores[3].device.write_bytes_per_s as f64, 5e8), "{:?}", stores[3]);
+    assert!(near(stores[3].capability.kv_bytes_per_s, stores[0].capability.kv_bytes_per_s), "{stores:?}");
+}
+
+#[test]
+fn where_speeds_differ_what_joins_has_its_profiles() {
+    let mut rows = vec![told(0, "nvm", 0.1), told(1, "plain-ssd", 0.5), store(2, "plain-ssd")];
+    let running = of_three(rows.clone());
+    let asked = of_cluster(&["--add", "nvm"]);
+    let settings = running.question(&asked).unwrap();
+    let notes = ["devices at 0.1 (store 0), 0.5 (store 1), 1 (store 2) of their profiles' speed"];
+    assert_eq!(settings.notes, notes, "nobody knows of the last");
+    let (_, changed) = running.changed(&asked).unwrap().unwrap();
+    assert_eq!(changed.question.stores[3].device.write_bytes_per_s, 5_000_000_000);
+    assert_eq!(changed.notes, ["new devices at 1 of their profiles' speed, for the cluster's agree on none"]);
+    rows[1] = told(1, "plain-ssd", 0.1);
+    let settings = of_three(rows).question(&asked).unwrap();
+    assert_eq!(settings.notes, ["devices at 0.1 of their profiles' speed"], "the last as the others");
+}
+
+#[test]
+fn a_store_that_drains_leaves() {
+    let mut rows = vec![store(0, "nvm"), store(1, "plain-ssd"), store(2, "plain-ssd"), store(3, "plain-ssd")];
+    rows[3].state = "draining".into();
+    let regions = vec![region(1, (0, 8191), [1, 2, 3]), region(2, (8192, 16383), [3, 1, 2])];
+    let running = cluster::Running::of(rows, regions, Policy::Even);
+    let asked = of_cluster(&["--swap", "3=nvm"]);
+    let settings = running.question(&asked).unwrap();
+    assert_eq!(settings.notes.last().unwrap(), "store 3 is draining: it leaves");
+    let (_, changed) = running.changed(&asked).unwrap().unwrap();
+    assert!(changed.question.stores[3].leaving, "with another device, too");
+    let case = Case::predict(String::new(), settings, &[Policy::Even], &[Workload::C]).unwrap();
+    assert_eq!(case.predictions[0].stores[3].peers, 0);
+    assert!(show::text(&[case]).contains("\nstore 3 is draining: it leaves\n"));
+}
+
 #[test]
 fn a_real_device_is_taken_for_what_it_was_measured_to_be() {
     let mut rows = vec![store(0, ""), store(1, "nvm"), store(2, "nvm")];
@@ -269,7 +459,9 @@ fn a_real_device_is_taken_for_what_it_was_measured_to_be() {
     let running = cluster::Running::of(rows.clone(), regions.clone(), Policy::Even);
     let settings = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).unwrap();
     let store = &settings.question.stores[0];
-    assert_eq!((store.device_name.as_str(), store.device.write_bytes_per_s), ("like plain-ssd", 450_000_000));
+    assert_eq!(store.device_name, "like plain-ssd");
+    assert!(near(store.device.write_bytes_per_s as f64, 450e6), "{store:?}");
+    assert!(near(store.device.sync_ns as f64, 1e6 / 0.9), "as slow in everything: {store:?}");
     rows[0].io_bytes_per_s = 0.0;
     let running = cluster::Running::of(rows, regions, Policy::Even);
     let error = running.question(&plan(&["--from-cluster", "127.0.0.1:1"])).err().unwrap();

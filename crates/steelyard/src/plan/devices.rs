@@ -1,0 +1,174 @@
+//! The devices of a running cluster as they are simulated: of each a profile, and one ratio to its speed.
+//!
+//! The cluster tells what a device was measured to write, or else what its store was told that it can do, and
+//! which part of that it does now. Emulated devices are slowed by one factor in everything, so that one ratio
+//! says all; of a real device nothing more is known.
+
+use anyhow::{anyhow, bail, Context};
+use device::{Fit, KvCapability, Measured, Profile};
+use predict::Store;
+use server::admin::StoreRow;
+
+use super::{stores, Plan};
+
+/// A probe of an emulated device is within 15%: speeds that are no further apart than two of them are one.
+const AGREEMENT: f64 = 1.15 / 0.85;
+/// A store counts for no less of what it was measured or told to do (docs/CAPABILITY.md).
+const CORRECTION_MIN: f64 = 0.001;
+
+pub struct Devices<'a> {
+    installed: Vec<Installed<'a>>,
+    /// Beside their profiles, of devices that are not there yet and of those of which nobody knows.
+    new_speed: f64,
+    /// For people: why that one.
+    reason: &'static str,
+    /// Of devices at full speed.
+    fit: Fit,
+}
+
+/// A running store's device.
+struct Installed<'a> {
+    row: &'a StoreRow,
+    /// As text: its own; of a device without a name, the nearest.
+    profile: String,
+    /// Beside its profile, when it does what it was measured or told to do; `None`: nobody knows.
+    speed: Option<f64>,
+}
+
+impl<'a> Devices<'a> {
+    pub fn of(rows: &'a [StoreRow], plan: &Plan) -> anyhow::Result<Devices<'a>> {
+        let installed = rows.iter().map(Installed::of).collect::<anyhow::Result<Vec<_>>>()?;
+        let (new_speed, reason) = match (plan.device_speed, common(&installed)) {
+            (Some(asked), _) => (asked, "as --device-speed says"),
+            (None, Some(common)) => (common, "as the cluster's are"),
+            (None, None) => (1.0, "for the cluster's agree on none"),
+        };
+        stores::check_speed(new_speed)?;
+        let mut fit = plan.fit()?;
+        // Where stores measure themselves, a new one will ask the curve for a device that is slow already.
+        if rows.iter().all(|row| row.io_bytes_per_s > 0.0) {
+            fit = fit.at_speed(1.0 / new_speed)?;
+        }
+        Ok(Devices { installed, new_speed, reason, fit })
+    }
+
+    /// The running stores, in the order of their rows, without a capacity.
+    pub fn stores(&self) -> anyhow::Result<Vec<Store>> {
+        self.installed.iter().map(|installed| self.store(installed)).collect()
+    }
+
+    fn store(&self, installed: &Installed<'_>) -> anyhow::Result<Store> {
+        let row = installed.row;
+        let mut store = stores::store(row.id, &installed.profile, self.speed(installed), &self.fit, 0)
+            .with_context(|| format!("the device of store {}", row.id))?;
+        if row.device.is_empty() {
+            store.device_name = format!("like {}", installed.profile);
+        }
+        if is_known(row) {
+            store.capability.kv_bytes_per_s = row.capability_bytes_per_s;
+        }
+        Ok(store)
+    }
+
+    /// With a device that is not there yet.
+    pub fn new_store(&self, id: u64, device: &str, capacity_bytes: u64) -> anyhow::Result<Store> {
+        stores::store(id, device, self.new_speed, &self.fit, capacity_bytes)
+    }
+
+    /// Beside its profile, as it is now.
+    fn speed(&self, installed: &Installed<'_>) -> f64 {
+        installed.speed.unwrap_or(self.new_speed) * correction(installed.row)
+    }
+
+    /// What is taken for the running devices.
+    pub fn notes(&self) -> Vec<String> {
+        let speeds: Vec<String> =
+            self.installed.iter().map(|installed| three_digits(self.speed(installed))).collect();
+        let is_one = speeds.windows(2).all(|two| two[0] == two[1]);
+        let told = match speeds.first().filter(|_| is_one) {
+            Some(speed) => speed.clone(),
+            None => {
+                let each = self.installed.iter().zip(&speeds);
+                let each = each.map(|(installed, speed)| format!("{speed} (store {})", installed.row.id));
+                each.collect::<Vec<_>>().join(", ")
+            }
+        };
+        let mut notes = vec![format!("devices at {told} of their profiles' speed")];
+        for row in self.installed.iter().map(|installed| installed.row) {
+            if correction(row) < 1.0 {
+                let part = three_digits(100.0 * correction(row));
+                notes.push(format!("store {} counts for {part}%: its device is as much slower", row.id));
+            }
+        }
+        notes
+    }
+
+    /// What is taken for devices that are not there yet.
+    pub fn new_note(&self) -> String {
+        format!("new devices at {} of their profiles' speed, {}", three_digits(self.new_speed), self.reason)
+    }
+}
+
+impl<'a> Installed<'a> {
+    fn of(row: &'a StoreRow) -> anyhow::Result<Installed<'a>> {
+        if row.device.is_empty() {
+            return Installed::unnamed(row);
+        }
+        let profile: Profile =
+            row.device.parse().with_context(|| format!("the device of store {}", row.id))?;
+        let speed = if row.io_bytes_per_s > 0.0 {
+            Some(row.io_bytes_per_s / Measured::stated(&profile).write_bytes_per_s)
+        } else if is_known(row) {
+            // As a playground tells its stores what they can do.
+            let told = row.capability_bytes_per_s / correction(row);
+            Some(told / KvCapability::of(&profile).kv_bytes_per_s)
+        } else {
+            None
+        };
+        Ok(Installed { row, profile: row.device.clone(), speed })
+    }
+
+    /// A real device is taken for the profile that comes nearest to what it was measured to write, at its speed.
+    fn unnamed(row: &'a StoreRow) -> anyhow::Result<Installed<'a>> {
+        let measured = row.io_bytes_per_s;
+        if measured <= 0.0 {
+            bail!("store {} names no device and was not measured: 'ctl probe' measures it", row.id);
+        }
+        let known = Profile::NAMES.iter().filter_map(|name| Profile::named(name));
+        let known = known.filter(|profile| profile.cache.is_none());
+        let ratio = |profile: &Profile| measured / profile.write_bytes_per_s as f64;
+        let distance = |profile: &Profile| ratio(profile).ln().abs();
+        let nearest = known.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let nearest = nearest.ok_or_else(|| anyhow!("there is no device profile"))?;
+        let speed = Some(ratio(&nearest));
+        Ok(Installed { row, profile: nearest.name, speed })
+    }
+}
+
+/// The speed of the devices that have a profile's name, where they agree on one.
+fn common(installed: &[Installed<'_>]) -> Option<f64> {
+    let named = installed.iter().filter(|installed| !installed.row.device.is_empty());
+    let mut speeds: Vec<f64> = named.filter_map(|installed| installed.speed).collect();
+    speeds.sort_by(f64::total_cmp);
+    let (slowest, fastest) = (*speeds.first()?, *speeds.last()?);
+    (fastest <= slowest * AGREEMENT).then(|| speeds[speeds.len() / 2])
+}
+
+/// A store whose capability nobody knows tells 1.
+fn is_known(row: &StoreRow) -> bool {
+    row.capability_bytes_per_s > 1.0
+}
+
+fn correction(row: &StoreRow) -> f64 {
+    row.correction.clamp(CORRECTION_MIN, 1.0)
+}
+
+/// Those that count, of a number above 0.
+fn three_digits(value: f64) -> String {
+    let decimals = (2.0 - value.log10().floor()).clamp(0.0, 12.0) as usize;
+    let text = format!("{value:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
