@@ -34,8 +34,9 @@ pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Ro
 pub use order::Order;
 pub use rows::apply_entry;
 pub use state::{
-    Finished, InFlight, MetaState, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState,
-    CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS, HISTORY_MAX,
+    Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError, StoreFacts,
+    StoreRecord, StoreState, CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER,
+    CONFIG_REPLICAS, HISTORY_MAX,
 };
 pub use view::view;
 pub use wire::WireError;

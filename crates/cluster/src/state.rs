@@ -10,15 +10,17 @@ use crate::{MetaCommand, MetaError, MetaReply};
 pub(crate) mod cover;
 pub(crate) mod descriptors;
 mod operators;
+mod settings;
 mod stores;
 
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
+pub use settings::{Setting, SettingError};
 pub use stores::{StoreFacts, StoreRecord, StoreState};
 
 /// Names of the configuration values that the crate itself reads.
 pub const CONFIG_REPLICAS: &str = "replicas";
 pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
-/// The label whose equal values fail together; absent or empty: none does.
+/// The label whose equal values fail together; absent: none does.
 pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
 
 /// Seconds of silence after which a store's peers are made anew elsewhere.
@@ -91,7 +93,7 @@ impl MetaState {
     }
 
     pub fn domain_label(&self) -> Option<&str> {
-        self.config.get(CONFIG_DOMAIN_LABEL).map(String::as_str).filter(|label| !label.is_empty())
+        self.config.get(CONFIG_DOMAIN_LABEL).map(String::as_str)
     }
 
     fn configured_replicas(&self, name: &str, otherwise: usize) -> usize {
@@ -279,6 +281,11 @@ fn parse_seconds(value: &str) -> Option<u64> {
     value.parse().ok().filter(|&seconds| seconds >= 5)
 }
 
+/// Whether stores can have a label of that name: they say `NAME=VALUE`.
+fn is_label(name: &str) -> bool {
+    !name.is_empty() && name.trim() == name && !name.contains('=')
+}
+
 fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
     match name {
         CONFIG_REPLICAS | CONFIG_META_REPLICAS if parse_replicas(value).is_none() => {
@@ -292,6 +299,11 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             name: name.to_owned(),
             value: value.to_owned(),
             expected: "5 or more seconds",
+        }),
+        CONFIG_DOMAIN_LABEL if !is_label(value) => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "a label's name without a value, or none",
         }),
         _ => Ok(()),
     }

@@ -223,6 +223,56 @@ fn a_planned_operator_counts_as_in_flight_until_its_proposal_is_given_up() {
     assert!(lost.is_ok(), "the first proposal was lost");
 }
 
+#[test]
+fn peers_are_spread_over_the_values_of_a_label_once_it_is_set() {
+    let mut world = World::new(4, 2, 3);
+    world.run(1);
+    // Two of region 1's peers share a zone, and the store without one is in a zone of its own.
+    let of_region: Vec<u64> = world.regions[&1].descriptor.peers.iter().map(|peer| peer.store).collect();
+    let zone = |store: u64| match of_region.iter().position(|&peer| peer == store) {
+        Some(0 | 1) => "a",
+        Some(_) => "b",
+        None => "c",
+    };
+    for store in 0..4 {
+        let mut facts = world.meta.stores[&store].facts.clone();
+        facts.labels.insert("zone".into(), zone(store).into());
+        world.apply(&MetaCommand::SetStore { store, facts }).unwrap();
+    }
+    let zones = |world: &World, region: u64| {
+        let peers = world.regions[&region].descriptor.peers.iter();
+        let mut zones: Vec<&str> = peers.map(|peer| zone(peer.store)).collect();
+        zones.sort_unstable();
+        zones
+    };
+    world.limits = PlanLimits::default();
+    world.run(30);
+    assert_eq!(zones(&world, 0)[..2], ["a", "a"], "nobody minds");
+    let command = world.meta.set("domain-label", "zone").unwrap();
+    world.apply(&command).unwrap();
+    let view = |world: &World| steelyard_cluster::view(&world.meta, &world.ledger, &world.driver, world.now);
+    assert_eq!(view(&world).domain_label.as_deref(), Some("zone"));
+    world.run(60);
+    assert!(world.events.iter().any(|event| event.contains("failure domain")), "{:?}", world.events);
+    assert!(world.is_at_rest(), "{:?}", world.events);
+    for region in world.regions.keys() {
+        assert_eq!(zones(&world, *region), ["a", "b", "c"], "region {region}");
+    }
+    let command = world.meta.set("domain-label", "none").unwrap();
+    world.apply(&command).unwrap();
+    assert_eq!(view(&world).domain_label, None);
+}
+
+#[test]
+fn only_the_driver_that_asked_for_an_operator_knows_that_it_begins() {
+    let mut world = World::new(3, 1, 3);
+    world.run(1);
+    world.request(operator("split", &[1]).unwrap()).unwrap();
+    assert!(world.driver.is_beginning(1) && !world.driver.is_beginning(2));
+    world.new_driver();
+    assert!(!world.driver.is_beginning(1), "it is in flight, and another asked for it");
+}
+
 /// Halves of a split say nothing of their sizes until they have been measured: by what was known before, one would
 /// be cut again and the other merged back.
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::{MetaCommand, MetaError, MetaReply, StartError, StoreFacts, StoreState};
+use cluster::{MetaCommand, MetaError, MetaReply, SettingError, StartError, StoreFacts, StoreState};
 use placement::{Operator, Reason};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ use serde_json::Value;
 use types::StoreId;
 
 use crate::admin::{
-    AdminBackend, AdminError, Answer, OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest,
-    StoreRow, StoreStatus,
+    AdminBackend, AdminError, Answer, ConfigRow, OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow,
+    StoreRequest, StoreRow, StoreStatus,
 };
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
@@ -33,12 +33,15 @@ pub struct Backend {
 enum Ask {
     Policy,
     SetPolicy { name: String },
+    Config,
+    SetConfig { name: String, value: String },
     MoveLeader { region: u64, to: StoreId },
     ChangeRegion { region: u64, change: RegionRequest },
     ChangeStore { store: StoreId, change: StoreRequest },
     SetFacts { store: StoreId, facts: StoreFacts },
     Join { facts: StoreFacts },
     Explain { region: u64 },
+    ExplainStore { store: StoreId },
     Operators { history: bool },
 }
 
@@ -149,6 +152,18 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             propose(store, MetaCommand::SetPolicy { policy }).await?;
             Value::Null
         }
+        Ask::Config => {
+            let rows: Vec<ConfigRow> = store.cluster.settings().into_iter().map(config_row).collect();
+            serde_json::to_value(rows).expect("plain data")
+        }
+        Ask::SetConfig { name, value } => {
+            let command = store.cluster.set(&name, &value).map_err(|error| match error {
+                SettingError::NoSuchLabel { .. } => refuse(409, error.to_string()),
+                _ => refuse(400, error.to_string()),
+            })?;
+            propose(store, command).await?;
+            Value::Null
+        }
         Ask::MoveLeader { region, to } => {
             let from = leader_of(store, region)?;
             begin(store, Operator::TransferLeader { region, from, to, reason: Reason::Requested }).await?
@@ -176,6 +191,10 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
         Ask::Explain { region } => match store.cluster.explain(region) {
             Some(explanation) => Value::from(explanation.to_string()),
             None => return Err(refuse(404, format!("no region {region}")).into()),
+        },
+        Ask::ExplainStore { store: id } => match store.cluster.explain_store(id) {
+            Ok(explanation) => Value::from(explanation.to_string()),
+            Err(error) => return Err(refuse(404, error.to_string()).into()),
         },
         Ask::Operators { history } => {
             let rows: Vec<OperatorRow> =
@@ -244,10 +263,29 @@ async fn change_store(store: &Arc<Store>, id: StoreId, change: StoreRequest) -> 
         StoreRequest::Keep => MetaCommand::SetStoreState { store: id, state: StoreState::Up },
         StoreRequest::Remove => MetaCommand::RemoveStore { store: id },
         StoreRequest::Pin { data_weight, leader_weight } => {
-            MetaCommand::SetPins { store: id, data_weight, leader_weight }
+            pins(data_weight, leader_weight, store.cluster.pins(id)).map(|(data_weight, leader_weight)| {
+                MetaCommand::SetPins { store: id, data_weight, leader_weight }
+            })?
         }
     };
     propose(store, command).await.map(drop)
+}
+
+type Pins = (Option<f64>, Option<f64>);
+
+/// One weight is pinned beside the other; neither: both are cleared.
+fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, AdminError> {
+    if leader.is_some_and(|weight| weight < 1.0) {
+        return Err(refuse(400, "a leader weight stands for bytes per second and is 1 or more"));
+    }
+    match (data, leader) {
+        (None, None) => Ok((None, None)),
+        _ => Ok((data.or(before.0), leader.or(before.1))),
+    }
+}
+
+fn config_row(setting: cluster::Setting) -> ConfigRow {
+    ConfigRow { name: setting.name.to_owned(), value: setting.value, note: setting.note }
 }
 
 fn operator_row(entry: crate::cluster_state::OperatorEntry) -> OperatorRow {
@@ -281,6 +319,17 @@ impl AdminBackend for Backend {
         Box::pin(async { ask(&self.store, Ask::SetPolicy { name }).await.map(drop) })
     }
 
+    fn config(&self) -> Answer<'_, Vec<ConfigRow>> {
+        Box::pin(async {
+            let rows = ask(&self.store, Ask::Config).await?;
+            serde_json::from_value(rows).map_err(|e| refuse(502, e.to_string()))
+        })
+    }
+
+    fn set_config(&self, name: String, value: String) -> Answer<'_, ()> {
+        Box::pin(async { ask(&self.store, Ask::SetConfig { name, value }).await.map(drop) })
+    }
+
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()> {
         Box::pin(async move { ask(&self.store, Ask::MoveLeader { region, to }).await.map(drop) })
     }
@@ -295,6 +344,10 @@ impl AdminBackend for Backend {
 
     fn explain(&self, region: u64) -> Answer<'_, String> {
         Box::pin(async move { text(ask(&self.store, Ask::Explain { region }).await?) })
+    }
+
+    fn explain_store(&self, store: u64) -> Answer<'_, String> {
+        Box::pin(async move { text(ask(&self.store, Ask::ExplainStore { store }).await?) })
     }
 
     fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>> {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use cluster::{
-    Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaState, Route, StartError, Step,
-    StoreHeartbeat, StoreRecord, StoreState,
+    Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
+    Route, Setting, SettingError, StartError, Step, StoreHeartbeat, StoreRecord, StoreState,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
@@ -72,6 +72,9 @@ impl ClusterState {
         let mut parts = self.parts.lock();
         let before = parts.meta.members_version;
         let outcome = cluster::apply_entry(entry, &mut parts.meta, txn)?;
+        if let Some(InFlight { id, operator, .. }) = begun_here(&parts, &outcome) {
+            tracing::info!("operator {id}: {operator}");
+        }
         if parts.meta.members_version != before {
             self.report_soon.notify_one();
         }
@@ -164,6 +167,15 @@ impl ClusterState {
         self.parts.lock().meta.policy
     }
 
+    pub fn settings(&self) -> Vec<Setting> {
+        self.parts.lock().meta.settings()
+    }
+
+    /// The command that changes a setting.
+    pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
+        self.parts.lock().meta.set(name, value)
+    }
+
     /// The list of stores, where the meta region's rows here have a later one than `known`.
     pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {
         let parts = self.parts.lock();
@@ -178,10 +190,8 @@ impl ClusterState {
         let Parts { meta, ledger, driver } = &mut *parts;
         let step = driver.step(meta, ledger, &self.limits, term, clock::boot_nanos());
         for command in &step.commands {
-            match command {
-                MetaCommand::BeginOperator { id, operator } => tracing::info!("operator {id}: {operator}"),
-                MetaCommand::FinishOperator { id, outcome } => tracing::info!("operator {id}: {outcome}"),
-                _ => {}
+            if let MetaCommand::FinishOperator { id, outcome } = command {
+                tracing::info!("operator {id}: {outcome}");
             }
         }
         step
@@ -204,6 +214,16 @@ impl ClusterState {
         cluster::may_drain(&parts.meta, &parts.ledger, store, clock::boot_nanos())
     }
 
+    /// The weights of data and of leaders that are pinned for a store.
+    pub fn pins(&self, store: StoreId) -> (Option<f64>, Option<f64>) {
+        let parts = self.parts.lock();
+        parts
+            .meta
+            .stores
+            .get(&store)
+            .map_or((None, None), |record| (record.data_weight, record.leader_weight))
+    }
+
     /// Another store plans from now on.
     pub fn stop_planning(&self) {
         self.parts.lock().driver.forget();
@@ -213,6 +233,14 @@ impl ClusterState {
         let parts = self.parts.lock();
         let view = cluster::view(&parts.meta, &parts.ledger, &parts.driver, clock::boot_nanos());
         placement::explain(&view, parts.meta.policy, &self.limits, region)
+    }
+
+    pub fn explain_store(&self, store: StoreId) -> Result<placement::StoreExplanation, MetaError> {
+        let parts = self.parts.lock();
+        let view = cluster::view(&parts.meta, &parts.ledger, &parts.driver, clock::boot_nanos());
+        let explanation = placement::explain_store(&view, parts.meta.policy, &self.limits, store);
+        // The view leaves out who is no member.
+        explanation.ok_or_else(|| parts.meta.member(store).err().unwrap_or(MetaError::UnknownStore(store)))
     }
 
     /// Operators in flight, and before them those that have ended when `history` is asked for.
@@ -234,6 +262,15 @@ impl ClusterState {
             finished_unix_ms: None,
         });
         ended.chain(running).collect()
+    }
+}
+
+/// An operator that has just begun because this store asked for it. Every peer of the meta region applies the
+/// entry, and may once more when it starts again; one of them is to say so, once.
+fn begun_here<'a>(parts: &'a Parts, outcome: &Result<MetaReply, MetaError>) -> Option<&'a InFlight> {
+    match outcome {
+        Ok(MetaReply::Begun { id }) if parts.driver.is_beginning(*id) => parts.meta.operators.get(id),
+        _ => None,
     }
 }
 
@@ -259,3 +296,6 @@ pub fn bootstrap_command(
         semantics: storage::SEMANTICS_VERSION,
     }
 }
+
+#[cfg(test)]
+mod tests;

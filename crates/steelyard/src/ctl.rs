@@ -9,7 +9,9 @@ use bench::table::{bytes, count, duration, micros, Align, Table};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};
-use server::admin::{OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus};
+use server::admin::{
+    ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+};
 use server::side_port;
 
 #[derive(clap::Args)]
@@ -35,6 +37,8 @@ enum Command {
     Regions,
     /// Show the placement policy, or change it
     Policy { name: Option<String> },
+    /// Show what the cluster has agreed on beside the policy, or change it
+    Config { name: Option<String>, value: Option<String> },
     /// Move a region's leader to a store that holds a peer
     MoveLeader { region: u64, store: u64 },
     /// A store that joins, goes, or is weighed by hand
@@ -50,8 +54,8 @@ enum Command {
     Split { region: u64 },
     /// Merge a region into its neighbour
     Merge { region: u64, into: u64 },
-    /// Why a region's leader is where it is
-    Explain { region: u64 },
+    /// Why a region's leader is where it is, or what is to be done for a store
+    Explain(Subject),
     /// Operators in flight
     Operators {
         /// Also those that ended
@@ -95,6 +99,15 @@ enum StoreCommand {
         #[command(flatten)]
         weights: Weights,
     },
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Subject {
+    region: Option<u64>,
+    /// A store in place of a region: what it holds and leads, and what it should
+    #[arg(long, value_name = "STORE")]
+    store: Option<u64>,
 }
 
 #[derive(clap::Args)]
@@ -165,6 +178,19 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let done = post(client, "policy", json!({ "policy": name }))?;
             Answer::of(&done, format!("the policy is {name}\n"))
         }
+        Command::Config { name: None, .. } => {
+            let rows: Vec<ConfigRow> = get(client, "config")?;
+            Answer::of(&rows, config_table(&rows).to_string())
+        }
+        Command::Config { name: Some(name), value: None } => {
+            let rows: Vec<ConfigRow> = get(client, "config")?;
+            let row = setting(&rows, &name)?;
+            Answer::of(row, format!("{}\n", row.value))
+        }
+        Command::Config { name: Some(name), value: Some(value) } => {
+            let done = post(client, "config", json!({ "name": name, "value": value }))?;
+            Answer::of(&done, format!("{name} is {value}\n"))
+        }
         Command::MoveLeader { region, store } => {
             let done = post(client, &format!("regions/{region}/leader"), json!({ "store": store }))?;
             Answer::of(&done, format!("region {region} moves to store {store}\n"))
@@ -200,8 +226,12 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let text = format!("is being merged into region {into}");
             change_region(client, region, RegionRequest::Merge { into }, &text)
         }
-        Command::Explain { region } => {
-            let explained: Value = get(client, &format!("regions/{region}/explain"))?;
+        Command::Explain(Subject { region, store }) => {
+            let path = match store {
+                Some(store) => format!("stores/{store}/explain"),
+                None => format!("regions/{}/explain", region.expect("one of them is required")),
+            };
+            let explained: Value = get(client, &path)?;
             let text = explained["explanation"].as_str().unwrap_or("").trim_end().to_owned() + "\n";
             Answer::of(&explained, text)
         }
@@ -232,6 +262,12 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&status, status_text(&status))
         }
     }
+}
+
+fn setting<'a>(rows: &'a [ConfigRow], name: &str) -> anyhow::Result<&'a ConfigRow> {
+    let known = || rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>().join(", ");
+    let row = rows.iter().find(|row| row.name == name);
+    row.ok_or_else(|| anyhow!("unknown setting '{name}': the settings are {}", known()))
 }
 
 /// The store itself, where it alone can do what is asked.
@@ -281,6 +317,14 @@ fn explained(failure: AdminFailure) -> anyhow::Error {
 }
 
 use Align::{Left, Right};
+
+fn config_table(rows: &[ConfigRow]) -> Table {
+    let mut table = Table::new([("setting", Left), ("value", Left), ("what it is", Left)]);
+    for row in rows {
+        table.row([row.name.clone(), row.value.clone(), row.note.clone()]);
+    }
+    table
+}
 
 /// Pinned weights have a column where there are any.
 pub fn stores_table(rows: &[StoreRow]) -> Table {
@@ -497,7 +541,39 @@ fn probe_text(row: &ProbeRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
     use server::admin::PeerRow;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        ctl: Ctl,
+    }
+
+    #[test]
+    fn a_region_is_explained_or_a_store_and_not_both() {
+        let parse = |words: &[&str]| {
+            let line = Line::try_parse_from([&["ctl", "explain"][..], words].concat());
+            line.map(|line| line.ctl.command)
+        };
+        let region = parse(&["7"]);
+        assert!(matches!(region, Ok(Command::Explain(Subject { region: Some(7), store: None }))));
+        let store = parse(&["--store", "3"]);
+        assert!(matches!(store, Ok(Command::Explain(Subject { region: None, store: Some(3) }))));
+        for words in [&["7", "--store", "3"][..], &["store:3"], &[]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_setting_is_found_or_the_settings_are_named() {
+        let row = |name: &str| ConfigRow { name: name.into(), value: "3".into(), note: "copies".into() };
+        let rows = [row("replicas"), row("meta-replicas")];
+        assert_eq!(setting(&rows, "meta-replicas").unwrap().name, "meta-replicas");
+        let error = setting(&rows, "replica").unwrap_err().to_string();
+        assert_eq!(error, "unknown setting 'replica': the settings are replicas, meta-replicas");
+        assert_eq!(config_table(&rows).lines()[1], "replicas       3      copies");
+    }
 
     #[test]
     fn a_region_shows_its_lag_and_its_learners() {

@@ -89,7 +89,8 @@ fn policies_converge_and_the_cluster_stays_quiet() {
     say(&format!("leader-only converged in {:.1} s", began.elapsed().as_secs_f64()));
     quiet_for(&stores, quiet_s);
     let explained = stores.all[1].admin().get::<Value>("/api/v1/regions/1/explain").expect("explained");
-    assert!(!explained.to_string().is_empty());
+    let text = explained["explanation"].as_str().unwrap_or_default();
+    assert!(text.starts_with("Region 1 is led by store 0; the policy is leader-only."), "{text}");
 
     let began = std::time::Instant::now();
     let leaders = spread(&stores);
@@ -113,6 +114,16 @@ fn policies_converge_and_the_cluster_stays_quiet() {
     );
     assert!(run(&["policy"]).1.contains("leader-only"));
     assert!(!run(&["move-leader", "77", "1"]).0, "region 77 does not exist");
+
+    // What a store is told that it can write counts beside the 600 MB/s of the fastest.
+    set_policy(&stores, "alor");
+    let (ok, text) = run(&["explain", "--store", "2"]);
+    assert!(ok && text.starts_with("Store 2 is up; the policy is alor."), "{text}");
+    assert!(text.contains("weight 0.167"), "{text}");
+    let (ok, text) = run(&["--json", "explain", "--store", "0"]);
+    let explained: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(ok && explained["store"] == 0, "{text}");
+    assert!(explained["explanation"].as_str().is_some_and(|text| text.contains("weight 1.000")), "{text}");
 }
 
 #[test]

@@ -176,6 +176,31 @@ fn a_store_that_dies_is_replaced_without_help() {
 }
 
 #[test]
+fn copies_are_spread_over_zones_once_the_label_is_set() {
+    let _alone = alone();
+    let mut stores = Stores::prepare(&plan(4));
+    for (store, zone) in stores.all.iter_mut().zip(["zone=a", "zone=a", "zone=b", "zone=c"]) {
+        store.change(&[("--label", zone)]);
+        store.spawn();
+        store.await_ready();
+    }
+    await_whole(&stores, 0, &[0, 1, 2, 3]);
+    assert_eq!(ctl(&stores, 1, &["config", "domain-label"]).as_deref(), Ok("none\n"));
+    insist(&stores, 2, &["config", "domain-label", "zone"]);
+    assert_eq!(ctl(&stores, 1, &["config", "domain-label"]).as_deref(), Ok("zone\n"));
+    let settings = ctl(&stores, 3, &["config"]).expect("they are told");
+    assert!(settings.contains("a (0 1), b (2), c (3)"), "{settings}");
+    eventually("every region has a copy in each zone", || {
+        let regions = stores.all[0].regions()?;
+        let spread = |region: &Value| {
+            let voters = with_role(region, "voter");
+            voters.len() == 3 && voters.contains(&2) && voters.contains(&3)
+        };
+        regions.iter().all(spread).then_some(())
+    });
+}
+
+#[test]
 fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
     let _alone = alone();
     let mut stores = Stores::start(&plan(3));
@@ -234,6 +259,13 @@ fn what_cannot_be_done_is_said() {
         (&["remove-peer", "1", "0"], "without a voter"),
         (&["merge", "1", "3"], "neighbours"),
         (&["split", "0"], "region 0"),
+        (&["explain", "77"], "no region 77"),
+        (&["explain", "--store", "9"], "no store 9 in this cluster"),
+        (&["config", "colour", "red"], "unknown setting 'colour'"),
+        (&["config", "colour"], "unknown setting 'colour'"),
+        (&["config", "replicas", "ten"], "'ten' is no value of 'replicas': 1 to 9"),
+        (&["config", "domain-label", "zone=a"], "a label's name without a value"),
+        (&["config", "domain-label", "zone"], "no store has the label 'zone'"),
     ] {
         // At first the leaders of regions have not reported them, and that is what is said.
         let mut error = String::new();

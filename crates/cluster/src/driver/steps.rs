@@ -241,8 +241,8 @@ impl Scene<'_> {
         self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
-    /// Of the other voters that have caught up the fastest one that is not leaving, has room and has little to
-    /// apply, or else any.
+    /// Of the other voters that have caught up the fastest one, as measured or pinned, that is not leaving, has room and
+    /// has little to apply, or else any.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
             let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);
@@ -250,7 +250,9 @@ impl Scene<'_> {
             let speed = heard.map_or(0, |heartbeat| heartbeat.capability.speed());
             let unapplied = heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes);
             let is_ready = unapplied <= self.config.unapplied_bytes.max(speed);
-            (staying, self.ledger.has_room(store, self.now), is_ready, speed, Reverse(store))
+            let pinned = self.meta.stores.get(&store).and_then(|record| record.leader_weight);
+            let rank = pinned.map_or(speed, |weight| weight as u64);
+            (staying, self.ledger.has_room(store, self.now), is_ready, rank, Reverse(store))
         };
         let others = lead.descriptor.voters().filter(|&store| store != from);
         others.filter(|&store| self.is_caught_up(lead, store)).max_by_key(rank)

@@ -184,6 +184,10 @@ fn refused_commands_change_nothing() {
         let silence = MetaCommand::SetConfig { name: CONFIG_REPLACE_AFTER.into(), value: Some(value.into()) };
         assert!(matches!(state.apply(&silence, 2), Err(MetaError::BadConfig { .. })), "{value}");
     }
+    for value in ["", "zone=a", "zone "] {
+        let label = MetaCommand::SetConfig { name: CONFIG_DOMAIN_LABEL.into(), value: Some(value.into()) };
+        assert!(matches!(state.apply(&label, 2), Err(MetaError::BadConfig { .. })), "{value}");
+    }
     assert_eq!(state, before);
 }
 

@@ -35,6 +35,15 @@ pub struct StoreRow {
     pub heard_ms_ago: Option<u64>,
 }
 
+/// A setting that the cluster has agreed on, and that can be changed while it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConfigRow {
+    pub name: String,
+    pub value: String,
+    /// What it means, for people.
+    pub note: String,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionRow {
     pub id: u64,
@@ -173,11 +182,15 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn regions(&self) -> Answer<'_, Vec<RegionRow>>;
     fn policy(&self) -> Answer<'_, String>;
     fn set_policy(&self, name: String) -> Answer<'_, ()>;
+    fn config(&self) -> Answer<'_, Vec<ConfigRow>>;
+    fn set_config(&self, name: String, value: String) -> Answer<'_, ()>;
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()>;
     fn change_region(&self, region: u64, change: RegionRequest) -> Answer<'_, ()>;
     fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()>;
     /// A paragraph for people.
     fn explain(&self, region: u64) -> Answer<'_, String>;
+    /// The same of a store.
+    fn explain_store(&self, store: u64) -> Answer<'_, String>;
     fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>>;
     fn status(&self) -> Answer<'_, StoreStatus>;
     /// This store's emulated device: the factor by which it is slowed.

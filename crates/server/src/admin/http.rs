@@ -6,10 +6,13 @@
 //! | `GET /metrics` | Prometheus text |
 //! | `GET /api/v1/stores`, `regions`, `status`, `operators[?history=true]` | rows of `backend` |
 //! | `GET /api/v1/policy`, `PUT` or `POST` `{"policy": "even"}` | `{"policy": ...}` |
+//! | `GET /api/v1/config` | rows of `backend` |
+//! | `PUT` or `POST /api/v1/config` `{"name": "domain-label", "value": "zone"}` | the same |
 //! | `POST /api/v1/regions/{id}/leader` `{"store": 2}` | `{"region": ..., "store": ...}` |
 //! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "move-peer", "from": 1, "to": 2}` | the same |
 //! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
+//! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
 //!
@@ -58,7 +61,9 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/regions/{id}/change", post(change_region))
         .route("/api/v1/stores/{id}/change", post(change_store))
         .route("/api/v1/regions/{id}/explain", get(explain))
+        .route("/api/v1/stores/{id}/explain", get(explain_store))
         .route("/api/v1/policy", get(policy).put(set_policy).post(set_policy))
+        .route("/api/v1/config", get(config).put(set_config).post(set_config))
         .route("/api/v1/operators", get(operators))
         .route("/api/v1/status", get(status))
         .route("/api/v1/device", post(device))
@@ -164,6 +169,23 @@ async fn set_policy(State(backend): Backend, headers: HeaderMap, body: Body) -> 
     Ok(Json(json!({ "policy": policy })))
 }
 
+async fn config(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.config().await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigRequest {
+    name: String,
+    value: String,
+}
+
+async fn set_config(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let ConfigRequest { name, value } = parse(&headers, body)?;
+    backend.set_config(name.clone(), value.clone()).await?;
+    Ok(Json(json!({ "name": name, "value": value })))
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LeaderRequest {
@@ -210,6 +232,12 @@ async fn explain(State(backend): Backend, region: NumberPath) -> Outcome<impl Se
     let Path(region) = region?;
     let explanation = backend.explain(region).await?;
     Ok(Json(json!({ "region": region, "explanation": explanation })))
+}
+
+async fn explain_store(State(backend): Backend, store: NumberPath) -> Outcome<impl Serialize> {
+    let Path(store) = store?;
+    let explanation = backend.explain_store(store).await?;
+    Ok(Json(json!({ "store": store, "explanation": explanation })))
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,8 @@
 //! ```text
 //! stores  = entry *( "," entry )
 //! entry   = ID "=" IP ":" PORT [ ":" PEER-PORT [ ":" ADMIN-PORT ] ]     starts a store
-//!         | "forward=" PORT | "capability=" BYTES [ "/" OPS ] | "device=" TEXT   belongs to the one before
+//!         | "forward=" PORT | "capability=" BYTES [ "/" OPS ] | "device=" TEXT
+//!         | "label=" NAME "=" VALUE                                              belongs to the one before
 //! ```
 //!
 //! An IPv6 address stands in brackets. A value with commas stands in parentheses:
@@ -29,6 +30,8 @@ pub struct StoreTable {
     pub forward_port: Option<u16>,
     pub capability: Option<String>,
     pub device: Option<String>,
+    #[serde(default, deserialize_with = "super::options::table_or_list")]
+    pub label: Vec<String>,
 }
 
 /// The list in either form.
@@ -82,9 +85,18 @@ impl StoreTable {
             forward: self.forward_port.map(at),
             capability: self.capability.as_deref().map(capability).transpose()?,
             device: self.device.unwrap_or_default(),
-            labels: BTreeMap::new(),
+            labels: labels(&self.label)?,
         })
     }
+}
+
+/// From `NAME=VALUE` each.
+pub fn labels(texts: &[String]) -> Result<BTreeMap<String, String>, String> {
+    let label = |text: &String| match text.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("label takes NAME=VALUE, not '{text}'")),
+    };
+    texts.iter().map(label).collect()
 }
 
 pub fn loopback_like(ip: IpAddr) -> IpAddr {
@@ -117,7 +129,7 @@ fn parse(text: &str) -> Result<Vec<StoreTable>, String> {
     for entry in split_outside_parentheses(text) {
         let entry = entry.trim();
         let (name, value) = entry.split_once('=').ok_or_else(|| {
-            format!("'{entry}' in the list of stores is not ID=IP:PORT, forward=, capability= or device=")
+            format!("'{entry}' in the list is not ID=IP:PORT, forward=, capability=, device= or label=")
         })?;
         if let Ok(id) = name.parse::<u64>() {
             stores.push(addresses(id, value)?);
@@ -128,7 +140,8 @@ fn parse(text: &str) -> Result<Vec<StoreTable>, String> {
             "forward" => store.forward_port = Some(port(value)?),
             "capability" => store.capability = Some(value.to_owned()),
             "device" => store.device = Some(value.to_owned()),
-            _ => return Err(format!("'{name}' is unknown: a store has forward, capability and device")),
+            "label" => store.label.push(value.to_owned()),
+            _ => return Err(format!("'{name}' is unknown: a store has forward, capability, device, label")),
         }
     }
     Ok(stores)
@@ -168,6 +181,7 @@ fn addresses(id: u64, text: &str) -> Result<StoreTable, String> {
         forward_port: None,
         capability: None,
         device: None,
+        label: Vec::new(),
     })
 }
 
@@ -190,13 +204,21 @@ pub fn format(members: &[Member]) -> String {
             parts.push(format!("capability={:.0}/{:.0}", kv_bytes_per_s.max(1.0), ops_per_s.max(1.0)));
         }
         if !m.device.is_empty() {
-            parts.push(match m.device.contains(',') {
-                true => format!("device=({})", m.device),
-                false => format!("device={}", m.device),
-            });
+            parts.push(format!("device={}", in_parentheses(&m.device)));
+        }
+        for (name, value) in &m.labels {
+            parts.push(format!("label={}", in_parentheses(&format!("{name}={value}"))));
         }
     }
     parts.join(",")
+}
+
+/// If it needs them.
+fn in_parentheses(value: &str) -> String {
+    match value.contains(',') {
+        true => format!("({value})"),
+        false => value.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -220,11 +242,15 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let text = "0=127.0.0.1:7000:17000:27000,forward=7100,capability=600/20,\
-                    device=(write=5MB/s,read=6MB/s),1=[::1]:7001:17001:27001,device=nvm";
+                    device=(write=5MB/s,read=6MB/s),label=(rack=3,left),label=zone=a,\
+                    1=[::1]:7001:17001:27001,device=nvm";
         let list = members(text).unwrap();
         assert_eq!(list[0].capability, Some(Capability { kv_bytes_per_s: 600.0, ops_per_s: 20.0 }));
         assert_eq!(list[0].device, "write=5MB/s,read=6MB/s");
         assert_eq!(list[0].forward.unwrap().port(), 7100);
+        let labels = [("rack", "3,left"), ("zone", "a")];
+        assert!(list[0].labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(labels));
+        assert!(list[1].labels.is_empty());
         assert_eq!(list[1].client.to_string(), "[::1]:7001");
         assert_eq!(format(&list), text);
     }
@@ -240,6 +266,7 @@ mod tests {
             ("0=127.0.0.1:1:2:3:4", "IP:PORT"),
             ("forward=1,0=127.0.0.1:7000", "before any store"),
             ("0=127.0.0.1:7000,color=red", "'color' is unknown"),
+            ("0=127.0.0.1:7000,label=zone", "NAME=VALUE, not 'zone'"),
             ("0=127.0.0.1:7000,capability=fast", "'fast' is not a size"),
             ("0=127.0.0.1:7000,capability=0", "above 0"),
         ] {

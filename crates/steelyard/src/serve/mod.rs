@@ -224,14 +224,7 @@ fn single_member(options: &Options, defaults: &Config) -> Result<Member, String>
     member.forward = options.forward_port.map(|port| SocketAddr::new(ip, port));
     member.capability = options.capability.as_deref().map(members::capability).transpose()?;
     member.device = options.device.clone().unwrap_or_default();
-    for label in &options.label {
-        match label.split_once('=') {
-            Some((name, value)) if !name.trim().is_empty() => {
-                member.labels.insert(name.trim().to_owned(), value.trim().to_owned());
-            }
-            _ => return Err(format!("label takes NAME=VALUE, not '{label}'")),
-        }
-    }
+    member.labels = members::labels(&options.label)?;
     Ok(member)
 }
 
@@ -255,8 +248,8 @@ fn agree(options: &Options, this: &Member) -> Result<(), String> {
             return Err("capability contradicts the list of stores: write it there".into());
         }
     }
-    if !options.label.is_empty() {
-        return Err("labels are those of a store that is not in a list of stores".into());
+    if !options.label.is_empty() && members::labels(&options.label)? != this.labels {
+        return Err("label contradicts the list of stores: write it there".into());
     }
     match &options.device {
         Some(said) if *said != this.device => {
@@ -344,6 +337,19 @@ mod tests {
     }
 
     #[test]
+    fn a_store_takes_its_labels_from_the_list() {
+        let tables = "[[stores]]\nid = 0\nclient = \"127.0.0.1:7000\"\nlabel = { zone = \"a\", rack = 3 }\n\
+                      [[stores]]\nid = 1\nclient = \"127.0.0.1:7001\"\n";
+        let config = configure(options(tables)).unwrap();
+        let labels = &config.this().labels;
+        assert_eq!((labels["zone"].as_str(), labels["rack"].as_str()), ("a", "3"));
+        assert!(config.members[1].labels.is_empty());
+        let list = "stores = \"0=127.0.0.1:7000,label=zone=a,1=127.0.0.1:7001\"\n";
+        assert_eq!(configure(options(list)).unwrap().this().labels["zone"], "a");
+        assert!(configure(options(&format!("{list}label = [\"zone=a\"]"))).is_ok(), "it says the same");
+    }
+
+    #[test]
     fn a_store_begins_a_cluster_or_joins_one() {
         let config = configure(options("bootstrap = \"yes\"\nlabel = { zone = \"a\" }")).unwrap();
         assert_eq!(config.beginning, Beginning::Bootstrap);
@@ -363,6 +369,7 @@ mod tests {
             (format!("store-id = 5\n{list}"), "store-id 5 is not in the list"),
             (format!("port = 9\n{list}"), "port 9 contradicts"),
             (format!("device = \"nvm\"\n{list}"), "device contradicts"),
+            (format!("label = [\"zone=a\"]\n{list}"), "label contradicts"),
             ("forward-port = 7100".into(), "needs cluster-enabled"),
             (format!("join = \"127.0.0.1:1\"\n{list}"), "either joins a cluster or is in its list"),
             ("bootstrap = \"yes\"\njoin = \"127.0.0.1:1\"".into(), "nobody to join"),

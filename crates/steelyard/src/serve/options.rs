@@ -250,7 +250,7 @@ fn one_or_many<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result
     texts.iter().map(parse).collect()
 }
 
-fn table_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(super) fn table_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a table of options, or a list of NAME=VALUE")]
     enum Written {

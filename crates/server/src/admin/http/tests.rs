@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::admin::{Answer, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus};
+use crate::admin::{Answer, ConfigRow, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus};
 
 #[derive(Default)]
 struct Recorder {
@@ -36,6 +36,13 @@ impl AdminBackend for Recorder {
     fn set_policy(&self, name: String) -> Answer<'_, ()> {
         self.note(format!("set_policy {name}"), Ok(()))
     }
+    fn config(&self) -> Answer<'_, Vec<ConfigRow>> {
+        let row = ConfigRow { name: "replicas".into(), value: "3".into(), note: "copies".into() };
+        self.note("config".into(), Ok(vec![row]))
+    }
+    fn set_config(&self, name: String, value: String) -> Answer<'_, ()> {
+        self.note(format!("set_config {name} {value}"), Ok(()))
+    }
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()> {
         self.note(format!("move_leader {region} {to}"), Ok(()))
     }
@@ -47,6 +54,11 @@ impl AdminBackend for Recorder {
     }
     fn explain(&self, region: u64) -> Answer<'_, String> {
         self.note(format!("explain {region}"), Ok("because".into()))
+    }
+    fn explain_store(&self, store: u64) -> Answer<'_, String> {
+        let error = AdminError { status: 404, message: format!("no store {store} in this cluster") };
+        let answer = if store == 2 { Ok("therefore".into()) } else { Err(error) };
+        self.note(format!("explain_store {store}"), answer)
     }
     fn operators(&self, history: bool) -> Answer<'_, Vec<OperatorRow>> {
         self.note(format!("operators {history}"), Ok(Vec::new()))
@@ -137,6 +149,12 @@ async fn requests_reach_the_backend_with_their_arguments() {
         let (status, body) = endpoint.send(method, "/api/v1/policy", r#"{"policy":"leader-only"}"#).await;
         assert_eq!((status, body.as_str()), (200, r#"{"policy":"leader-only"}"#));
     }
+    let config = r#"[{"name":"replicas","value":"3","note":"copies"}]"#;
+    assert_eq!(endpoint.get("/api/v1/config").await, (200, config.into()));
+    for method in ["PUT", "POST"] {
+        let setting = r#"{"name":"domain-label","value":"zone"}"#;
+        assert_eq!(endpoint.send(method, "/api/v1/config", setting).await, (200, setting.into()));
+    }
     let (status, body) = endpoint.send("POST", "/api/v1/probe", "{}").await;
     assert!(status == 200 && body.contains(r#""io_bytes_per_s":500000000.0"#), "{body}");
     assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a look measures nothing");
@@ -146,6 +164,8 @@ async fn requests_reach_the_backend_with_their_arguments() {
     assert_eq!(endpoint.send("POST", "/api/v1/stores/2/change", r#"{"change":"drain"}"#).await.0, 200);
     let explained = endpoint.get("/api/v1/regions/7/explain").await;
     assert_eq!(explained, (200, r#"{"explanation":"because","region":7}"#.into()));
+    let explained = endpoint.get("/api/v1/stores/2/explain").await;
+    assert_eq!(explained, (200, r#"{"explanation":"therefore","store":2}"#.into()));
     assert_eq!(endpoint.get("/api/v1/operators").await.0, 200);
     assert_eq!(endpoint.get("/api/v1/operators?history=true").await.0, 200);
     assert_eq!(endpoint.send("POST", "/api/v1/device", r#"{"slow":10}"#).await.0, 200);
@@ -157,11 +177,15 @@ async fn requests_reach_the_backend_with_their_arguments() {
             "policy",
             "set_policy leader-only",
             "set_policy leader-only",
+            "config",
+            "set_config domain-label zone",
+            "set_config domain-label zone",
             "probe",
             "move_leader 7 2",
             "change_region 7 MovePeer { from: 1, to: 3 }",
             "change_store 2 Drain",
             "explain 7",
+            "explain_store 2",
             "operators false",
             "operators true",
             "slow 10"
@@ -179,9 +203,13 @@ async fn every_error_is_json_with_its_status_and_changes_nothing() {
         ("GET", "/nowhere", "", 404),
         ("DELETE", "/api/v1/stores", "", 405),
         ("GET", "/api/v1/regions/x/explain", "", 400),
+        ("GET", "/api/v1/stores/x/explain", "", 400),
+        ("GET", "/api/v1/stores/9/explain", "", 404),
         ("GET", "/api/v1/operators?history=perhaps", "", 400),
         ("POST", "/api/v1/policy", "{", 400),
         ("POST", "/api/v1/policy", r#"{"policy":"even","more":1}"#, 400),
+        ("POST", "/api/v1/config", r#"{"name":"replicas"}"#, 400),
+        ("POST", "/api/v1/config", r#"{"name":"replicas","value":5}"#, 400),
         ("POST", "/api/v1/regions/1/leader", r#"{"store":-1}"#, 400),
         ("POST", "/api/v1/regions/1/change", r#"{"change":"shrink"}"#, 400),
         ("POST", "/api/v1/stores/1/change", r#"{"change":"pin","weight":1}"#, 400),
@@ -193,7 +221,7 @@ async fn every_error_is_json_with_its_status_and_changes_nothing() {
         let answer: serde_json::Value = serde_json::from_str(&answer).expect("an error is JSON");
         assert!(answer["error"].as_str().is_some_and(|text| !text.is_empty()));
     }
-    assert_eq!(endpoint.asked(), ["regions", "status"]);
+    assert_eq!(endpoint.asked(), ["regions", "status", "explain_store 9"]);
 }
 
 #[tokio::test]

@@ -1,0 +1,166 @@
+//! What an operator may change of the agreed configuration while the cluster runs: what has an effect, and
+//! nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLICAS};
+use crate::{MetaCommand, MetaError};
+
+const SETTINGS: [&str; 3] = [CONFIG_REPLICAS, CONFIG_META_REPLICAS, CONFIG_DOMAIN_LABEL];
+
+/// In place of a label: no two stores are taken to fail together.
+const NO_LABEL: &str = "none";
+
+/// A setting as it counts now, whether it was ever set or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    pub name: &'static str,
+    pub value: String,
+    /// What it means, for people.
+    pub note: String,
+}
+
+/// Why a setting stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    #[error("unknown setting '{name}': the settings are {}", SETTINGS.join(", "))]
+    Unknown { name: String },
+    #[error("no store has the label '{label}': stores have {}", listed(.labels))]
+    NoSuchLabel { label: String, labels: Vec<String> },
+    #[error(transparent)]
+    Refused(#[from] MetaError),
+}
+
+impl MetaState {
+    /// All of them.
+    pub fn settings(&self) -> Vec<Setting> {
+        let setting = |name, value: String, note: &str| Setting { name, value, note: note.to_owned() };
+        let label = self.domain_label().unwrap_or(NO_LABEL).to_owned();
+        vec![
+            setting(CONFIG_REPLICAS, self.replicas().to_string(), "copies of a region, one a store at most"),
+            setting(
+                CONFIG_META_REPLICAS,
+                self.meta_replicas().to_string(),
+                "copies of the meta region, of three stores or more an odd number",
+            ),
+            setting(CONFIG_DOMAIN_LABEL, label, &self.domains()),
+        ]
+    }
+
+    /// The command that changes one. A label that no store has would have no effect, and is sooner mistyped
+    /// than meant.
+    pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
+        if !SETTINGS.contains(&name) {
+            return Err(SettingError::Unknown { name: name.to_owned() });
+        }
+        if (name, value) == (CONFIG_DOMAIN_LABEL, NO_LABEL) {
+            return Ok(MetaCommand::SetConfig { name: name.to_owned(), value: None });
+        }
+        check_config(name, value)?;
+        let labels = self.labels();
+        if name == CONFIG_DOMAIN_LABEL && !labels.iter().any(|label| label == value) {
+            return Err(SettingError::NoSuchLabel { label: value.to_owned(), labels });
+        }
+        Ok(MetaCommand::SetConfig { name: name.to_owned(), value: Some(value.to_owned()) })
+    }
+
+    /// Names of the labels that members have, ascending.
+    fn labels(&self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.members().flat_map(|store| store.facts.labels.keys()).collect();
+        names.into_iter().cloned().collect()
+    }
+
+    /// Which stores fail together, or by which labels they could.
+    fn domains(&self) -> String {
+        let Some(label) = self.domain_label() else {
+            return format!("labels that stores have: {}", listed(&self.labels()));
+        };
+        let mut domains: BTreeMap<(bool, &str), Vec<String>> = BTreeMap::new();
+        for store in self.members() {
+            let value = store.facts.labels.get(label);
+            let domain = (value.is_none(), value.map_or("each by itself", String::as_str));
+            domains.entry(domain).or_default().push(store.id.to_string());
+        }
+        let domains: Vec<String> =
+            domains.iter().map(|((_, value), stores)| format!("{value} ({})", stores.join(" "))).collect();
+        format!("stores that fail together: {}", domains.join(", "))
+    }
+}
+
+fn listed(labels: &[String]) -> String {
+    match labels {
+        [] => "none".to_owned(),
+        _ => labels.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::{begun, facts};
+    use crate::MetaReply;
+
+    fn value(state: &MetaState, name: &str) -> String {
+        let settings = state.settings();
+        settings.into_iter().find(|setting| setting.name == name).unwrap().value
+    }
+
+    #[test]
+    fn a_setting_that_is_set_counts_and_its_command_survives_the_log() {
+        let mut state = begun(3, 1);
+        assert!(state.settings().iter().map(|setting| setting.name).eq(SETTINGS));
+        for (name, before, after) in
+            [("replicas", "3", "5"), ("meta-replicas", "5", "7"), ("domain-label", "none", "zone")]
+        {
+            assert_eq!(value(&state, name), before);
+            let command = state.set(name, after).unwrap();
+            let read = MetaCommand::decode(&command.encode()).unwrap();
+            assert_eq!(read, command);
+            assert_eq!(state.apply(&read, 1), Ok(MetaReply::Changed));
+            assert_eq!(state.apply(&read, 1), Ok(MetaReply::Unchanged));
+            assert_eq!(value(&state, name), after);
+        }
+        let none = state.set("domain-label", "none").unwrap();
+        let encoded = "\x02{\"command\":\"set-config\",\"name\":\"domain-label\",\"value\":null}";
+        assert_eq!(none.encode(), encoded.as_bytes());
+        assert_eq!(state.apply(&none, 1), Ok(MetaReply::Changed));
+        assert_eq!((state.domain_label(), value(&state, "domain-label").as_str()), (None, "none"));
+    }
+
+    #[test]
+    fn what_has_no_effect_or_no_sense_is_not_set() {
+        let state = begun(3, 1);
+        let refused = |name, value| state.set(name, value).unwrap_err().to_string();
+        let settings = "the settings are replicas, meta-replicas, domain-label";
+        for name in ["replace-after-s", "databases", "domain_label", ""] {
+            assert_eq!(refused(name, "5"), format!("unknown setting '{name}': {settings}"));
+        }
+        for (name, value) in [("replicas", "0"), ("replicas", "none"), ("meta-replicas", "10")] {
+            assert_eq!(refused(name, value), format!("'{value}' is no value of '{name}': 1 to 9"));
+        }
+        for value in ["zone=a", "", " zone"] {
+            let expected = "a label's name without a value, or none";
+            assert_eq!(
+                refused("domain-label", value),
+                format!("'{value}' is no value of 'domain-label': {expected}")
+            );
+        }
+        assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
+    }
+
+    #[test]
+    fn failure_domains_are_told_with_their_stores() {
+        let mut state = begun(4, 1);
+        let note = |state: &MetaState| state.settings().pop().unwrap().note;
+        assert_eq!(note(&state), "labels that stores have: zone");
+        let both = [("zone", "b"), ("rack", "9")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        for (store, labels) in [(1, BTreeMap::from(both)), (3, BTreeMap::new())] {
+            let facts = crate::StoreFacts { labels, ..facts(store) };
+            state.apply(&MetaCommand::SetStore { store, facts }, 1).unwrap();
+        }
+        assert_eq!(note(&state), "labels that stores have: rack, zone");
+        let command = state.set("domain-label", "zone").unwrap();
+        state.apply(&command, 1).unwrap();
+        assert_eq!(note(&state), "stores that fail together: a (0 2), b (1), each by itself (3)");
+    }
+}

@@ -1,0 +1,76 @@
+use cluster::{bootstrap_plan, encode_entry, Layout};
+use placement::Reason;
+use storage::MemoryKeyspace;
+use types::META_REGION;
+
+use super::*;
+use crate::config::Member;
+
+/// Three stores of which the first two are in one zone, and one region. Store 0 is this one and leads all;
+/// every store was just heard.
+fn three() -> ClusterState {
+    let mut config = Config::single("nowhere".into(), 7000);
+    let member = config.members.remove(0);
+    config.members = (0..3).map(|id| Member { id, ..member.clone() }).collect();
+    for (member, zone) in config.members.iter_mut().zip(["a", "a", "b"]) {
+        member.labels.insert("zone".into(), zone.into());
+    }
+    let regions = bootstrap_plan(&Layout { stores: vec![0, 1, 2], regions: 1, replicas: 3 });
+    let state = ClusterState::new(MetaState::default(), &config);
+    apply(&state, &bootstrap_command(&config, 7, 1, regions));
+    for store in 0..3 {
+        state.hear(StoreHeartbeat { store, incarnation: 1, seq: 1, ..StoreHeartbeat::default() });
+    }
+    for region in [META_REGION, 1] {
+        state.learn(region, Route { term: 1, leader: 0 });
+    }
+    state
+}
+
+fn apply(state: &ClusterState, command: &MetaCommand) -> Reply {
+    let engine = MemoryKeyspace::default();
+    let mut txn = Txn::begin(&engine, META_REGION).unwrap();
+    let entry = encode_entry(1, &command.encode());
+    state.apply(&entry, &mut txn).unwrap().remove(0).unwrap()
+}
+
+#[test]
+fn an_operator_has_begun_once_it_is_agreed_and_where_it_was_asked_for() {
+    let state = three();
+    let transfer = Operator::TransferLeader { region: 1, from: 0, to: 1, reason: Reason::Requested };
+    let command = state.request(transfer).unwrap();
+    let MetaCommand::BeginOperator { id, .. } = command else { panic!("{command:?}") };
+    let refused = Err(MetaError::RegionBusy(1));
+    assert_eq!(begun_here(&state.parts.lock(), &refused), None);
+    assert!(!apply(&state, &command).is_error());
+    let agreed = Ok(MetaReply::Begun { id });
+    let begun = begun_here(&state.parts.lock(), &agreed).map(|flight| flight.operator.to_string());
+    let sentence = "move the leader of region 1 from store 0 to store 1: it was asked for";
+    assert_eq!(begun.as_deref(), Some(sentence));
+    // Elsewhere, and after another start, nobody remembers having asked.
+    state.stop_planning();
+    assert_eq!(begun_here(&state.parts.lock(), &agreed), None);
+}
+
+#[test]
+fn a_store_is_explained_by_its_weight_and_none_that_is_no_member() {
+    let state = three();
+    apply(&state, &MetaCommand::SetPolicy { policy: Policy::Alor });
+    apply(&state, &MetaCommand::SetPins { store: 2, data_weight: Some(0.25), leader_weight: None });
+    let text = state.explain_store(2).unwrap().to_string();
+    assert!(text.starts_with("Store 2 is up; the policy is alor."), "{text}");
+    assert!(text.contains("weight 0.250"), "{text}");
+    assert_eq!(state.explain_store(9), Err(MetaError::UnknownStore(9)));
+}
+
+#[test]
+fn the_label_of_failure_domains_is_set_while_the_cluster_runs() {
+    let state = three();
+    let label = || state.settings().into_iter().find(|setting| setting.name == "domain-label").unwrap();
+    assert_eq!(label().value, "none");
+    apply(&state, &state.set("domain-label", "zone").unwrap());
+    assert_eq!(label().value, "zone");
+    assert_eq!(label().note, "stores that fail together: a (0 1), b (2)");
+    assert!(matches!(state.set("domain-label", "zome"), Err(SettingError::NoSuchLabel { .. })));
+    assert_eq!(label().value, "zone");
+}
