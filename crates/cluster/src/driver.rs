@@ -224,11 +224,6 @@ impl Driver {
         self.beginning.values().map(|(operator, _)| operator)
     }
 
-    /// Whether this driver asked for an operator, and had not seen it begun when it last looked.
-    pub fn is_beginning(&self, id: OperatorId) -> bool {
-        self.beginning.contains_key(&id)
-    }
-
     pub fn is_cooling(&self, region: RegionId, now: BootNanos) -> bool {
         self.cooldowns.get(&region).is_some_and(|cooldown| now < cooldown.until)
     }

@@ -263,16 +263,6 @@ fn peers_are_spread_over_the_values_of_a_label_once_it_is_set() {
     assert_eq!(view(&world).domain_label, None);
 }
 
-#[test]
-fn only_the_driver_that_asked_for_an_operator_knows_that_it_begins() {
-    let mut world = World::new(3, 1, 3);
-    world.run(1);
-    world.request(operator("split", &[1]).unwrap()).unwrap();
-    assert!(world.driver.is_beginning(1) && !world.driver.is_beginning(2));
-    world.new_driver();
-    assert!(!world.driver.is_beginning(1), "it is in flight, and another asked for it");
-}
-
 /// Halves of a split say nothing of their sizes until they have been measured: by what was known before, one would
 /// be cut again and the other merged back.
 #[test]

@@ -158,7 +158,9 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
         }
         Ask::SetConfig { name, value } => {
             let command = store.cluster.set(&name, &value).map_err(|error| match error {
-                SettingError::NoSuchLabel { .. } => refuse(409, error.to_string()),
+                SettingError::NoSuchLabel { .. } | SettingError::TooFewStores { .. } => {
+                    refuse(409, error.to_string())
+                }
                 _ => refuse(400, error.to_string()),
             })?;
             propose(store, command).await?;
@@ -391,13 +393,14 @@ impl AdminBackend for Backend {
         Box::pin(async {
             let store = &self.store;
             let (load_ops_per_s, _) = store.metrics.recent();
-            let measured = capability::probe(store, Probe::Full).await.map_err(|error| {
+            let probed = capability::probe(store, Probe::Full).await.map_err(|error| {
                 let status = match error {
                     NotProbed::UnderWay | NotProbed::NoRoom { .. } => 409,
                     NotProbed::Failed(_) | NotProbed::NoThread => 500,
                 };
                 refuse(status, error.to_string())
             })?;
+            let measured = probed.measured;
             let counts = store.capability.counts_for(&measured);
             let method = serde_json::to_value(measured.method).expect("plain data");
             Ok(ProbeRow {
@@ -409,6 +412,7 @@ impl AdminBackend for Backend {
                 capability_bytes_per_s: counts.kv_bytes_per_s,
                 ops_per_s: counts.ops_per_s,
                 told: store.capability.is_told(),
+                kept: probed.is_reference,
                 load_ops_per_s,
             })
         })

@@ -14,7 +14,7 @@ use placement::{Operator, PlanLimits, Policy};
 use resp::Reply;
 use storage::Txn;
 use tokio::sync::Notify;
-use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
+use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, META_REGION};
 
 use crate::clock;
 use crate::config::Config;
@@ -72,7 +72,7 @@ impl ClusterState {
         let mut parts = self.parts.lock();
         let before = parts.meta.members_version;
         let outcome = cluster::apply_entry(entry, &mut parts.meta, txn)?;
-        if let Some(InFlight { id, operator, .. }) = begun_here(&parts, &outcome) {
+        if let Some(InFlight { id, operator, .. }) = begun(&parts, &outcome, self.this) {
             tracing::info!("operator {id}: {operator}");
         }
         if parts.meta.members_version != before {
@@ -265,11 +265,16 @@ impl ClusterState {
     }
 }
 
-/// An operator that has just begun because this store asked for it. Every peer of the meta region applies the
-/// entry, and may once more when it starts again; one of them is to say so, once.
-fn begun_here<'a>(parts: &'a Parts, outcome: &Result<MetaReply, MetaError>) -> Option<&'a InFlight> {
+/// An operator that has just begun, where the meta region is led. Every peer of it applies the entry, and may once
+/// more when it starts again; one of them is to say so.
+fn begun<'a>(
+    parts: &'a Parts,
+    outcome: &Result<MetaReply, MetaError>,
+    this: StoreId,
+) -> Option<&'a InFlight> {
+    let leads = parts.ledger.routes().get(META_REGION).is_some_and(|route| route.leader == this);
     match outcome {
-        Ok(MetaReply::Begun { id }) if parts.driver.is_beginning(*id) => parts.meta.operators.get(id),
+        Ok(MetaReply::Begun { id }) if leads => parts.meta.operators.get(id),
         _ => None,
     }
 }

@@ -113,10 +113,10 @@ struct Subject {
 #[derive(clap::Args)]
 #[group(required = true, multiple = true)]
 struct Weights {
-    /// Share of the data, against the other stores' weights
+    /// For its share of the data, in place of the measured bytes per second
     #[arg(long, value_name = "WEIGHT", alias = "data")]
     data_weight: Option<f64>,
-    /// Rank as a leader's store, against the other stores' weights
+    /// For its rank as a leader's store, in place of the measured bytes per second
     #[arg(long, value_name = "WEIGHT", alias = "leader")]
     leader_weight: Option<f64>,
     /// What is measured counts again
@@ -519,11 +519,16 @@ fn probe_text(row: &ProbeRow) -> String {
         micros(row.read_us),
         row.method,
     );
-    text += &match row.told {
-        true => {
+    text += &match (row.told, row.kept) {
+        (true, true) => {
             "the store counts as it was told: the new figures are what its device is compared with\n".into()
         }
-        false => format!(
+        (true, false) => {
+            "the store counts for a part of what it was told, for its device does less than it did then: \
+                          with that it is still compared\n"
+                .into()
+        }
+        (false, _) => format!(
             "it counts for {} of keys and values, {} operations/s\n",
             capability(row.capability_bytes_per_s),
             count(row.ops_per_s)

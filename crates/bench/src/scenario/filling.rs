@@ -174,16 +174,18 @@ fn choose(draw: &mut Draw, records: u64, bands: u16) -> Step {
 }
 
 async fn drive(shared: Arc<Shared>, mut draw: Draw) {
+    let mut insert_took = Duration::ZERO;
     while !shared.stop.load(Relaxed) {
         let counts = &shared.counts;
         let due = shared.tickets.fetch_add(1, Relaxed) as f64 / shared.per_second;
         tokio::time::sleep_until((shared.started + Duration::from_secs_f64(due)).into()).await;
         match choose(&mut draw, shared.inserts.records(), shared.bands) {
-            // Its turn passes, so that the others come no more often.
-            Step::Insert if shared.paused.load(Relaxed) => {}
+            // Its turn passes and takes its time, so that the others come no more often.
+            Step::Insert if shared.paused.load(Relaxed) => tokio::time::sleep(insert_took).await,
             Step::Insert => {
                 let Some(record) = shared.inserts.take() else { return };
                 let call = shared.records.insert(record, &mut draw);
+                let began = tokio::time::Instant::now();
                 // An insert may be repeated: it comes to the same.
                 while !shared.stop.load(Relaxed) {
                     if counts.note(shared.client.call(&call).await, &counts.inserted) {
@@ -192,6 +194,7 @@ async fn drive(shared: Arc<Shared>, mut draw: Draw) {
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
+                insert_took = began.elapsed();
             }
             Step::Update(record) => {
                 let call = shared.records.update(record, &mut draw);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLICAS};
-use crate::{MetaCommand, MetaError};
+use crate::{MetaCommand, MetaError, StoreState};
 
 const SETTINGS: [&str; 3] = [CONFIG_REPLICAS, CONFIG_META_REPLICAS, CONFIG_DOMAIN_LABEL];
 
@@ -27,6 +27,8 @@ pub enum SettingError {
     Unknown { name: String },
     #[error("no store has the label '{label}': stores have {}", listed(.labels))]
     NoSuchLabel { label: String, labels: Vec<String> },
+    #[error("{stores} stores stay in the cluster: they can hold no {replicas} copies, one a store")]
+    TooFewStores { replicas: usize, stores: usize },
     #[error(transparent)]
     Refused(#[from] MetaError),
 }
@@ -41,7 +43,7 @@ impl MetaState {
             setting(
                 CONFIG_META_REPLICAS,
                 self.meta_replicas().to_string(),
-                "copies of the meta region, of three stores or more an odd number",
+                "copies of the meta region, an odd number of them where there are three stores or more",
             ),
             setting(CONFIG_DOMAIN_LABEL, label, &self.domains()),
         ]
@@ -57,6 +59,19 @@ impl MetaState {
             return Ok(MetaCommand::SetConfig { name: name.to_owned(), value: None });
         }
         check_config(name, value)?;
+        let staying = self.members().filter(|store| store.state == StoreState::Up).count();
+        match super::parse_replicas(value) {
+            // What cannot be reached would keep regions from being moved: they would be waiting for a copy.
+            Some(replicas) if name == CONFIG_REPLICAS && replicas > staying => {
+                return Err(SettingError::TooFewStores { replicas, stores: staying });
+            }
+            // With two voters nothing is agreed on once either is down.
+            Some(replicas) if name == CONFIG_META_REPLICAS && replicas % 2 == 0 => {
+                let (name, value) = (name.to_owned(), value.to_owned());
+                return Err(MetaError::BadConfig { name, value, expected: "1, 3, 5, 7 or 9" }.into());
+            }
+            _ => {}
+        }
         let labels = self.labels();
         if name == CONFIG_DOMAIN_LABEL && !labels.iter().any(|label| label == value) {
             return Err(SettingError::NoSuchLabel { label: value.to_owned(), labels });
@@ -110,7 +125,7 @@ mod tests {
         let mut state = begun(3, 1);
         assert!(state.settings().iter().map(|setting| setting.name).eq(SETTINGS));
         for (name, before, after) in
-            [("replicas", "3", "5"), ("meta-replicas", "5", "7"), ("domain-label", "none", "zone")]
+            [("replicas", "3", "2"), ("meta-replicas", "5", "7"), ("domain-label", "none", "zone")]
         {
             assert_eq!(value(&state, name), before);
             let command = state.set(name, after).unwrap();
@@ -146,6 +161,9 @@ mod tests {
             );
         }
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
+        assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
+        let too_few = "3 stores stay in the cluster: they can hold no 4 copies, one a store";
+        assert_eq!(refused("replicas", "4"), too_few);
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub struct ProbeRow {
     pub ops_per_s: f64,
     /// The store was told what it can do, which counts instead.
     pub told: bool,
+    /// The result was kept, and the device is compared with it from now on.
+    pub kept: bool,
     /// Commands per second that the store answered when the probe began, which it measured beside.
     pub load_ops_per_s: f64,
 }

@@ -4,7 +4,7 @@
 //! { "version": 1, "unix_ms": …, "brief": false,
 //!   "measured": { "write_bytes_per_s": …, "sync_latency": { "secs": …, "nanos": … }, "read_latency": …,
 //!                 "method": "direct", "emulated": false },
-//!   "kv_bytes_per_s": …, "ops_per_s": …, "fit": "…" }
+//!   "told_bytes_per_s": …, "kv_bytes_per_s": …, "ops_per_s": …, "fit": "…" }
 //! ```
 //!
 //! The last three are what it meant when it was written, for people: a start asks the fit that it is given
@@ -40,6 +40,9 @@ pub struct Kept {
     /// Measured only to be compared with.
     pub brief: bool,
     pub measured: Measured,
+    /// What the store was told to count for when this was measured.
+    #[serde(default)]
+    pub told_bytes_per_s: Option<f64>,
     kv_bytes_per_s: f64,
     ops_per_s: f64,
     fit: String,
@@ -52,6 +55,7 @@ impl Kept {
             unix_ms: clock::unix_millis(),
             brief,
             measured,
+            told_bytes_per_s: None,
             kv_bytes_per_s: counts.kv_bytes_per_s,
             ops_per_s: counts.ops_per_s,
             fit: fit.to_owned(),

@@ -36,8 +36,6 @@ const PROBE_AFTER: Duration = Duration::from_secs(5);
 /// At rest: so long without a sync of the log, and with no more than this written.
 const REST: Duration = Duration::from_millis(400);
 const REST_BYTES: u64 = 256 << 10;
-/// Two measurements are compared by what a synced write of so many bytes takes.
-const COMPARED_BYTES: f64 = 1048576.0;
 /// Commands per second of a store that serves.
 const SERVING_OPS_PER_S: f64 = 50.0;
 
@@ -112,10 +110,13 @@ impl OwnCapability {
             tracing::warn!(%error, "what was measured of the device is lost, and is measured anew");
             None
         });
-        let told = config
-            .this()
-            .capability
-            .map(|told| Capability { kv_bytes_per_s: told.kv_bytes_per_s, ops_per_s: told.ops_per_s });
+        let told = told(config);
+        // Told another number, it is told of the device as it is now.
+        let is_of_before = |kept: &Kept| match (kept.told_bytes_per_s, told) {
+            (Some(before), Some(told)) => before != told.kv_bytes_per_s,
+            _ => false,
+        };
+        let kept = kept.filter(|kept| !is_of_before(kept));
         OwnCapability {
             told,
             fit: config.fit.clone(),
@@ -170,16 +171,11 @@ impl OwnCapability {
         (state.measurements, reference)
     }
 
-    /// Whether the store goes by a number of a device that did more than this. What is measured replaces that number
-    /// in a store that was not told one, and the comparison begins anew; in one that was told, to begin anew would
-    /// only end the correction.
-    fn was_told_of_a_faster_one(&self, measured: &Measured) -> bool {
+    /// Whether the store goes by a number that its device is known to do less than. What is measured takes the place
+    /// of the number in a store that was not told one; in one that was, it would only end the correction.
+    fn is_told_too_much(&self) -> bool {
         let state = self.state.lock();
-        let before = state.kept.as_ref().filter(|_| self.is_told());
-        let seconds = |of: &Measured| {
-            of.sync_latency.as_secs_f64() + COMPARED_BYTES / of.write_bytes_per_s.max(f64::MIN_POSITIVE)
-        };
-        before.is_some_and(|before| seconds(measured) > watch::SLOW * seconds(&before.measured))
+        self.is_told() && (state.correction < 1.0 || state.ratio.is_some_and(|ratio| ratio > watch::SLOW))
     }
 
     /// The device is what it is now: there is nothing to correct.
@@ -196,13 +192,26 @@ impl OwnCapability {
     }
 }
 
+fn told(config: &Config) -> Option<Capability> {
+    let told = config.this().capability?;
+    Some(Capability { kv_bytes_per_s: told.kv_bytes_per_s, ops_per_s: told.ops_per_s })
+}
+
 fn counts_for(measured: &Measured, fit: &Fit) -> Capability {
     let kv = KvCapability::measured(measured, fit);
     Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s }
 }
 
+/// What came of a probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Probed {
+    pub measured: Measured,
+    /// It was kept, and the device is compared with it from now on.
+    pub is_reference: bool,
+}
+
 /// Measures the device in a thread of its own, keeps what came of it, and says it. One at a time.
-pub async fn probe(store: &Arc<Store>, probe: Probe) -> Result<Measured, NotProbed> {
+pub async fn probe(store: &Arc<Store>, probe: Probe) -> Result<Probed, NotProbed> {
     if store.capability.probing.swap(true, Ordering::AcqRel) {
         return Err(NotProbed::UnderWay);
     }
@@ -218,35 +227,37 @@ pub async fn probe(store: &Arc<Store>, probe: Probe) -> Result<Measured, NotProb
         store.capability.probing.store(false, Ordering::Release);
         return Err(NotProbed::NoThread);
     }
-    let measured = told.await.map_err(|_| NotProbed::NoThread)??;
+    let probed = told.await.map_err(|_| NotProbed::NoThread)??;
     store.cluster.report_soon.notify_one();
-    Ok(measured)
+    Ok(probed)
 }
 
-fn probe_here(store: &Store, probe: Probe) -> Result<Measured, NotProbed> {
+fn probe_here(store: &Store, probe: Probe) -> Result<Probed, NotProbed> {
     let options = probe.options();
     let room = store.disk.room();
     if room < options.file_bytes {
         return Err(NotProbed::NoRoom { room });
     }
     let measured = device::probe(&store.config.dir, &options)?;
-    if store.capability.was_told_of_a_faster_one(&measured) {
+    let is_reference = !store.capability.is_told_too_much();
+    if is_reference {
+        store.capability.take(keep(&store.config, measured, probe));
+    } else {
         tracing::warn!(
-            "the device under this store writes {} and syncs in {}, much less than when the store was told what it can \
-             do: it is still compared with what the device was then",
+            "the device under this store writes {} and syncs in {}; it does less than when the store was told what it \
+             can do, and is still compared with what it was then",
             rate(measured.write_bytes_per_s),
             time(measured.sync_latency),
         );
-        return Ok(measured);
     }
-    store.capability.take(keep(&store.config, measured, probe));
-    Ok(measured)
+    Ok(Probed { measured, is_reference })
 }
 
 /// Writes down what was measured, and says it.
 fn keep(config: &Config, measured: Measured, probe: Probe) -> Kept {
     let counts = counts_for(&measured, &config.fit);
-    let kept = Kept::new(measured, counts, probe == Probe::Brief, config.fit.provenance());
+    let mut kept = Kept::new(measured, counts, probe == Probe::Brief, config.fit.provenance());
+    kept.told_bytes_per_s = told(config).map(|told| told.kv_bytes_per_s);
     if let Err(error) = kept.write(&config.dir) {
         tracing::warn!(%error, "what was measured of the device cannot be kept: it will be measured again");
     }

@@ -11,6 +11,13 @@ fn measured(write_bytes_per_s: f64) -> Measured {
     }
 }
 
+impl OwnCapability {
+    fn correct_by(&self, correction: f64, ratio: Option<f64>) {
+        let mut state = self.state.lock();
+        (state.correction, state.ratio) = (correction, ratio);
+    }
+}
+
 fn keep(own: &OwnCapability, write_bytes_per_s: f64, brief: bool) -> Capability {
     let measured = measured(write_bytes_per_s);
     let counts = own.counts_for(&measured);
@@ -43,20 +50,38 @@ fn what_is_measured_counts_until_something_else_is_told() {
 
 #[test]
 fn a_told_store_is_compared_with_the_device_that_it_was_told_of() {
-    let told = crate::Capability { kv_bytes_per_s: 700.0, ops_per_s: 7.0 };
-    let fixture = Fixture::with(|config| config.members[0].capability = Some(told));
+    let told = |kv_bytes_per_s| Some(crate::Capability { kv_bytes_per_s, ops_per_s: 7.0 });
+    let fixture = Fixture::with(|config| config.members[0].capability = told(700.0));
     let own = &fixture.store.capability;
-    assert!(!own.was_told_of_a_faster_one(&measured(1.0)), "nothing is known of the device then");
     keep(own, 5e8, true);
-    assert!(!own.was_told_of_a_faster_one(&measured(4e8)) && !own.was_told_of_a_faster_one(&measured(9e9)));
-    assert!(own.was_told_of_a_faster_one(&measured(5e7)));
-    let slow_syncs = Measured { sync_latency: Duration::from_millis(10), ..measured(5e8) };
-    assert!(own.was_told_of_a_faster_one(&slow_syncs));
+    assert!(!own.is_told_too_much(), "its device is healthy: another measurement may do");
+    own.correct_by(0.1, None);
+    assert!(own.is_told_too_much(), "it would end the correction");
+    own.correct_by(1.0, Some(9.0));
+    assert!(own.is_told_too_much());
     // Without a number of somebody else's, what is measured is what counts.
     let fixture = Fixture::new();
     let own = &fixture.store.capability;
     keep(own, 5e8, false);
-    assert!(!own.was_told_of_a_faster_one(&measured(5e7)));
+    own.correct_by(0.1, None);
+    assert!(!own.is_told_too_much());
+}
+
+#[test]
+fn a_store_that_is_told_another_number_looks_at_its_device_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::single(dir.path().to_path_buf(), 6379);
+    let told = |kv_bytes_per_s| Some(crate::Capability { kv_bytes_per_s, ops_per_s: 7.0 });
+    config.members[0].capability = told(700.0);
+    super::keep(&config, measured(5e8), Probe::Brief);
+    assert_eq!(OwnCapability::load(&config).lacks(), None);
+    config.members[0].capability = told(70.0);
+    assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
+    // What was measured before anybody told it anything is of no other device.
+    config.members[0].capability = None;
+    super::keep(&config, measured(5e8), Probe::Start);
+    config.members[0].capability = told(70.0);
+    assert_eq!(OwnCapability::load(&config).lacks(), None);
 }
 
 #[test]
@@ -108,8 +133,8 @@ async fn a_probe_measures_keeps_and_is_alone() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     let (one, other) = tokio::join!(probe(store, Probe::Brief), probe(store, Probe::Brief));
-    let measured = one.unwrap();
-    assert!(measured.write_bytes_per_s > 0.0);
+    let Probed { measured, is_reference } = one.unwrap();
+    assert!(is_reference && measured.write_bytes_per_s > 0.0);
     assert!(matches!(other, Err(NotProbed::UnderWay)));
     assert_eq!(Kept::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
     assert!(probe(store, Probe::Brief).await.is_ok(), "the first is over");

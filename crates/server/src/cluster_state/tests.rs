@@ -1,7 +1,6 @@
 use cluster::{bootstrap_plan, encode_entry, Layout};
 use placement::Reason;
 use storage::MemoryKeyspace;
-use types::META_REGION;
 
 use super::*;
 use crate::config::Member;
@@ -35,21 +34,19 @@ fn apply(state: &ClusterState, command: &MetaCommand) -> Reply {
 }
 
 #[test]
-fn an_operator_has_begun_once_it_is_agreed_and_where_it_was_asked_for() {
+fn an_operator_has_begun_once_it_is_agreed_and_where_the_meta_region_is_led() {
     let state = three();
     let transfer = Operator::TransferLeader { region: 1, from: 0, to: 1, reason: Reason::Requested };
     let command = state.request(transfer).unwrap();
     let MetaCommand::BeginOperator { id, .. } = command else { panic!("{command:?}") };
     let refused = Err(MetaError::RegionBusy(1));
-    assert_eq!(begun_here(&state.parts.lock(), &refused), None);
+    assert_eq!(begun(&state.parts.lock(), &refused, 0), None);
     assert!(!apply(&state, &command).is_error());
     let agreed = Ok(MetaReply::Begun { id });
-    let begun = begun_here(&state.parts.lock(), &agreed).map(|flight| flight.operator.to_string());
-    let sentence = "move the leader of region 1 from store 0 to store 1: it was asked for";
-    assert_eq!(begun.as_deref(), Some(sentence));
-    // Elsewhere, and after another start, nobody remembers having asked.
-    state.stop_planning();
-    assert_eq!(begun_here(&state.parts.lock(), &agreed), None);
+    let sentence = begun(&state.parts.lock(), &agreed, 0).map(|flight| flight.operator.to_string());
+    let expected = "move the leader of region 1 from store 0 to store 1: it was asked for";
+    assert_eq!(sentence.as_deref(), Some(expected));
+    assert_eq!(begun(&state.parts.lock(), &agreed, 1), None, "elsewhere");
 }
 
 #[test]

@@ -9,13 +9,15 @@ use bench::table::bytes as show_bytes;
 use placement::Policy;
 use predict::{Question, Region, Store, Workload};
 use serde_json::Value;
-use server::admin::{RegionRow, StoreRow};
+use server::admin::{ConfigRow, RegionRow, StoreRow};
 use types::{SlotRange, META_REGION, SLOT_COUNT};
 
 use super::devices::Devices;
 use super::settings::{self, Settings};
 use super::Plan;
 
+/// The name of the setting that says how many copies a region has.
+const REPLICAS: &str = "replicas";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Of the operations that are counted, so many come before them, for caches that begin empty.
 const WARM_UP_PART: f64 = 0.2;
@@ -27,6 +29,8 @@ pub struct Running {
     /// Without the meta region.
     regions: Vec<RegionRow>,
     pub policy: Policy,
+    /// Copies of a region that the cluster has agreed on.
+    replicas: usize,
 }
 
 impl Running {
@@ -37,15 +41,19 @@ impl Running {
         let policy: Value = client.get("/api/v1/policy")?;
         let name = policy["policy"].as_str().context("the store did not name its policy")?;
         let policy = name.parse()?;
+        let settings: Vec<ConfigRow> = client.get("/api/v1/config")?;
+        let replicas = settings.iter().find(|row| row.name == REPLICAS);
+        let replicas = replicas.and_then(|row| row.value.parse().ok());
+        let replicas = replicas.context("the store did not tell how many copies a region has")?;
         stores.sort_by_key(|store| store.id);
         regions.retain(|region| region.id != META_REGION);
         regions.sort_by_key(|region| region.id);
-        Ok(Running { stores, regions, policy })
+        Ok(Running { stores, regions, policy, replicas })
     }
 
     #[cfg(test)]
     pub fn of(stores: Vec<StoreRow>, regions: Vec<RegionRow>, policy: Policy) -> Running {
-        Running { stores, regions, policy }
+        Running { stores, regions, policy, replicas: 3 }
     }
 
     /// What it is asked for now; `None`: next to nothing.
@@ -119,7 +127,7 @@ impl Running {
         let regions = self.placed(plan, bytes as f64 * data_factor)?;
         let records = (bytes as f64 * data_factor / (plan.value.0 + 16) as f64).round().max(1.0) as u64;
         let mut question: Question = settings::of(plan, stores, regions, records, data_factor);
-        question.replicas = self.replicas();
+        question.replicas = self.replicas.min(question.stores.len());
         question.load.warm_up = (question.load.operations as f64 * WARM_UP_PART) as u64;
         Ok(Settings { question, data_factor, notes })
     }
@@ -141,13 +149,6 @@ impl Running {
             self.regions.len(),
         );
         Ok(held)
-    }
-
-    /// As most regions have it.
-    fn replicas(&self) -> usize {
-        let mut counts: Vec<usize> = self.regions.iter().map(|region| voters(region).count()).collect();
-        counts.sort_unstable();
-        counts.get(counts.len() / 2).copied().unwrap_or(3).max(1)
     }
 
     /// The regions where they are, sharing so many bytes as they share what they hold; where that is a sample too

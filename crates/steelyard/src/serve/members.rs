@@ -92,11 +92,17 @@ impl StoreTable {
 
 /// From `NAME=VALUE` each.
 pub fn labels(texts: &[String]) -> Result<BTreeMap<String, String>, String> {
-    let label = |text: &String| match text.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("label takes NAME=VALUE, not '{text}'")),
-    };
-    texts.iter().map(label).collect()
+    let mut labels = BTreeMap::new();
+    for text in texts {
+        let (name, value) = match text.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => (name, value),
+            _ => return Err(format!("label takes NAME=VALUE, not '{text}'")),
+        };
+        if let Some(other) = labels.insert(name.to_owned(), value.to_owned()) {
+            return Err(format!("label {name} has two values, '{other}' and '{value}'"));
+        }
+    }
+    Ok(labels)
 }
 
 pub fn loopback_like(ip: IpAddr) -> IpAddr {
@@ -267,6 +273,8 @@ mod tests {
             ("forward=1,0=127.0.0.1:7000", "before any store"),
             ("0=127.0.0.1:7000,color=red", "'color' is unknown"),
             ("0=127.0.0.1:7000,label=zone", "NAME=VALUE, not 'zone'"),
+            ("0=127.0.0.1:7000,label=zone=", "NAME=VALUE, not 'zone='"),
+            ("0=127.0.0.1:7000,label=zone=a,label=zone=b", "label zone has two values, 'a' and 'b'"),
             ("0=127.0.0.1:7000,capability=fast", "'fast' is not a size"),
             ("0=127.0.0.1:7000,capability=0", "above 0"),
         ] {

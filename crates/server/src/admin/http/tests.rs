@@ -79,6 +79,7 @@ impl AdminBackend for Recorder {
             capability_bytes_per_s: 2e7,
             ops_per_s: 3e4,
             told: false,
+            kept: true,
             load_ops_per_s: 0.0,
         };
         self.note("probe".into(), Ok(row))
