@@ -260,8 +260,8 @@ mod tests {
         assert_eq!([0, edge - 1, edge, 4 * edge].map(class_of_slot), [0, 0, 1, 0]);
     }
 
-    #[tokio::test]
-    async fn a_filling_is_as_fast_as_it_was_told_and_no_faster() {
+    /// A client of one store that answers everything.
+    async fn of_one_store() -> Arc<ClusterClient> {
         let address = Arc::new(std::sync::OnceLock::new());
         let own = address.clone();
         let store = scripted(move |request| {
@@ -273,8 +273,12 @@ mod tests {
         })
         .await;
         address.set(store).unwrap();
-        let client = Arc::new(ClusterClient::new(vec![store], Patience::default()));
-        let filling = Filling::start(client, 4, 50.0, 24, 1);
+        Arc::new(ClusterClient::new(vec![store], Patience::default()))
+    }
+
+    #[tokio::test]
+    async fn a_filling_is_as_fast_as_it_was_told_and_no_faster() {
+        let filling = Filling::start(of_one_store().await, 4, 50.0, 24, 1);
         while filling.written().operations() < 20 {
             tokio::task::yield_now().await;
         }
@@ -291,19 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn while_insertion_pauses_records_are_read_and_written_and_none_is_added() {
-        let address = Arc::new(std::sync::OnceLock::new());
-        let own = address.clone();
-        let store = scripted(move |request| {
-            Some(match request.split(' ').next() {
-                Some("CLUSTER") => slots(*own.get().expect("asked after it was told")),
-                Some("SET") => "+OK\r\n".into(),
-                _ => "$1\r\nx\r\n".into(),
-            })
-        })
-        .await;
-        address.set(store).unwrap();
-        let client = Arc::new(ClusterClient::new(vec![store], Patience::default()));
-        let filling = Filling::start(client, 1, 10_000.0, 24, 1);
+        let filling = Filling::start(of_one_store().await, 1, 10_000.0, 24, 1);
         until(&filling, |now| now.read > 0 && now.updated > 0).await;
         filling.pause_inserts(true);
         let before = filling.written();
