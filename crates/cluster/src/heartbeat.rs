@@ -1,11 +1,11 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 5
+//! version u8 = 6
 //! store, token u64, cluster_id u64, members_version
 //! incarnation, seq, since
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
-//! io_bytes_per_s f64, correction f64                    what it was made of
+//! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room)
 //! count, then for each region led, ascending:
@@ -36,7 +36,7 @@ mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// Rates in a report are decaying averages over about this long, kept by the leader from its election on.
 pub const RATE_WINDOW_S: f64 = 5.0;
@@ -72,6 +72,8 @@ pub struct StoreHeartbeat {
     pub io_bytes_per_s: f64,
     /// 1 unless the device does less than it was measured to do.
     pub correction: f64,
+    /// What its device takes for a sync, as it counts now; 0: not known.
+    pub sync_ns: u64,
     /// Live user bytes that it is meant to hold, and those that it holds.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
@@ -158,6 +160,7 @@ impl StoreHeartbeat {
         out.float(rate(self.capability.ops_per_s));
         out.float(rate(self.io_bytes_per_s));
         out.float(rate(self.correction));
+        out.uint(self.sync_ns);
         out.uint(self.capacity_bytes);
         out.uint(self.used_bytes);
         out.float(rate(self.load_ops_per_s));
@@ -191,6 +194,7 @@ impl StoreHeartbeat {
             capability: Capability { kv_bytes_per_s: from.float()?, ops_per_s: from.float()? },
             io_bytes_per_s: from.float()?,
             correction: from.float()?,
+            sync_ns: from.uint()?,
             capacity_bytes: from.uint()?,
             used_bytes: from.uint()?,
             load_ops_per_s: from.float()?,

@@ -64,6 +64,7 @@ fn store_view(
     Some(StoreView {
         id: record.id,
         capability: heard.map_or(record.facts.capability, |heartbeat| heartbeat.capability),
+        sync_ns: heard.map_or(0, |heartbeat| heartbeat.sync_ns),
         capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
         used_bytes: 0,
         unapplied_bytes: heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes),

@@ -6,8 +6,9 @@
 //!    one that is less busy by a margin even with it; where there is none, two moves together may do
 //!    ([`exchange`]).
 //! 2. **How long a region's writes wait**, for a majority's logs and for its leader. A leader goes to a faster peer, and under
-//!    regions that write much a follower to a faster store, as long as that one stays clear of the busiest.
-//!    A fast store that is the bottleneck for reads is thus not led from.
+//!    regions that write much a follower to a faster store, as long as that one stays clear of the busiest; where
+//!    fast stores have no room, two peers change places ([`change_places`]). A fast store that is the bottleneck for
+//!    reads is thus not led from.
 //! 3. **Evenness:** data in proportion to what stores write (Eq. 1, as `alor`), leaders even among stores
 //!    that are as fast. Only what leaves the first two as good as they are.
 //!
@@ -28,8 +29,9 @@ use crate::even;
 use crate::fill::{Fill, Ordered};
 use crate::load::{gap, Loads};
 use crate::round::{At, Round, Seat};
-use crate::{Operator, PlanLimits, Reason};
+use crate::{Operator, PlanLimits, Reason, Waited};
 
+mod change_places;
 mod exchange;
 
 /// Of the stores that a region could go to, so many are looked at, the least busy first, …
@@ -44,6 +46,7 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<O
     planner.relieve(round, fill, operators);
     planner.lead_from_faster(round, operators);
     planner.follow_on_faster(round, fill, operators);
+    planner.change_places(round, fill, operators);
     let ceiling = planner.ceiling(round);
     let mut no_worse = NoWorse { loads: planner.loads, ceiling, gap: planner.gap };
     even::plan(round, &mut no_worse, operators);
@@ -445,7 +448,7 @@ impl Planner {
         };
         let mut fastest: Vec<At> = round.stores().filter(takes).collect();
         fastest.sort_unstable_by_key(|&at| {
-            (Ordered::new(loads.waits.waited_for(at)), Ordered::new(loads.busy(at)), at)
+            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), at)
         });
         fastest
     }
@@ -464,7 +467,7 @@ impl Planner {
         let now = loads.waits.of(round, region, leader, None);
         let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
         let from = followers.filter(|&at| round.has_data_room_at(at)).max_by_key(|&at| {
-            (Ordered::new(loads.waits.waited_for(at)), Ordered::new(loads.busy(at)), Reverse(at))
+            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), Reverse(at))
         })?;
         let companions = round.companions(region, from, from);
         let per_wait = loads.demand(region).write_bytes * f64::from(round.limits.repay_seconds);
@@ -491,12 +494,17 @@ impl Planner {
         (before, after): (At, At),
         change: Option<(At, At)>,
     ) -> Reason {
-        let speed = |at: At| round.view.stores.get(at as usize).map_or(0, |store| store.leader_speed());
-        Reason::Wait {
-            log_before_bytes_per_s: speed(self.loads.waits.slowest_needed(round, region, before, None)),
-            leader_before_bytes_per_s: speed(before),
-            log_after_bytes_per_s: speed(self.loads.waits.slowest_needed(round, region, after, change)),
-            leader_after_bytes_per_s: speed(after),
-        }
+        let waited = |leader: At, change: Option<(At, At)>| {
+            let speed = |at: At| round.view.stores.get(at as usize).map_or(0, |store| store.leader_speed());
+            let log = self.loads.waits.slowest_needed(round, region, leader, change);
+            let leads = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+            Waited {
+                log_of_follower: log != leads,
+                log_bytes_per_s: speed(log),
+                log_sync_ns: round.view.stores.get(log as usize).map_or(0, |store| store.sync_ns),
+                leader_bytes_per_s: speed(leader),
+            }
+        };
+        Reason::Wait { before: waited(before, None), after: waited(after, change) }
     }
 }

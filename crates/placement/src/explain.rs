@@ -9,7 +9,7 @@ use crate::leader_only::is_worth_it;
 use crate::load::Loads;
 use crate::repair::kept_voters;
 use crate::round::{position, Eligibility, Round, NOWHERE};
-use crate::units::{Bytes, BytesPerSecond, Percent};
+use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy};
 
 /// One peer of the region, with the numbers that decide.
@@ -17,6 +17,8 @@ use crate::{ClusterView, Operator, PlanLimits, Policy};
 pub struct Candidate {
     pub store: StoreId,
     pub speed_bytes_per_s: u64,
+    /// What its device takes for a sync; 0: not known.
+    pub sync_ns: u64,
     /// User regions that the store leads, moves in flight counted as done.
     pub leaders: u32,
     /// Live user bytes, likewise.
@@ -116,6 +118,7 @@ pub fn explain(
         .map(|peer| Candidate {
             store: peer.store,
             speed_bytes_per_s: view.store(peer.store).map_or(0, |store| store.leader_speed()),
+            sync_ns: view.store(peer.store).map_or(0, |store| store.sync_ns),
             leaders: round.at(peer.store).map_or(0, |at| round.totals.leaders[at as usize]),
             used_bytes: round.at(peer.store).map_or(0, |at| round.totals.used[at as usize]),
             busy_permille: round.at(peer.store).map_or(0, |at| (loads.busy(at) * 1000.0).round() as u64),
@@ -252,11 +255,14 @@ impl fmt::Display for Explanation {
             misses => writeln!(f, ", {misses} of them not from RAM")?,
         }
         for candidate in &self.candidates {
-            let Candidate { store, speed_bytes_per_s, leaders, used_bytes, busy_permille, lag, standing } =
-                candidate;
-            let speed = BytesPerSecond(*speed_bytes_per_s);
-            let used = Bytes(*used_bytes);
-            write!(f, "  store {store}: {standing}; writes {speed}, leads {leaders}, holds {used}")?;
+            let Candidate { store, leaders, busy_permille, lag, standing, .. } = candidate;
+            let speed = BytesPerSecond(candidate.speed_bytes_per_s);
+            let used = Bytes(candidate.used_bytes);
+            write!(f, "  store {store}: {standing}; writes {speed}")?;
+            if candidate.sync_ns > 0 {
+                write!(f, ", syncs in {}", Nanos(candidate.sync_ns))?;
+            }
+            write!(f, ", leads {leaders}, holds {used}")?;
             if self.policy == Policy::Adaptive {
                 write!(f, ", {} busy", Percent(*busy_permille))?;
             }

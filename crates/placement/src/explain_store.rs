@@ -8,7 +8,7 @@ use types::{StoreId, META_REGION};
 use crate::fill::{Fill, WEIGHT_MIN};
 use crate::load::Loads;
 use crate::round::{Round, NOWHERE};
-use crate::units::{Bytes, BytesPerSecond, Percent};
+use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy, StoreState};
 
 /// What is in flight counts as done in all numbers.
@@ -26,6 +26,8 @@ pub struct StoreExplanation {
     /// What it can write, and how much it can do, as measured lately.
     pub bytes_per_s: u64,
     pub ops_per_s: u64,
+    /// What its device takes for a sync; 0: not known.
+    pub sync_ns: u64,
     /// Of user regions, like the following.
     pub peers: u32,
     pub leaders: u32,
@@ -88,6 +90,7 @@ pub fn explain_store(
         // Casts saturate, and take what is no number for 0.
         bytes_per_s: seen.capability.kv_bytes_per_s as u64,
         ops_per_s: seen.capability.ops_per_s as u64,
+        sync_ns: seen.sync_ns,
         peers: held.count() as u32,
         leaders: round.totals.leaders[at as usize],
         data_bytes: round.totals.data[at as usize],
@@ -120,8 +123,11 @@ impl fmt::Display for StoreExplanation {
             write!(f, " of {} ({})", Bytes(self.capacity_bytes), Percent(full as u64))?;
         }
         writeln!(f, ", {} peers, {} of them lead", self.peers, self.leaders)?;
-        let Self { bytes_per_s, ops_per_s, .. } = self;
-        writeln!(f, "  can write {} and read {ops_per_s} times/s", BytesPerSecond(*bytes_per_s))?;
+        write!(f, "  can write {}", BytesPerSecond(self.bytes_per_s))?;
+        if self.sync_ns > 0 {
+            write!(f, ", sync in {}", Nanos(self.sync_ns))?;
+        }
+        writeln!(f, " and read {} times/s", self.ops_per_s)?;
         let weight = f64::from(self.weight_ppm) / 1e6;
         let (data, share) = (Bytes(self.data_bytes), Bytes(self.share_bytes));
         writeln!(f, "  weight {weight:.3}: its data counts as {data}, its share would be {share}")?;

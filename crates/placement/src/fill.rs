@@ -119,6 +119,16 @@ impl Fill {
         self.takes_any(round, at) && stays_below(round, at, bytes, percent)
     }
 
+    /// Whether a region may come to a store that another one leaves: it does not shed meanwhile, and is no fuller
+    /// afterwards, or still below the band.
+    pub fn admits_for_another(&self, round: &Round<'_>, at: At, comes: u64, goes: u64) -> bool {
+        let PlanLimits { full_percent, full_percent_low, .. } = *round.limits;
+        let more = comes.saturating_sub(goes);
+        self.takes_any(round, at)
+            && stays_below(round, at, comes, full_percent)
+            && (more == 0 || stays_below(round, at, more, full_percent_low))
+    }
+
     /// Whether a region may come from one store to another to even levels out, or to be shed. `Band` is for
     /// what must be shed and fits nowhere below the band. There, and in a crowd, what comes must leave
     /// the taker no fuller than the giver: each such move lowers the sum of squared fills, so they end.

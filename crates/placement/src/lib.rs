@@ -43,7 +43,7 @@ pub use fill::sheds;
 pub use limits::PlanLimits;
 pub use operator::Operator;
 pub use policy::{Policy, UnknownPolicy};
-pub use reason::Reason;
+pub use reason::{Reason, Waited};
 pub use view::{Capability, ClusterView, PeerView, RegionView, StoreState, StoreView};
 
 use data::{All, Order};

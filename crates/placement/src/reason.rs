@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
 
-use crate::units::{Bytes, BytesPerSecond, Percent};
+use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
 
 /// `Display` makes it a sentence. Numbers are those before the move, with what was in flight, and what was
 /// planned earlier in the same round, counted as done.
@@ -48,13 +48,11 @@ pub enum Reason {
     /// `adaptive`: only with another region's move does it relieve the busiest of the stores that take part.
     Together { with: RegionId, busiest_permille: u64, busiest_after_permille: u64 },
     /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and then for
-    /// the leader. Bytes/s of both.
-    Wait {
-        log_before_bytes_per_s: u64,
-        leader_before_bytes_per_s: u64,
-        log_after_bytes_per_s: u64,
-        leader_after_bytes_per_s: u64,
-    },
+    /// the leader.
+    Wait { before: Waited, after: Waited },
+    /// `adaptive`: a peer of the region changes places with one of another region, and the writes of both together
+    /// wait for so many thousandths of the time that they do.
+    ChangePlaces { with: RegionId, waits_permille: u64 },
     /// A split.
     TooLarge { bytes: u64, bytes_max: u64 },
     /// A split.
@@ -63,6 +61,30 @@ pub enum Reason {
     Small { bytes: u64, bytes_max: u64 },
     /// Somebody asked for it.
     Requested,
+}
+
+/// What a region's writes wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waited {
+    /// A follower's; else the leader's own.
+    pub log_of_follower: bool,
+    pub log_bytes_per_s: u64,
+    /// 0: not known.
+    pub log_sync_ns: u64,
+    pub leader_bytes_per_s: u64,
+}
+
+struct Log<'a>(&'a Waited);
+
+impl fmt::Display for Log<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = if self.0.log_of_follower { "a follower's" } else { "the leader's own" };
+        write!(f, "{whose} log of {}", BytesPerSecond(self.0.log_bytes_per_s))?;
+        match self.0.log_sync_ns {
+            0 => Ok(()),
+            known => write!(f, " ({} a sync)", Nanos(known)),
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -134,18 +156,18 @@ impl fmt::Display for Reason {
                 Percent(*busiest_permille),
                 Percent(*busiest_after_permille)
             ),
-            Reason::Wait {
-                log_before_bytes_per_s,
-                leader_before_bytes_per_s,
-                log_after_bytes_per_s,
-                leader_after_bytes_per_s,
-            } => write!(
+            Reason::Wait { before, after } => write!(
                 f,
-                "its writes wait for a log of {} and a leader of {}, then for {} and {}",
-                BytesPerSecond(*log_before_bytes_per_s),
-                BytesPerSecond(*leader_before_bytes_per_s),
-                BytesPerSecond(*log_after_bytes_per_s),
-                BytesPerSecond(*leader_after_bytes_per_s)
+                "its writes wait for {} and a leader of {}, then for {} and {}",
+                Log(before),
+                BytesPerSecond(before.leader_bytes_per_s),
+                Log(after),
+                BytesPerSecond(after.leader_bytes_per_s)
+            ),
+            Reason::ChangePlaces { with, waits_permille } => write!(
+                f,
+                "it changes places with a peer of region {with}, and the writes of both wait {} as long",
+                Percent(*waits_permille)
             ),
             Reason::TooLarge { bytes, bytes_max } => {
                 write!(f, "it holds {}, the limit is {}", Bytes(*bytes), Bytes(*bytes_max))

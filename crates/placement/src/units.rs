@@ -6,6 +6,8 @@ pub(crate) struct Bytes(pub u64);
 
 pub(crate) struct BytesPerSecond(pub u64);
 
+pub(crate) struct Nanos(pub u64);
+
 /// Of thousandths.
 pub(crate) struct Percent(pub u64);
 
@@ -26,6 +28,15 @@ impl fmt::Display for BytesPerSecond {
     }
 }
 
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 as f64 / 1e6 {
+            ms if ms < 0.1 => write!(f, "{:.0} us", ms * 1e3),
+            ms => write!(f, "{ms:.1} ms"),
+        }
+    }
+}
+
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}%", self.0 / 10, self.0 % 10)
@@ -43,6 +54,8 @@ mod tests {
         assert_eq!(speed(62_500_000), "62.5 MB/s");
         assert_eq!(speed(5_000_000_000), "5.0 GB/s");
         assert_eq!(Bytes(2_500_000_000_000).to_string(), "2.5 TB");
+        assert_eq!(Nanos(20_400).to_string(), "20 us");
+        assert_eq!(Nanos(160_000_000).to_string(), "160.0 ms");
         assert_eq!(Percent(1234).to_string(), "123.4%");
     }
 }

@@ -58,6 +58,8 @@ pub enum StoreState {
 pub struct StoreView {
     pub id: StoreId,
     pub capability: Capability,
+    /// What its device takes for a sync with nothing else to do; 0: not known.
+    pub sync_ns: u64,
     /// Live user bytes that the store may hold; 0: not known.
     pub capacity_bytes: u64,
     /// Live user bytes that the store holds: of all regions that have a peer here in this view, so that what

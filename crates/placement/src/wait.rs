@@ -1,31 +1,65 @@
-//! Which store a write waits for.
+//! Which store a write waits for, and how long.
 //!
 //! A write waits for the leader's log and for those of as many of the fastest followers as make a majority
-//! with it, for the slowest of these; then for the leader, which applies it before it answers. With t(s) the
-//! time that s takes for a byte:
+//! with it, for the slowest of these; then for the leader, which applies it before it answers. For a byte that is
+//! written, with the KV bytes/s of stores, and what their syncs take:
 //!
 //! ```text
-//! wait = max(t(leader), t(slowest follower needed)) + t(leader)
+//! wait     = max(5/4 · log(leader), log(slowest follower needed)) + apply(leader)
+//! apply(s) = 1 / speed(s)
+//! log(s)   = apply(s) / 7 + sync(s) / 64 KiB            apply(s) where nobody knows how long a sync takes
 //! ```
 //!
-//! Here speeds are told apart only by class, so that one that is measured again and comes out a little
+//! The log's is one of about seven bytes that a device writes for a byte of user data (the rest is what flushes and
+//! compactions write, and what apply waits for when they fall behind), and at work about so many bytes share a sync. For a
+//! follower's log another one may stand in, which is written by chance sooner; for the leader's none does.
+//!
+//! Here stores are told apart only by class, so that one that is measured again and comes out a little
 //! different changes nothing.
 
-use crate::fill::Ordered;
-use crate::round::{At, Round, Seat};
+use std::cmp::Reverse;
 
-/// Seconds per byte of the slowest store of each store's class.
+use crate::fill::Ordered;
+use crate::leader_only::is_worth_it;
+use crate::round::{At, Round, Seat};
+use crate::StoreView;
+
+/// The log's part of what a device writes is one in so many.
+const LOG_PART: f64 = 7.0;
+const BYTES_PER_SYNC: f64 = 65_536.0;
+/// What the leader's log counts, a follower's being 1.
+const OWN_LOG: f64 = 1.25;
+
+/// Syncs are of different classes when the one takes so many times as long as the other, for what is measured in a
+/// second or two of them scatters, …
+const SYNC_CLASS: f64 = 2.0;
+/// … and all that take less are of one.
+const SYNC_NS_MIN: f64 = 50_000.0;
+
+/// Seconds per byte of the slowest store of each store's class. For stores that are not up nobody waits.
 pub(crate) struct Waits {
-    per_byte: Vec<f64>,
+    apply: Vec<f64>,
+    log: Vec<f64>,
 }
 
 impl Waits {
     pub fn new(round: &Round<'_>) -> Waits {
-        Waits { per_byte: classes(round) }
+        let stores = &round.view.stores;
+        let speed = |at: At| stores[at as usize].leader_speed();
+        let gains = |slow: At, fast: At| is_worth_it(speed(slow), speed(fast), round.limits);
+        let apply = by_class(round, round.stores(), |at| 1.0 / speed(at).max(1) as f64, gains);
+        let sync = |at: At| sync_ns(&stores[at as usize]);
+        let known = round.stores().filter(|&at| stores[at as usize].sync_ns > 0);
+        let syncs = by_class(round, known, sync, |slow, fast| sync(fast) * SYNC_CLASS <= sync(slow));
+        let log = apply.iter().zip(syncs).map(|(&apply, sync)| match sync {
+            known if known.is_finite() => apply / LOG_PART + known / 1e9 / BYTES_PER_SYNC,
+            _ => apply,
+        });
+        Waits { log: log.collect(), apply }
     }
 
-    /// The slowest store of a majority that has `leader` and the fastest others of the region. `change`
-    /// replaces a peer's store by another's.
+    /// The store that is the last of a majority to have written: of `leader` and the fastest others of the region.
+    /// `change` replaces a peer's store by another's.
     pub fn slowest_needed(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
         let moved = |at: At| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
         let voters = || round.seats(region).iter().filter(|seat: &&Seat| seat.voter);
@@ -37,13 +71,13 @@ impl Waits {
             let next = voters()
                 .map(|seat| moved(seat.store))
                 .filter(|&at| at != leader)
-                .map(|at| (Ordered::new(self.waited_for(at)), at))
+                .map(|at| (Ordered::new(self.log(at)), at))
                 .filter(|rank| last.is_none_or(|last| *rank > last))
                 .min();
             last = next.or(last);
         }
         match last {
-            Some((_, follower)) if self.waited_for(follower) > self.waited_for(leader) => follower,
+            Some((_, follower)) if self.log(follower) > OWN_LOG * self.log(leader) => follower,
             _ => leader,
         }
     }
@@ -52,7 +86,8 @@ impl Waits {
     pub fn of(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> f64 {
         let slowest = self.slowest_needed(round, region, leader, change);
         let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
-        self.waited_for(slowest) + self.waited_for(leader)
+        let own = if slowest == leader { OWN_LOG } else { 1.0 };
+        own * self.log(slowest) + self.apply(leader)
     }
 
     /// The same after a peer has moved, and with the best of them in the lead. `to` may be `NOWHERE`: what is counted
@@ -65,29 +100,43 @@ impl Waits {
 
     /// Nothing waits less.
     pub fn least(&self, round: &Round<'_>) -> f64 {
-        let up = round.stores().filter(|&at| round.is_up(at));
-        2.0 * up.map(|at| self.waited_for(at)).fold(f64::INFINITY, f64::min)
+        let least = |of: &dyn Fn(At) -> f64| {
+            round.stores().filter(|&at| round.is_up(at)).map(of).fold(f64::INFINITY, f64::min)
+        };
+        OWN_LOG * least(&|at| self.log(at)) + least(&|at| self.apply(at))
     }
 
-    /// Seconds per byte as one that others wait for, by its class.
-    pub fn waited_for(&self, at: At) -> f64 {
-        self.per_byte.get(at as usize).copied().unwrap_or(f64::INFINITY)
+    /// Seconds per byte until a store has it in its log.
+    pub fn log(&self, at: At) -> f64 {
+        self.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
+    }
+
+    fn apply(&self, at: At) -> f64 {
+        self.apply.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 }
 
-/// What waits for a store waits for the slowest of its class. A class begins with its slowest store and ends
-/// before the first one that is faster by what a leader moves for. For stores that are not up nobody waits.
-fn classes(round: &Round<'_>) -> Vec<f64> {
-    let speed = |at: At| round.view.stores[at as usize].leader_speed();
-    let mut ranked: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
-    ranked.sort_unstable_by_key(|&at| speed(at));
-    let mut per_byte = vec![f64::INFINITY; round.view.stores.len()];
-    let mut slowest = ranked.first().map_or(0, |&at| speed(at));
+/// A store that is pinned to lead as one of another speed counts as one that is faster in everything.
+fn sync_ns(store: &StoreView) -> f64 {
+    let pinned = store.leader_speed().max(1) as f64 / store.capability.speed().max(1) as f64;
+    (store.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
+}
+
+/// Of each store what the slowest of its class takes. A class begins with its slowest store and ends before the
+/// first one that is enough `faster`. Infinite for stores that are not up, or not `among`.
+fn by_class(
+    round: &Round<'_>,
+    among: impl Iterator<Item = At>,
+    takes: impl Fn(At) -> f64,
+    faster: impl Fn(At, At) -> bool,
+) -> Vec<f64> {
+    let mut ranked: Vec<At> = among.filter(|&at| round.is_up(at)).collect();
+    ranked.sort_by_key(|&at| Reverse(Ordered::new(takes(at))));
+    let mut all = vec![f64::INFINITY; round.view.stores.len()];
+    let mut slowest = ranked.first().copied();
     for at in ranked {
-        if crate::leader_only::is_worth_it(slowest, speed(at), round.limits) {
-            slowest = speed(at);
-        }
-        per_byte[at as usize] = 1.0 / slowest.max(1) as f64;
+        slowest = slowest.filter(|&slow| !faster(slow, at)).or(Some(at));
+        all[at as usize] = slowest.map_or(f64::INFINITY, &takes);
     }
-    per_byte
+    all
 }

@@ -21,7 +21,7 @@ fn any_state() -> impl Strategy<Value = StoreState> {
     ]
 }
 
-/// Unequal speeds, capacities and zones, stores in every state, learners, lagging peers, too many and too
+/// Unequal speeds, syncs, capacities and zones, stores in every state, learners, lagging peers, too many and too
 /// few of them, leaderless, cooling and changing regions, leaders in flight.
 fn any_view() -> impl Strategy<Value = ClusterView> {
     (1..8usize).prop_flat_map(|stores| {
@@ -31,6 +31,7 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             0..3u8,
             prop::option::weighted(0.5, 100..400u64),
             (prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
+            any_sync(),
         );
         let peer = (prop::bool::weighted(0.9), prop::option::weighted(0.9, 0..1500u64));
         let region = (
@@ -45,13 +46,13 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             |(stores, regions, zones)| {
                 let mut view = cluster(&[], Vec::new());
                 view.domain_label = zones.then(|| "zone".to_owned());
-                for ((speed, state, zone, capacity, (behind, out_of_room)), id) in stores.into_iter().zip(0..)
-                {
+                for (store, id) in stores.into_iter().zip(0..) {
+                    let (speed, state, zone, capacity, (behind, out_of_room), sync_ns) = store;
                     let labels = [("zone".to_owned(), zone.to_string())].into();
                     let capacity_bytes = capacity.unwrap_or(0);
                     let unapplied_bytes = if behind { 1 << 30 } else { 1000 };
                     let store = StoreView { state, labels, capacity_bytes, ..store_of(id, speed) };
-                    view.stores.push(StoreView { unapplied_bytes, out_of_room, ..store });
+                    view.stores.push(StoreView { unapplied_bytes, out_of_room, sync_ns, ..store });
                 }
                 for ((peers, leader, rates, (cooldown, joint), flight), id) in regions.into_iter().zip(0..) {
                     let peers: Vec<PeerView> = peers
@@ -90,6 +91,11 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
     })
 }
 
+/// With speeds of a few bytes per second syncs of days count as much as what is written does.
+fn any_sync() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(0), 1 => 1..1_000_000_000_000_000u64]
+}
+
 fn store_of(id: u64, speed: u64) -> StoreView {
     store(id, speed)
 }
@@ -104,12 +110,13 @@ fn slots_of(id: u64) -> RegionView {
 fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
     (3..7u64).prop_flat_map(move |stores| {
         let speeds = prop::collection::vec(if equal { 3..4u64 } else { 1..12u64 }, stores as usize);
+        let syncs = prop::collection::vec(any_sync(), stores as usize);
         let places = (
             prop::sample::subsequence((0..stores).collect::<Vec<u64>>(), 3),
             any::<prop::sample::Index>(),
             (0..1000u32, 0..1000u32, 20..60u64),
         );
-        (speeds, prop::collection::vec(places, 1..40)).prop_map(|(speeds, regions)| {
+        (speeds, syncs, prop::collection::vec(places, 1..40)).prop_map(move |(speeds, syncs, regions)| {
             let regions = regions.into_iter().zip(1..).map(|((peers, leader, (write, read, bytes)), id)| {
                 let placed = region(id, *leader.get(&peers), &peers);
                 let (write_rate, read_rate) = (f64::from(write), f64::from(read));
@@ -118,6 +125,9 @@ fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
                 RegionView { bytes, heat, write_bytes_rate: write_rate, ..rated }
             });
             let mut view = cluster(&speeds, regions.collect());
+            for (store, sync_ns) in view.stores.iter_mut().zip(&syncs) {
+                store.sync_ns = if equal { syncs[0] } else { *sync_ns };
+            }
             fill_up(&mut view);
             view
         })
@@ -296,6 +306,7 @@ proptest! {
             store.capability.ops_per_s = floats[next() % 8];
             (store.data_weight, store.leader_weight) = (Some(floats[next() % 8]), Some(floats[next() % 8]));
             (store.used_bytes, store.capacity_bytes) = (wholes[next() % 6], wholes[next() % 6]);
+            store.sync_ns = wholes[next() % 6];
         }
         for region in &mut view.regions {
             region.bytes = wholes[next() % 6];

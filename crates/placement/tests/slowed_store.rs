@@ -158,3 +158,108 @@ fn while_it_is_slow_nothing_wanders() {
         assert!(wandered <= REGIONS as usize / 8, "{policy}: {wandered}");
     }
 }
+
+/// The paper's stores by their syncs, and so full that no copy comes to any: each holds as many of 24 regions as any
+/// other. Data has been loaded and was shed by the fast ones, each region has a peer on one of them.
+fn full(writes_per_s: f64) -> ClusterView {
+    let mut view = loaded();
+    let peers: [[u64; 3]; 24] = [
+        [0, 3, 4],
+        [0, 3, 5],
+        [0, 4, 5],
+        [0, 3, 4],
+        [0, 3, 5],
+        [0, 4, 5],
+        [0, 1, 3],
+        [0, 1, 4],
+        [0, 1, 5],
+        [0, 2, 3],
+        [0, 2, 4],
+        [0, 2, 5],
+        [1, 2, 3],
+        [1, 2, 4],
+        [1, 2, 5],
+        [1, 2, 3],
+        [1, 2, 4],
+        [1, 2, 5],
+        [1, 3, 4],
+        [1, 3, 5],
+        [1, 4, 5],
+        [2, 3, 4],
+        [2, 3, 5],
+        [2, 4, 5],
+    ];
+    view.regions = (1..)
+        .zip(peers)
+        .map(|(id, peers)| {
+            let ops = writes_per_s / 24.0 * (1.0 + 0.2 * f64::sin(id as f64));
+            RegionView {
+                bytes: 64 << 20,
+                write_rate: ops,
+                read_rate: ops,
+                miss_rate: ops,
+                write_bytes_rate: ops * 1040.0,
+                heat: 2.0 * ops,
+                ..region(id, peers[0], &peers)
+            }
+        })
+        .collect();
+    fill_up(&mut view);
+    for (store, sync_us) in view.stores.iter_mut().zip([5, 20, 20, 1000, 1000, 1000]) {
+        store.sync_ns = sync_us * 1000;
+        store.capacity_bytes = 12 * (64 << 20) * 100 / 86;
+    }
+    view
+}
+
+/// In everything.
+fn slow_in_all(view: &mut ClusterView, percent: f64) {
+    slow(view, 0, percent);
+    view.stores[0].sync_ns = (5000.0 * 100.0 / percent) as u64;
+}
+
+#[test]
+fn of_full_stores_a_slowed_one_leads_nothing_that_a_fast_one_could() {
+    let mut view = full(60_000.0);
+    moves(&mut view, Policy::Adaptive);
+    slow_in_all(&mut view, 9.0);
+    let before = waits(&view);
+    let (leaders, copies) = moves(&mut view, Policy::Adaptive);
+    let after = waits(&view);
+    println!(
+        "away {leaders} leaders and {copies} copies; writes wait {:.2} times as long as before them",
+        after / before
+    );
+    for region in &view.regions {
+        let fast = region.peers.iter().filter(|peer| [1, 2].contains(&peer.store)).count();
+        assert_eq!(fast, 1, "region {} has {:?}", region.id, region.peers);
+        assert!(
+            [Some(1), Some(2)].contains(&region.leader),
+            "region {} is led by {:?}",
+            region.id,
+            region.leader
+        );
+    }
+    assert!(copies <= 14, "six regions want a fast peer: {copies} copies");
+    // And back: what changed places stays, but for what gains once more.
+    slow_in_all(&mut view, 100.0);
+    let (leaders, copies) = moves(&mut view, Policy::Adaptive);
+    println!("back {leaders} leaders and {copies} copies");
+    assert_eq!(led_by(&view, 0), 12);
+    assert!(leaders <= 24 && copies <= 4, "{leaders} leaders and {copies} copies");
+}
+
+/// A slowed store that syncs in less than slow ones do is not left for those, however little it writes.
+#[test]
+fn a_slowed_store_is_not_left_for_one_that_syncs_more_slowly() {
+    for percent in [8.0, 9.0, 10.0, 11.0] {
+        // Nobody is so busy that it has to be relieved, and nothing may be copied.
+        let mut view = full(30_000.0);
+        let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
+        slow_in_all(&mut view, percent);
+        settle(&mut view, Policy::Adaptive, &limits, 100);
+        let to_slow =
+            view.regions.iter().filter(|region| region.leader.is_some_and(|store| store >= 3)).count();
+        assert_eq!(to_slow, 0, "at {percent}% of its speed");
+    }
+}

@@ -466,6 +466,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 None => crate::members::capability_of(member).kv_bytes_per_s,
             },
             io_bytes_per_s: heartbeat.io_bytes_per_s,
+            sync_us: heartbeat.sync_ns as f64 / 1e3,
             correction: if at.is_some() { heartbeat.correction } else { 1.0 },
             data_weight: record.and_then(|record| record.data_weight),
             leader_weight: record.and_then(|record| record.leader_weight),

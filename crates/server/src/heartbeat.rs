@@ -279,6 +279,7 @@ impl Reporter {
             capability: present.capability,
             io_bytes_per_s: present.io_bytes_per_s,
             correction: present.correction,
+            sync_ns: present.sync.map_or(0, |sync| u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX)),
             capacity_bytes: store.config.capacity_bytes.map_or(at_most, |stated| stated.min(at_most)),
             used_bytes,
             load_ops_per_s,

@@ -335,6 +335,7 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         ("client", Left),
         ("device", Left),
         ("i/o", Right),
+        ("sync", Right),
         ("capability", Right),
         ("counts", Right),
         ("leaders", Right),
@@ -353,6 +354,7 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             row.client.clone(),
             dash(&row.device),
             capability(row.io_bytes_per_s),
+            sync(row.sync_us),
             capability(row.capability_bytes_per_s / row.correction.max(f64::MIN_POSITIVE)),
             correction(row),
             row.leaders.to_string(),
@@ -502,6 +504,13 @@ fn capability(bytes_per_s: f64) -> String {
 }
 
 /// How much of it counts.
+fn sync(us: f64) -> String {
+    match us {
+        none if none <= 0.0 => "-".to_owned(),
+        known => micros(known),
+    }
+}
+
 fn correction(row: &StoreRow) -> String {
     match row.capability_bytes_per_s {
         unknown if unknown <= 1.0 => "-".into(),

@@ -48,13 +48,13 @@ prop_compose! {
 
 prop_compose! {
     fn any_heartbeat()(
-        ids in any::<[u64; 11]>(),
+        ids in any::<[u64; 12]>(),
         rates in [0.0..1e12, 0.0..1e9, 0.0..1e9],
         leads in prop::collection::btree_map(any::<u64>(), any_lead(), 0..5),
         gone in prop::collection::btree_set(any::<u64>(), 0..4),
     ) -> StoreHeartbeat {
         let [store, token, cluster_id, members_version, incarnation, one, other, ..] = ids;
-        let [.., capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
+        let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
         let reports = leads.into_iter().map(|(region, mut lead)| {
             lead.descriptor.id = region;
             lead
@@ -65,7 +65,7 @@ prop_compose! {
             capability: Capability { kv_bytes_per_s: rates[0], ops_per_s: rates[1] },
             io_bytes_per_s: rates[2],
             correction: rates[1],
-            capacity_bytes, used_bytes, p99_us, snapshots_in,
+            sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in,
             snapshots_out: 3,
             unapplied_bytes: 4,
             stopping: rates[0] < 1e11,
@@ -130,6 +130,7 @@ fn small() -> StoreHeartbeat {
         members_version: 7,
         incarnation: 2,
         seq: 300,
+        sync_ns: 200,
         snapshots_in: 8,
         snapshots_out: 9,
         unapplied_bytes: 10,
@@ -142,11 +143,11 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![5, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![6, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
-    expected.extend([0, 0]);
+    expected.extend([0xc8, 0x01, 0, 0]);
     expected.extend([0; 8]);
     expected.extend([0, 8, 9, 10, 2, 1]);
     expected.push(60);
@@ -171,8 +172,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 6;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(6)));
+    newer[0] = 7;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(7)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));

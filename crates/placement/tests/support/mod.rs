@@ -208,13 +208,17 @@ pub fn busiest(view: &ClusterView) -> f64 {
 
 /// Seconds that a byte written waits, for the mean of all, computed anew from the formula in docs/PLACEMENT.md.
 pub fn waits(view: &ClusterView) -> f64 {
-    let time = |store: StoreId| 1.0 / view.stores[store as usize].capability.kv_bytes_per_s;
+    let apply = |store: StoreId| 1.0 / view.stores[store as usize].capability.kv_bytes_per_s;
+    let log = |store: StoreId| match view.stores[store as usize].sync_ns {
+        0 => apply(store),
+        sync => apply(store) / 7.0 + sync as f64 / 1e9 / 65_536.0,
+    };
     let (mut sum, mut bytes) = (0.0, 0.0);
     for region in &view.regions {
         let leader = region.leader.unwrap();
         let followers = region.peers.iter().map(|peer| peer.store).filter(|store| *store != leader);
-        let nearest = followers.map(time).fold(f64::INFINITY, f64::min);
-        sum += region.write_bytes_rate * (time(leader).max(nearest) + time(leader));
+        let nearest = followers.map(log).fold(f64::INFINITY, f64::min);
+        sum += region.write_bytes_rate * ((1.25 * log(leader)).max(nearest) + apply(leader));
         bytes += region.write_bytes_rate;
     }
     if bytes > 0.0 {

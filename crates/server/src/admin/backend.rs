@@ -18,6 +18,8 @@ pub struct StoreRow {
     pub capability_bytes_per_s: f64,
     /// Bytes/s that the device was measured to write; 0: it was not.
     pub io_bytes_per_s: f64,
+    /// What its device takes for a sync, microseconds, as it counts now; 0: not known.
+    pub sync_us: f64,
     /// The part of what was told or measured that counts: 1 while the device does what it was measured to do.
     pub correction: f64,
     /// Pinned by hand: its part of the data, in place of `capability_bytes_per_s`; and its rank as a leaders' store.

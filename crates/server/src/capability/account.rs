@@ -22,8 +22,8 @@ const WRITERS: [&str; 6] = ["log", "lives", "flusher", "snap-make", "snap-receiv
 /// When the log thread is with its device. It alone writes this.
 #[derive(Default)]
 pub struct LogClock {
-    /// Where the kernel tells of that thread.
-    thread: Mutex<Option<PathBuf>>,
+    /// Where the kernel tells of that thread, once there is one.
+    thread: Mutex<Option<Result<PathBuf, io::ErrorKind>>>,
     busy_ns: AtomicU64,
     syncs: AtomicU64,
     /// 0: it is not.
@@ -34,8 +34,8 @@ impl LogClock {
     /// To be called by the log thread before anything else.
     pub fn begin_thread(&self) {
         // A link to the thread that asks.
-        *self.thread.lock() =
-            fs::read_link("/proc/thread-self").ok().map(|thread| Path::new("/proc").join(thread));
+        let thread = fs::read_link("/proc/thread-self").map(|thread| Path::new("/proc").join(thread));
+        *self.thread.lock() = Some(thread.map_err(|error| error.kind()));
     }
 
     /// Counts the time of `call`, and a sync if it made one.
@@ -63,11 +63,12 @@ impl LogClock {
         Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed).saturating_add(pending))
     }
 
-    /// How long the thread has run, or could have run had a CPU been free.
-    pub fn scheduled(&self) -> io::Result<Duration> {
+    /// How long the thread has run, or could have run had a CPU been free; `None`: it has not begun.
+    pub fn scheduled(&self) -> io::Result<Option<Duration>> {
         match &*self.thread.lock() {
-            Some(thread) => scheduled(thread),
-            None => Err(io::ErrorKind::NotFound.into()),
+            Some(Ok(thread)) => scheduled(thread).map(Some),
+            Some(Err(error)) => Err((*error).into()),
+            None => Ok(None),
         }
     }
 }
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn a_call_under_way_counts_and_sleep_is_not_work() {
         let clock = Arc::new(LogClock::default());
-        assert!(clock.scheduled().is_err(), "no thread has said that it is the log's");
+        assert_eq!(clock.scheduled().unwrap(), None, "no thread has said that it is the log's");
         let (begun, has_begun) = mpsc::channel();
         let (end, told_to_end) = mpsc::channel::<()>();
         let of_thread = clock.clone();
@@ -211,7 +212,7 @@ mod tests {
             has_ended(&of_thread)
         });
         fn has_ended(clock: &LogClock) -> (Duration, Duration) {
-            (clock.busy(), clock.scheduled().unwrap())
+            (clock.busy(), clock.scheduled().unwrap().unwrap())
         }
         has_begun.recv().unwrap();
         let first = clock.busy();

@@ -84,6 +84,8 @@ pub struct Present {
     /// As measured; 0: it was not.
     pub io_bytes_per_s: f64,
     pub correction: f64,
+    /// What a sync takes: as measured, through the correction; `None`: it was not measured.
+    pub sync: Option<Duration>,
     /// How much longer the device needs than it was measured to; `None`: nobody knows.
     pub ratio: Option<f64>,
 }
@@ -137,6 +139,9 @@ impl OwnCapability {
             }),
             io_bytes_per_s: measured.map_or(0.0, |kept| kept.measured.write_bytes_per_s),
             correction: state.correction,
+            sync: state.kept.as_ref().and_then(|kept| {
+                Duration::try_from_secs_f64(kept.measured.sync_latency.as_secs_f64() / state.correction).ok()
+            }),
             ratio: state.ratio,
         }
     }
@@ -304,13 +309,19 @@ pub async fn run(store: Arc<Store>) {
     let mut watcher = Watcher::default();
     let mut period = tokio::time::interval(LOOK_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut is_told = true;
     loop {
         period.tick().await;
-        if let Err(error) = watcher.look(&store).await {
+        let looked = watcher.look(&store).await;
+        match &looked {
             // Where the kernel does not count (or the container hides it) there is nothing to judge by.
-            tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
-            return;
+            Err(error) if is_told => {
+                tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
+            }
+            Ok(()) if !is_told => tracing::info!("the kernel tells again what this process writes"),
+            _ => {}
         }
+        is_told = looked.is_ok();
     }
 }
 
@@ -379,7 +390,7 @@ impl Watcher {
         }
         let now = self.began.get_or_insert_with(Instant::now).elapsed();
         let totals = self.totals(&own.log)?;
-        let Some(watch) = &mut self.watch else { return Ok(()) };
+        let (Some(watch), Some(totals)) = (&mut self.watch, totals) else { return Ok(()) };
         if own.probing.load(Ordering::Acquire) {
             watch.skip();
             return Ok(());
@@ -400,8 +411,9 @@ impl Watcher {
         Ok(())
     }
 
-    fn totals(&mut self, log: &LogClock) -> std::io::Result<Totals> {
-        let (busy, scheduled) = (log.busy(), log.scheduled()?);
+    /// `None` before the log's thread has begun.
+    fn totals(&mut self, log: &LogClock) -> std::io::Result<Option<Totals>> {
+        let (busy, Some(scheduled)) = (log.busy(), log.scheduled()?) else { return Ok(None) };
         let (busy_before, scheduled_before) = *self.last.get_or_insert((busy, scheduled));
         let worked = scheduled.saturating_sub(scheduled_before);
         self.blocked += busy.saturating_sub(busy_before).saturating_sub(worked);
@@ -413,7 +425,7 @@ impl Watcher {
             self.bytes_per_s = bytes.saturating_sub(self.bytes) as f64 / seconds;
         }
         self.bytes = bytes;
-        Ok(Totals { blocked: self.blocked, syncs: log.syncs(), bytes })
+        Ok(Some(Totals { blocked: self.blocked, syncs: log.syncs(), bytes }))
     }
 }
 

@@ -39,6 +39,7 @@ impl World {
             incarnation: process.incarnation,
             seq: process.seq,
             capability: capability(id),
+            sync_ns: 1_000_000 * (1 + id % 2),
             capacity_bytes: 1 << 30,
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
             ..StoreHeartbeat::default()

@@ -193,6 +193,7 @@ fn store(id: u64, device: &str) -> StoreRow {
         device: device.into(),
         capability_bytes_per_s: 1.0,
         io_bytes_per_s: 0.0,
+        sync_us: 0.0,
         correction: 1.0,
         data_weight: None,
         leader_weight: None,

@@ -241,10 +241,13 @@ fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
 fn bits_flipped_in_a_minoritys_tables_are_never_shown_as_values() {
     let flags = &[("--rocksdb", "write_buffer_size=64kb"), ("--maxmemory", "1mb")];
     damaged_on_a_minority("flipped-tables", flags, 4096, |store| {
-        let tables = files(&store.dir.join("rows"), "sst");
+        // The kill may have caught one that nothing was written to yet.
+        let length = |table: &PathBuf| fs::metadata(table).expect("a table").len();
+        let mut tables = files(&store.dir.join("rows"), "sst");
+        tables.retain(|table| length(table) > 0);
         for table in &tables {
             // Where the rows are, not the index at the end: what is found when a table is opened is refused.
-            flip(table, fs::metadata(table).expect("a table").len() / 2, 1);
+            flip(table, length(table) / 2, 1);
         }
         tables.len()
     });
