@@ -101,6 +101,14 @@ fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
 }
 
 #[test]
+fn a_look_before_the_log_has_begun_says_nothing_and_ends_nothing() {
+    let (mut watcher, clock) = (Watcher::default(), LogClock::default());
+    assert!(watcher.totals(&clock).unwrap().is_none());
+    clock.begin_thread();
+    assert!(watcher.totals(&clock).unwrap().is_some());
+}
+
+#[test]
 fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
     let fixture = Fixture::new();
     let own = &fixture.store.capability;

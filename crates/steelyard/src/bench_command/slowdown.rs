@@ -55,7 +55,7 @@ pub struct Slowdown {
 }
 
 /// How long the cluster runs whose store is slow from the beginning.
-const REFERENCE_S: u64 = 60;
+const REFERENCE_S: u64 = 120;
 /// After the load, for a layout to come to rest that is to be the best possible.
 const REFERENCE_REST: Duration = Duration::from_secs(120);
 
