@@ -72,7 +72,7 @@ pub struct StoreHeartbeat {
     pub io_bytes_per_s: f64,
     /// 1 unless the device does less than it was measured to do.
     pub correction: f64,
-    /// What its device takes for a sync, as it counts now; 0: not known.
+    /// What a write waits for a sync of its device, as it counts now; 0: not known.
     pub sync_ns: u64,
     /// Live user bytes that it is meant to hold, and those that it holds.
     pub capacity_bytes: u64,

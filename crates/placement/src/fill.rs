@@ -119,14 +119,15 @@ impl Fill {
         self.takes_any(round, at) && stays_below(round, at, bytes, percent)
     }
 
-    /// Whether a region may come to a store that another one leaves: it does not shed meanwhile, and is no fuller
-    /// afterwards, or still below the band.
+    /// Whether a region may come to a store that another one leaves: it does not begin to shed meanwhile, and is no
+    /// fuller afterwards, or, if it does not shed, still in the lower half of the band.
     pub fn admits_for_another(&self, round: &Round<'_>, at: At, comes: u64, goes: u64) -> bool {
         let PlanLimits { full_percent, full_percent_low, .. } = *round.limits;
         let more = comes.saturating_sub(goes);
-        self.takes_any(round, at)
+        let middle = full_percent_low.midpoint(full_percent);
+        !round.is_out_of_room(at)
             && stays_below(round, at, comes, full_percent)
-            && (more == 0 || stays_below(round, at, more, full_percent_low))
+            && (more == 0 || (!self.is_full(at) && stays_below(round, at, more, middle)))
     }
 
     /// Whether a region may come from one store to another to even levels out, or to be shed. `Band` is for

@@ -39,8 +39,8 @@ pub struct PlanLimits {
     /// other peers are the fastest (but under `even`): heat is an average of what was measured, and never twice the
     /// same.
     pub heat_gap_percent: u32,
-    /// To even out data, or load, no store is filled beyond this. Far enough below the others that a store that
-    /// shed a little too much takes nothing back.
+    /// To even out data, or load, no store is filled beyond this, but by what changes places with what it has. Far
+    /// enough below the others that a store that shed a little too much takes nothing back.
     pub fill_percent: u32,
     /// Nothing moves to a store that would hold more than this afterwards.
     pub reserve_percent: u32,

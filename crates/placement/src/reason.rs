@@ -49,7 +49,13 @@ pub enum Reason {
     Together { with: RegionId, busiest_permille: u64, busiest_after_permille: u64 },
     /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and then for
     /// the leader.
-    Wait { before: Waited, after: Waited },
+    Wait {
+        // Cluster states have older ones, with other numbers.
+        #[serde(default)]
+        before: Waited,
+        #[serde(default)]
+        after: Waited,
+    },
     /// `adaptive`: a peer of the region changes places with one of another region, and the writes of both together
     /// wait for so many thousandths of the time that they do.
     ChangePlaces { with: RegionId, waits_permille: u64 },
@@ -64,7 +70,7 @@ pub enum Reason {
 }
 
 /// What a region's writes wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waited {
     /// A follower's; else the leader's own.
     pub log_of_follower: bool,
@@ -180,5 +186,21 @@ impl fmt::Display for Reason {
             }
             Reason::Requested => f.write_str("it was asked for"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cluster states remember them.
+    #[test]
+    fn a_reason_with_the_numbers_of_before_is_read() {
+        let old = r#"{"reason":"wait","log_before_bytes_per_s":1,"leader_before_bytes_per_s":2,
+            "log_after_bytes_per_s":3,"leader_after_bytes_per_s":4}"#;
+        let read: Reason = serde_json::from_str(old).unwrap();
+        assert_eq!(read, Reason::Wait { before: Waited::default(), after: Waited::default() });
+        let new = Reason::ChangePlaces { with: 7, waits_permille: 787 };
+        assert_eq!(serde_json::from_str::<Reason>(&serde_json::to_string(&new).unwrap()).unwrap(), new);
     }
 }

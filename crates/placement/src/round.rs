@@ -289,6 +289,11 @@ impl<'a> Round<'a> {
         self.view.stores.get(at as usize).is_some_and(|store| store.out_of_room)
     }
 
+    /// Whether a peer that comes to this store might lead, once it is a voter that has caught up.
+    pub fn could_lead(&self, at: At) -> bool {
+        self.is_up(at) && !self.is_out_of_room(at) && !self.behind[at as usize]
+    }
+
     fn is_behind(&self, store: StoreId) -> bool {
         self.at(store).is_some_and(|at| self.behind[at as usize])
     }

@@ -47,12 +47,16 @@ impl Waits {
         let stores = &round.view.stores;
         let speed = |at: At| stores[at as usize].leader_speed();
         let gains = |slow: At, fast: At| is_worth_it(speed(slow), speed(fast), round.limits);
-        let apply = by_class(round, round.stores(), |at| 1.0 / speed(at).max(1) as f64, gains);
+        let up = round.stores().filter(|&at| round.is_up(at));
+        let apply = by_class(round, up, |at| 1.0 / speed(at).max(1) as f64, gains);
         let sync = |at: At| sync_ns(&stores[at as usize]);
+        // Also of stores that are down: the classes of the others do not change when one restarts.
         let known = round.stores().filter(|&at| stores[at as usize].sync_ns > 0);
         let syncs = by_class(round, known, sync, |slow, fast| sync(fast) * SYNC_CLASS <= sync(slow));
         let log = apply.iter().zip(syncs).map(|(&apply, sync)| match sync {
-            known if known.is_finite() => apply / LOG_PART + known / 1e9 / BYTES_PER_SYNC,
+            known if known.is_finite() && apply.is_finite() => {
+                apply / LOG_PART + known / 1e9 / BYTES_PER_SYNC
+            }
             _ => apply,
         });
         Waits { log: log.collect(), apply }
@@ -123,14 +127,14 @@ fn sync_ns(store: &StoreView) -> f64 {
 }
 
 /// Of each store what the slowest of its class takes. A class begins with its slowest store and ends before the
-/// first one that is enough `faster`. Infinite for stores that are not up, or not `among`.
+/// first one that is enough `faster`. Infinite for stores that are not `among`.
 fn by_class(
     round: &Round<'_>,
     among: impl Iterator<Item = At>,
     takes: impl Fn(At) -> f64,
     faster: impl Fn(At, At) -> bool,
 ) -> Vec<f64> {
-    let mut ranked: Vec<At> = among.filter(|&at| round.is_up(at)).collect();
+    let mut ranked: Vec<At> = among.collect();
     ranked.sort_by_key(|&at| Reverse(Ordered::new(takes(at))));
     let mut all = vec![f64::INFINITY; round.view.stores.len()];
     let mut slowest = ranked.first().copied();

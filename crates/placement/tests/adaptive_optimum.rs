@@ -241,7 +241,7 @@ fn where_no_store_gets_busy_writes_wait_as_in_the_best_layout() {
 /// nobody asks for, and that stays.
 fn filled(mut view: ClusterView) -> ClusterView {
     for (region, id) in view.regions.iter_mut().zip(1..) {
-        (region.id, region.bytes) = (id, 1_000_000);
+        (region.id, region.bytes) = (id, 1_100_000);
     }
     let stores = view.stores.len() as u64;
     for (id, first) in (100..).zip(0..stores) {

@@ -110,13 +110,12 @@ fn slots_of(id: u64) -> RegionView {
 fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
     (3..7u64).prop_flat_map(move |stores| {
         let speeds = prop::collection::vec(if equal { 3..4u64 } else { 1..12u64 }, stores as usize);
-        let syncs = prop::collection::vec(any_sync(), stores as usize);
         let places = (
             prop::sample::subsequence((0..stores).collect::<Vec<u64>>(), 3),
             any::<prop::sample::Index>(),
             (0..1000u32, 0..1000u32, 20..60u64),
         );
-        (speeds, syncs, prop::collection::vec(places, 1..40)).prop_map(move |(speeds, syncs, regions)| {
+        (speeds, prop::collection::vec(places, 1..40)).prop_map(|(speeds, regions)| {
             let regions = regions.into_iter().zip(1..).map(|((peers, leader, (write, read, bytes)), id)| {
                 let placed = region(id, *leader.get(&peers), &peers);
                 let (write_rate, read_rate) = (f64::from(write), f64::from(read));
@@ -125,10 +124,36 @@ fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
                 RegionView { bytes, heat, write_bytes_rate: write_rate, ..rated }
             });
             let mut view = cluster(&speeds, regions.collect());
-            for (store, sync_ns) in view.stores.iter_mut().zip(&syncs) {
-                store.sync_ns = if equal { syncs[0] } else { *sync_ns };
-            }
             fill_up(&mut view);
+            view
+        })
+    })
+}
+
+/// Stores of three speeds, each with syncs like its speed or unlike it, and so full that no copy comes to any; regions at
+/// random on them, that write little enough to keep nobody busy.
+fn full_view() -> impl Strategy<Value = ClusterView> {
+    let class = || prop::sample::select(vec![(625_000, 50_000u64), (250_000, 200_000), (62_000, 20_000_000)]);
+    (4..8u64).prop_flat_map(move |stores| {
+        let places = (
+            prop::sample::subsequence((0..stores).collect::<Vec<u64>>(), 3),
+            any::<prop::sample::Index>(),
+            (1..100u32, 40..60u64),
+        );
+        let stores = prop::collection::vec((class(), class(), prop::bool::weighted(0.1)), stores as usize);
+        (stores, prop::collection::vec(places, 12..40)).prop_map(move |(stores, regions)| {
+            let regions = regions.into_iter().zip(1..).map(|((peers, leader, (rate, bytes)), id)| {
+                let placed = region(id, *leader.get(&peers), &peers);
+                let (write_rate, write_bytes_rate) = (f64::from(rate), f64::from(rate));
+                RegionView { bytes, write_rate, write_bytes_rate, heat: write_rate, ..placed }
+            });
+            let speeds: Vec<u64> = stores.iter().map(|(speed, ..)| speed.0).collect();
+            let mut view = cluster(&speeds, regions.collect());
+            fill_up(&mut view);
+            for (store, (own, other, is_unlike)) in view.stores.iter_mut().zip(&stores) {
+                store.sync_ns = if *is_unlike { other.1 } else { own.1 };
+                store.capacity_bytes = store.used_bytes * 100 / 87 + 1;
+            }
             view
         })
     })
@@ -395,6 +420,38 @@ proptest! {
         view.in_flight = plan(&view, policy, &limits);
         let regions: BTreeSet<u64> = view.in_flight.iter().map(Operator::region).collect();
         prop_assert!(plan(&view, policy, &limits).iter().all(|operator| !regions.contains(&operator.region())));
+    }
+
+    #[test]
+    fn on_full_stores_peers_change_places_within_all_constraints_and_that_ends(mut view in full_view()) {
+        let limits = PlanLimits { region_bytes_min: 1, ..PlanLimits::default() };
+        for round in 0.. {
+            prop_assert!(round < 300, "it does not end");
+            remember_shedding(&mut view, &limits);
+            let operators = plan(&view, Policy::Adaptive, &limits);
+            if operators.is_empty() {
+                break;
+            }
+            let mut used: Vec<u64> = view.stores.iter().map(|store| store.used_bytes).collect();
+            let mut seen = BTreeSet::new();
+            for operator in &operators {
+                prop_assert!(seen.insert(operator.region()), "one operator per region");
+                check(&view, operator, &limits, &mut used)?;
+                if let Operator::MovePeer { reason: Reason::ChangePlaces { with, .. }, .. } = operator {
+                    let back = |other: &&Operator| {
+                        other.region() == *with && other.to() == operator.from() && other.from() == operator.to()
+                    };
+                    prop_assert_eq!(operators.iter().filter(back).count(), 1, "each has the other half");
+                }
+            }
+            for store in &view.stores {
+                let moves = |operator: &&Operator| {
+                    operator.moves_data() && [operator.from(), operator.to()].contains(&Some(store.id))
+                };
+                prop_assert!(operators.iter().filter(moves).count() <= limits.data_moves_per_store_max);
+            }
+            operators.iter().for_each(|operator| execute(&mut view, operator));
+        }
     }
 
     #[test]

@@ -92,6 +92,12 @@ fn one_round_at_full_size() {
         let percent = if store.id % 3 == 0 { 84 } else { 92 };
         (store.capacity_bytes, store.shedding) = (store.used_bytes / percent * 100, percent > 90);
     }
+    // No store has room for a copy, nor for one that another makes room for: pairs are weighed for nothing.
+    let mut tight = fastest.clone();
+    for store in &mut tight.stores {
+        store.capacity_bytes = store.used_bytes / 95 * 100 + 1000;
+        store.sync_ns = [5_000, 20_000, 1_000_000][store.id as usize % 3];
+    }
     let views = [
         ("leaders on the lowest ids", lowest),
         ("leaders at random", spread_out),
@@ -104,6 +110,7 @@ fn one_round_at_full_size() {
             time(name, view, policy, &PlanLimits::default());
         }
         // With no leader to be moved, so that there is something left to begin.
+        time("stores without room", &tight, policy, &PlanLimits::default());
         time("full stores", &full, policy, &PlanLimits { per_target_max: 0, ..PlanLimits::default() });
     }
 }

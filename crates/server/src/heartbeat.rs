@@ -19,6 +19,7 @@ use types::{RegionId, StoreId};
 
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
+use crate::config::Fsync;
 use crate::dispatch::NotDone;
 use crate::membership::{self, MembershipKeeper};
 use crate::orders;
@@ -279,7 +280,7 @@ impl Reporter {
             capability: present.capability,
             io_bytes_per_s: present.io_bytes_per_s,
             correction: present.correction,
-            sync_ns: present.sync.map_or(0, |sync| u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX)),
+            sync_ns: sync_ns(store.config.fsync, present.sync),
             capacity_bytes: store.config.capacity_bytes.map_or(at_most, |stated| stated.min(at_most)),
             used_bytes,
             load_ops_per_s,
@@ -394,6 +395,15 @@ impl Rates {
             self.heat = 0.0;
         }
         at_rest
+    }
+}
+
+/// What a write waits for a sync; 0: not known. Where writes are answered before they are synced, next to nothing.
+fn sync_ns(fsync: Fsync, measured: Option<Duration>) -> u64 {
+    match (fsync, measured) {
+        (Fsync::Always, Some(sync)) => u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX),
+        (Fsync::Always, None) => 0,
+        (Fsync::EverySec | Fsync::No, _) => 1,
     }
 }
 

@@ -503,7 +503,6 @@ fn capability(bytes_per_s: f64) -> String {
     }
 }
 
-/// How much of it counts.
 fn sync(us: f64) -> String {
     match us {
         none if none <= 0.0 => "-".to_owned(),
@@ -511,6 +510,7 @@ fn sync(us: f64) -> String {
     }
 }
 
+/// How much of it counts.
 fn correction(row: &StoreRow) -> String {
     match row.capability_bytes_per_s {
         unknown if unknown <= 1.0 => "-".into(),

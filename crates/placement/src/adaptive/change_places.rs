@@ -2,45 +2,56 @@
 //!
 //! Fast stores are full sooner or later. Then no follower can come to one, and a region that has all its peers on slow
 //! stores keeps them, however many others have more fast ones than they need: a fast store that has become slow leaves
-//! such regions behind. What one region can spare another one takes, and each store holds as much as before.
+//! such regions behind. What one region can spare another one takes, and each store holds about as much as before.
 //!
-//! Only a follower is spared. Rates are never twice the same, so the region that spares it counts for up to twice what
-//! is asked of it, as long as that is no more than what is asked of the other: for the sake of rates alone peers change places when
-//! these differ twofold, and to change back they would have to differ as much the other way. Together the two gain
-//! what two moves should, and what the copies cost.
+//! Only followers are moved. What the two regions wait before and after is measured alike, under the best leaders that
+//! stores can bear ([`Planner::best_wait`]), so that what a pair gains is what its opposite would lose. Rates are never
+//! twice the same, so the region that spares a peer counts for up to twice what is asked of it, as long as that is no
+//! more than what is asked of the other: for the sake of rates alone peers change places when these differ twofold,
+//! and to change back they would have to differ as much the other way. Together the two gain what two moves should,
+//! and what the copies cost.
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use super::{permille, Held, Planner};
+use super::{permille, Held, Planner, TARGETS_TRIED};
 use crate::fill::{Fill, Ordered};
 use crate::round::{At, Round, NOWHERE};
 use crate::{Operator, Reason};
 
-/// The fastest stores are looked at, so many, …
+/// Of the fastest stores so many are looked at for each region, …
 const FAST_TRIED: usize = 8;
 /// … and of what each could spare so many regions, those that lose least first.
 const SPARED_TRIED: usize = 64;
-/// In one round no more regions and pairs of them are weighed.
-const WEIGHED_MAX: usize = 100_000;
+/// In one round no more pairs are weighed.
+const WEIGHED_MAX: usize = 50_000;
 
-/// A follower of the one region goes from `slow` to `fast`, and one of the other comes back.
+/// A follower of the one region goes from `slow` to `fast`, and one of the other comes back. Waits are in seconds per
+/// byte by bytes per second.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    /// Bytes written per second, by the seconds that each waits: less by so much, of so much.
-    gain: f64,
-    of: f64,
     slow: At,
     fast: At,
     spares: u32,
+    /// Of the other alone.
+    loss: f64,
+    /// Of both, …
+    before: f64,
+    after: f64,
+    /// … and with the other counted for more than is asked of it.
+    gain: f64,
+    of: f64,
 }
 
 /// What a round has found out.
 struct Search {
     held: Held,
-    /// Stores that are up, those first that others wait for least.
+    /// Stores that are up, those first that others wait for least, the calmest of equals.
     fastest: Vec<At>,
     /// What stores could spare, each looked at once.
-    spares: Vec<Option<Vec<u32>>>,
+    spares: BTreeMap<At, Vec<u32>>,
+    /// Between two stores nothing was found: who spares a peer loses as much at least, and what gains no more need not
+    /// be tried.
+    tried: BTreeMap<(At, At), f64>,
     weighed: usize,
     ceiling: f64,
 }
@@ -56,15 +67,18 @@ impl Planner {
         if !has_room(round) {
             return;
         }
-        let mut wanting = self.wanting(round);
+        let wanting = self.wanting(round);
         if wanting.is_empty() {
             return;
         }
-        wanting.sort_unstable();
         let mut search = Search::new(round, self);
-        for (_, region) in wanting {
+        for region in wanting {
             if !has_room(round) || search.weighed >= WEIGHED_MAX {
                 break;
+            }
+            // It may have spared a peer already.
+            if !round.cells[region as usize].free {
+                continue;
             }
             if let Some(pair) = self.best_pair(round, fill, region, &mut search) {
                 self.begin_pair(round, fill, region, pair, operators);
@@ -72,79 +86,75 @@ impl Planner {
         }
     }
 
-    /// Regions whose writes could wait less, those first that could gain most.
-    fn wanting(&self, round: &Round<'_>) -> Vec<(Reverse<Ordered>, u32)> {
-        let least = self.loads.waits.least(round);
-        let mut wanting = Vec::new();
-        for (region, cell) in (0..).zip(&round.cells) {
-            let written = self.loads.demand(region).write_bytes;
-            if !cell.healthy || !cell.free || written <= 0.0 || round.region(region).id == types::META_REGION
-            {
-                continue;
-            }
-            let most = (self.loads.waits.of(round, region, cell.leader, None) - least) * written;
-            if self.is_worth_a_copy(round, region, cell.leader, most) {
-                wanting.push((Reverse(Ordered::new(most)), region));
-            }
-        }
-        wanting
-    }
-
-    /// Whether what is gained in a second is worth a copy.
-    fn is_worth_a_copy(&self, round: &Round<'_>, region: u32, to: At, gain: f64) -> bool {
-        let cost = self.loads.copy_cost(round.region(region).bytes, round.cells[region as usize].leader, to);
-        gain > 0.0 && gain * f64::from(round.limits.repay_seconds) > cost
-    }
-
     fn best_pair(&self, round: &Round<'_>, fill: &Fill, region: u32, search: &mut Search) -> Option<Pair> {
-        search.weighed += 1;
-        let (waits, leader, ceiling) =
-            (&self.loads.waits, round.cells[region as usize].leader, search.ceiling);
-        let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
-        let slow = followers
-            .filter(|&at| round.data_room_at(at) >= 2)
-            .max_by_key(|&at| (Ordered::new(waits.log(at)), Reverse(at)))?;
-        let written = self.loads.demand(region).write_bytes;
-        let now = waits.of(round, region, leader, None);
-        let takes = |at: &At| {
-            round.data_room_at(*at) >= 2
-                && !round.holds(region, *at)
-                && round.companions(region, slow, *at) <= round.companions(region, slow, slow)
+        let (waits, leader) = (&self.loads.waits, round.cells[region as usize].leader);
+        let followers = || {
+            let seats = round.seats(region).iter().map(|seat| seat.store);
+            seats.filter(|&at| at != leader && round.data_room_at(at) >= 2)
         };
-        let fastest = search.fastest.iter().copied().take_while(|&at| waits.log(at) < waits.log(slow));
-        let fastest: Vec<At> = fastest.filter(takes).take(FAST_TRIED).collect();
+        let slowest = followers().map(|at| waits.log(at)).fold(0.0, f64::max);
+        let written = self.loads.demand(region).write_bytes;
+        let now = self.best_wait(round, region, None, |_| 0.0, search.ceiling).0 * written;
         let mut best: Option<Pair> = None;
-        for fast in fastest {
-            let gain = (now - self.wait_with(round, region, (slow, fast), ceiling)) * written;
-            if !self.is_worth_a_copy(round, region, fast, gain) {
-                continue;
-            }
-            for &other in search.spared_by(self, round, fast) {
-                let Some((loss, of)) = self.loss(round, region, other, (slow, fast)) else { continue };
-                let pair = Pair { gain: gain - loss, of: now * written + of, slow, fast, spares: other };
-                if best.is_none_or(|best| pair.gain > best.gain)
-                    && self.is_worth(round, region, &pair)
-                    && self.fits(round, fill, region, &pair, ceiling)
-                {
-                    best = Some(pair);
+        for slow in followers().filter(|&at| waits.log(at) >= slowest) {
+            let companions = round.companions(region, slow, slow);
+            let takes = |at: &At| {
+                round.data_room_at(*at) >= 2
+                    && !round.holds(region, *at)
+                    && round.companions(region, slow, *at) <= companions
+                    // Where there is room nobody has to go.
+                    && !self.has_place(round, fill, region, *at, search.ceiling)
+            };
+            let faster = search.fastest.iter().copied().take_while(|&at| waits.log(at) < slowest);
+            let faster: Vec<At> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
+            for fast in faster {
+                // At most, whatever the other's peer leaves free.
+                let change = Some((slow, fast));
+                let after = self.best_wait(round, region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
+                let most = now - after * written;
+                let tried = search.tried.get(&(slow, fast)).copied().unwrap_or(0.0);
+                if most <= tried || !self.is_worth_a_copy(round, region, fast, most) {
+                    continue;
+                }
+                search.look_at(self, round, fast);
+                let mut least_loss = f64::INFINITY;
+                for &other in &search.spares[&fast] {
+                    search.weighed += 1;
+                    let Some(pair) = self.weigh(round, (region, now), other, (slow, fast), search.ceiling)
+                    else {
+                        continue;
+                    };
+                    least_loss = least_loss.min(pair.loss);
+                    if best.is_none_or(|best| pair.gain > best.gain)
+                        && self.is_worth(round, region, &pair)
+                        && self.fits(round, fill, region, &pair, search.ceiling)
+                    {
+                        best = Some(pair);
+                    }
+                }
+                if best.is_none() {
+                    search.tried.insert((slow, fast), least_loss);
                 }
             }
         }
         best
     }
 
-    /// How long writes wait once the follower has moved, under the present leader, or under the new peer if its store
-    /// can bear that.
-    fn wait_with(&self, round: &Round<'_>, region: u32, (slow, fast): (At, At), ceiling: f64) -> f64 {
-        let (loads, leader) = (&self.loads, round.cells[region as usize].leader);
-        let wait = |leader| loads.waits.of(round, region, leader, Some((slow, fast)));
-        let bearable = loads.busy(fast) + loads.lead_cost(region, fast) <= ceiling;
-        // Named by where it is now, the peer that moves is the one on `slow`.
-        wait(leader).min(if bearable { wait(slow) } else { f64::INFINITY })
+    /// Whether a follower could come there and nobody would have to go.
+    fn has_place(&self, round: &Round<'_>, fill: &Fill, region: u32, at: At, ceiling: f64) -> bool {
+        fill.admits(round, at, round.region(region).bytes)
+            && self.loads.busy(at) + self.loads.peer_cost(region, at) <= ceiling
     }
 
-    /// What `other` loses by sparing its follower on `fast`, and what it waits now; `None`: it cannot.
-    fn loss(&self, round: &Round<'_>, region: u32, other: u32, (slow, fast): (At, At)) -> Option<(f64, f64)> {
+    /// What both regions wait before and after; `None`: the other cannot spare that follower.
+    fn weigh(
+        &self,
+        round: &Round<'_>,
+        (region, now): (u32, f64),
+        other: u32,
+        (slow, fast): (At, At),
+        ceiling: f64,
+    ) -> Option<Pair> {
         let cell = &round.cells[other as usize];
         let can = other != region
             && cell.free
@@ -155,12 +165,28 @@ impl Planner {
         if !can {
             return None;
         }
-        let waits = &self.loads.waits;
-        let now = waits.of(round, other, cell.leader, None);
-        let after = waits.of(round, other, cell.leader, Some((fast, slow)));
-        let (own, its) = (self.loads.demand(region).write_bytes, self.loads.demand(other).write_bytes);
+        let loads = &self.loads;
+        let more = |at: At| match at {
+            _ if at == fast => loads.peer_cost(region, at) - loads.peer_cost(other, at),
+            _ if at == slow => loads.peer_cost(other, at) - loads.peer_cost(region, at),
+            _ => 0.0,
+        };
+        let (own, its) = (loads.demand(region).write_bytes, loads.demand(other).write_bytes);
         let counts = its.max((2.0 * its).min(own));
-        Some(((after - now) * counts, now * counts))
+        let after = self.best_wait(round, region, Some((slow, fast)), more, ceiling).0 * own;
+        let other_now = self.best_wait(round, other, None, |_| 0.0, ceiling).0;
+        let other_after = self.best_wait(round, other, Some((fast, slow)), more, ceiling).0;
+        let loss = other_after - other_now;
+        Some(Pair {
+            slow,
+            fast,
+            spares: other,
+            loss: loss * its,
+            before: now + other_now * its,
+            after: after + other_after * its,
+            gain: (now - after) - loss * counts,
+            of: now + other_now * counts,
+        })
     }
 
     fn is_worth(&self, round: &Round<'_>, region: u32, pair: &Pair) -> bool {
@@ -192,8 +218,8 @@ impl Planner {
         pair: Pair,
         operators: &mut Vec<Operator>,
     ) {
-        let Pair { gain, of, slow, fast, spares } = pair;
-        let waits_permille = permille((of - gain) / of);
+        let Pair { slow, fast, spares, .. } = pair;
+        let waits_permille = permille(pair.after / pair.before);
         for (region, with, from, to) in [(region, spares, slow, fast), (spares, region, fast, slow)] {
             self.loads.move_peer(round, region, from, to);
             let (id, with) = (round.region(region).id, round.region(with).id);
@@ -208,35 +234,41 @@ impl Planner {
 
 impl Search {
     fn new(round: &Round<'_>, planner: &Planner) -> Search {
+        let loads = &planner.loads;
         let mut fastest: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
-        fastest.sort_unstable_by_key(|&at| (Ordered::new(planner.loads.waits.log(at)), at));
+        fastest.sort_unstable_by_key(|&at| {
+            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), at)
+        });
         Search {
             held: Held::new(round),
             fastest,
-            spares: vec![None; round.view.stores.len()],
+            spares: BTreeMap::new(),
+            tried: BTreeMap::new(),
             weighed: 0,
             ceiling: planner.ceiling(round),
         }
     }
 
-    /// Regions with a follower there, in the order of what they would lose with nothing in its place.
-    fn spared_by(&mut self, planner: &Planner, round: &Round<'_>, fast: At) -> &[u32] {
+    /// Finds the regions with a follower there, in the order of what they would lose with nothing in its place. Small
+    /// ones would make no room.
+    fn look_at(&mut self, planner: &Planner, round: &Round<'_>, fast: At) {
         let held = &self.held;
-        let spares = self.spares[fast as usize].get_or_insert_with(|| {
+        self.spares.entry(fast).or_insert_with(|| {
             let loss = |region: u32| {
                 let (waits, leader) = (&planner.loads.waits, round.cells[region as usize].leader);
                 let now = waits.of(round, region, leader, None);
                 (waits.of(round, region, leader, Some((fast, NOWHERE))) - now)
                     * planner.loads.demand(region).write_bytes
             };
-            let followed = held.by(fast).iter().filter(|&&at| round.cells[at as usize].leader != fast);
+            let followed = held.by(fast).iter().copied().filter(|&region| {
+                round.cells[region as usize].leader != fast
+                    && round.region(region).bytes >= round.limits.region_bytes_min
+            });
             let mut ranked: Vec<(Ordered, u32)> =
-                followed.map(|&region| (Ordered::new(loss(region)), region)).collect();
+                followed.map(|region| (Ordered::new(loss(region)), region)).collect();
             ranked.sort_unstable();
             ranked.truncate(SPARED_TRIED);
             ranked.into_iter().map(|(_, region)| region).collect()
         });
-        self.weighed += spares.len();
-        spares
     }
 }

@@ -1,0 +1,248 @@
+//! Objective 2: how long writes wait.
+//!
+//! Leaders go to faster peers, followers to faster stores. What a layout makes a region's writes wait is always
+//! reckoned under leaders that stores can bear beside what else they do.
+
+use std::cmp::Reverse;
+
+use types::META_REGION;
+
+use super::{Planner, TARGETS_TRIED};
+use crate::fill::{Fill, Ordered};
+use crate::round::{At, Round};
+use crate::{Operator, Reason, Waited};
+
+/// Where a follower goes, and who is to lead then.
+struct Better {
+    from: At,
+    to: At,
+    leader: At,
+}
+
+impl Planner {
+    /// Objective 2, leaders: what saves most for all writes together first.
+    pub(super) fn lead_from_faster(&mut self, round: &mut Round<'_>, operators: &mut Vec<Operator>) {
+        if round.room() == 0 {
+            return;
+        }
+        let (least, ceiling) = (self.loads.waits.least(round), self.ceiling(round));
+        let mut moves: Vec<(Reverse<Ordered>, u32)> = Vec::new();
+        for (region, cell) in (0..).zip(&round.cells) {
+            if !cell.free || !round.is_up(cell.leader) {
+                continue;
+            }
+            let (now, demand) =
+                (self.loads.waits.of(round, region, cell.leader, None), self.loads.demand(region));
+            // To regions that are only read it makes no difference.
+            let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
+            if now <= least || (only_read && round.region(region).read_rate > 0.0) {
+                continue;
+            }
+            if let Some((_, wait)) = self.faster_leader(round, region, ceiling) {
+                // Those without load last, and among them those that gain most.
+                moves.push((Reverse(Ordered::new((now - wait) * (1.0 + demand.write_bytes))), region));
+            }
+        }
+        moves.sort_unstable();
+        for (_, region) in moves {
+            if round.room() == 0 {
+                break;
+            }
+            // Busier meanwhile, or as many leaders on their way to it as may be: later.
+            let Some((to, _)) = self.faster_leader(round, region, ceiling) else { continue };
+            let from = round.cells[region as usize].leader;
+            let reason = self.wait_reason(round, region, (from, to), None);
+            self.loads.move_leader(region, from, to);
+            let operator = Operator::TransferLeader {
+                region: round.region(region).id,
+                from: round.id(from),
+                to: round.id(to),
+                reason,
+            };
+            round.begin(region, &operator);
+            operators.push(operator);
+        }
+    }
+
+    /// The peer under which the region's writes wait least, of equals the one that leads least; only if
+    /// they wait less than now.
+    fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, f64)> {
+        let loads = &self.loads;
+        let leader = round.cells[region as usize].leader;
+        let now = loads.waits.of(round, region, leader, None);
+        round
+            .candidates(region)
+            .filter(|&at| round.has_room_towards(at))
+            .filter(|&at| {
+                let cost = loads.lead_cost(region, at);
+                cost <= 0.0 || loads.busy(at) + cost <= ceiling
+            })
+            .map(|at| (at, loads.waits.of(round, region, at, None)))
+            .filter(|(_, wait)| *wait < now)
+            .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
+    }
+
+    /// Objective 2, followers: a majority of fast stores under the regions where it saves most.
+    pub(super) fn follow_on_faster(
+        &mut self,
+        round: &mut Round<'_>,
+        fill: &mut Fill,
+        operators: &mut Vec<Operator>,
+    ) {
+        if !round.has_data_room() {
+            return;
+        }
+        let ceiling = self.ceiling(round);
+        let mut fastest: Option<Vec<At>> = None;
+        for region in self.wanting(round) {
+            let fastest_now = fastest.get_or_insert_with(|| self.fastest(round, fill, ceiling));
+            if !round.has_data_room() || fastest_now.is_empty() {
+                break;
+            }
+            let Some(better) = self.faster_follower(round, fill, region, fastest_now, ceiling) else {
+                continue;
+            };
+            let Better { from, to, leader } = better;
+            let present = round.cells[region as usize].leader;
+            let reason = self.wait_reason(round, region, (present, leader), Some((from, to)));
+            self.loads.move_peer(round, region, from, to);
+            let operator = Operator::MovePeer {
+                region: round.region(region).id,
+                from: round.id(from),
+                to: round.id(to),
+                reason,
+            };
+            round.begin(region, &operator);
+            fill.refresh(round);
+            operators.push(operator);
+            fastest = None;
+        }
+    }
+
+    /// Regions whose writes could wait less with a peer elsewhere, those first that could gain most.
+    pub(super) fn wanting(&self, round: &Round<'_>) -> Vec<u32> {
+        let least = self.loads.waits.least(round);
+        let mut wanting: Vec<(Reverse<Ordered>, u32)> = Vec::new();
+        for (region, cell) in (0..).zip(&round.cells) {
+            let written = self.loads.demand(region).write_bytes;
+            if !cell.healthy || !cell.free || written <= 0.0 || round.region(region).id == META_REGION {
+                continue;
+            }
+            // No more than this is to be had, and it may be too little for half a copy.
+            let most = (self.loads.waits.of(round, region, cell.leader, None) - least) * written;
+            let read = self.loads.copy_cost(round.region(region).bytes, cell.leader, cell.leader) / 2.0;
+            if most > 0.0 && most * f64::from(round.limits.repay_seconds) > read {
+                wanting.push((Reverse(Ordered::new(most)), region));
+            }
+        }
+        wanting.sort_unstable();
+        wanting.into_iter().map(|(_, region)| region).collect()
+    }
+
+    /// How long the region's writes wait under the best of those that lead it or could, and under whom; after a
+    /// follower's peer has moved, if one is to. A store that is to lead must bear it, with what peers that move make it
+    /// busier by. Under a peer that moves: it is named by where it is now.
+    pub(super) fn best_wait(
+        &self,
+        round: &Round<'_>,
+        region: u32,
+        change: Option<(At, At)>,
+        busier: impl Fn(At) -> f64,
+        ceiling: f64,
+    ) -> (f64, At) {
+        let loads = &self.loads;
+        let bears = |at: At| {
+            let cost = loads.lead_cost(region, at);
+            cost <= 0.0 || loads.busy(at) + busier(at) + cost <= ceiling
+        };
+        let stays = |at: &At| change.is_none_or(|(from, _)| from != *at);
+        let others = round.candidates(region).filter(stays).filter(|&at| bears(at));
+        let newcomer = change.filter(|&(_, to)| round.could_lead(to) && bears(to)).map(|(from, _)| from);
+        let present = round.cells[region as usize].leader;
+        let wait = |at: At| (loads.waits.of(round, region, at, change), at);
+        others
+            .chain(newcomer)
+            .map(wait)
+            .fold(wait(present), |best, one| if one.0 < best.0 { one } else { best })
+    }
+
+    /// Whether what is gained in a second is worth a copy.
+    pub(super) fn is_worth_a_copy(&self, round: &Round<'_>, region: u32, to: At, gain: f64) -> bool {
+        let cost = self.loads.copy_cost(round.region(region).bytes, round.cells[region as usize].leader, to);
+        gain > 0.0 && gain * f64::from(round.limits.repay_seconds) > cost
+    }
+
+    /// Stores that could get busier, by how little others wait for them, the calmest of equals first.
+    fn fastest(&self, round: &Round<'_>, fill: &Fill, ceiling: f64) -> Vec<At> {
+        let loads = &self.loads;
+        let takes = |at: &At| {
+            round.is_up(*at)
+                && round.has_data_room_at(*at)
+                && fill.admits(round, *at, 0)
+                && loads.busy(*at) <= ceiling
+        };
+        let mut fastest: Vec<At> = round.stores().filter(takes).collect();
+        fastest.sort_unstable_by_key(|&at| {
+            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), at)
+        });
+        fastest
+    }
+
+    /// The slowest follower, and where the wait is shortest instead, of equals the calmest store.
+    fn faster_follower(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        region: u32,
+        fastest: &[At],
+        ceiling: f64,
+    ) -> Option<Better> {
+        let loads = &self.loads;
+        let (view, leader) = (round.region(region), round.cells[region as usize].leader);
+        let now = self.best_wait(round, region, None, |_| 0.0, ceiling).0;
+        let followers = round.seats(region).iter().map(|seat| seat.store).filter(|&at| at != leader);
+        let from = followers.filter(|&at| round.has_data_room_at(at)).max_by_key(|&at| {
+            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), Reverse(at))
+        })?;
+        let companions = round.companions(region, from, from);
+        let written = loads.demand(region).write_bytes;
+        let saves = |to: At, busier: f64| {
+            let (wait, leader) = self.best_wait(round, region, Some((from, to)), |_| busier, ceiling);
+            self.is_worth_a_copy(round, region, to, (now - wait) * written).then_some(leader)
+        };
+        let fits = |to: At| {
+            loads.busy(to) + loads.peer_cost(region, to) <= ceiling
+                && round.companions(region, from, to) <= companions
+                && fill.admits(round, to, view.bytes)
+        };
+        // The first is the fastest: what it would not save, could it bear to lead, no other one does. The leader's own,
+        // often the fastest of all, is none of them.
+        let others = fastest.iter().copied().filter(|&to| !round.holds(region, to));
+        let mut tried = others.take(TARGETS_TRIED).take_while(|&to| saves(to, f64::NEG_INFINITY).is_some());
+        tried.find_map(|to| {
+            let leader = saves(to, loads.peer_cost(region, to)).filter(|_| fits(to))?;
+            Some(Better { from, to, leader })
+        })
+    }
+
+    fn wait_reason(
+        &self,
+        round: &Round<'_>,
+        region: u32,
+        (before, after): (At, At),
+        change: Option<(At, At)>,
+    ) -> Reason {
+        let waited = |leader: At, change: Option<(At, At)>| {
+            let speed = |at: At| round.view.stores.get(at as usize).map_or(0, |store| store.leader_speed());
+            let log = self.loads.waits.slowest_needed(round, region, leader, change);
+            let leads = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
+            Waited {
+                log_of_follower: log != leads,
+                log_bytes_per_s: speed(log),
+                log_sync_ns: round.view.stores.get(log as usize).map_or(0, |store| store.sync_ns),
+                leader_bytes_per_s: speed(leads),
+            }
+        };
+        Reason::Wait { before: waited(before, None), after: waited(after, change) }
+    }
+}
