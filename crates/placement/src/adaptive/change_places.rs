@@ -6,10 +6,9 @@
 //!
 //! Only followers are moved. What the two regions wait before and after is measured alike, under the best leaders that
 //! stores can bear ([`Planner::best_wait`]), so that what a pair gains is what its opposite would lose. Rates are never
-//! twice the same, so the region that spares a peer counts for up to twice what is asked of it, as long as that is no
-//! more than what is asked of the other: for the sake of rates alone peers change places when these differ twofold,
-//! and to change back they would have to differ as much the other way. Together the two gain what two moves should,
-//! and what the copies cost.
+//! twice the same, so for their sake alone peers change places only when they differ twofold, lately and on the long
+//! run ([`Planner::counts`]), and to change back they would have to differ as much the other way. Together the two gain
+//! what two moves should, and what the copies cost.
 
 use std::collections::BTreeMap;
 
@@ -172,7 +171,7 @@ impl Planner {
             _ => 0.0,
         };
         let (own, its) = (loads.demand(region).write_bytes, loads.demand(other).write_bytes);
-        let counts = its.max((2.0 * its).min(own));
+        let counts = self.counts(round, region, other);
         let after = self.best_wait(round, region, Some((slow, fast)), more, ceiling).0 * own;
         let other_now = self.best_wait(round, other, None, |_| 0.0, ceiling).0;
         let other_after = self.best_wait(round, other, Some((fast, slow)), more, ceiling).0;
@@ -187,6 +186,16 @@ impl Planner {
             gain: (now - after) - loss * counts,
             of: now + other_now * counts,
         })
+    }
+
+    /// What `other` counts for that spares a peer: for as much as the region that it spares it for, or for twice what is
+    /// asked of it where less is asked of it by more than half, both lately and on the long run.
+    fn counts(&self, round: &Round<'_>, region: u32, other: u32) -> f64 {
+        let times = |own: f64, its: f64| if own > 0.0 { own / its.max(0.0) } else { f64::INFINITY };
+        let (own, its) = (self.loads.demand(region).write_bytes, self.loads.demand(other).write_bytes);
+        let heat = times(round.region(region).heat, round.region(other).heat);
+        let times = times(own, its).min(heat);
+        its.max(own.min(2.0 * own / times))
     }
 
     fn is_worth(&self, round: &Round<'_>, region: u32, pair: &Pair) -> bool {
