@@ -102,7 +102,11 @@ impl Allow for NoWorse {
                 (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
                     && loads.waits.of(round, region, heir.store, change) <= now
             }),
-            Some(_) => loads.waits.of(round, region, leader, change) <= now,
+            // Nor under the leader that is still to come.
+            Some(_) => {
+                let best = |to: At| loads.waits.best(round, region, from, to);
+                loads.waits.of(round, region, leader, change) <= now && best(to) <= best(from)
+            }
         }
     }
 

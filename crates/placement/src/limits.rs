@@ -10,7 +10,7 @@ pub struct PlanLimits {
     /// Of them those that fill a store with a copy of a region; 0: peers stay where they are, regions are
     /// neither repaired nor spread over other stores.
     pub data_moves_max: usize,
-    /// The same, from or towards any one store.
+    /// The same, from or towards any one store. Peers change places where two may.
     pub data_moves_per_store_max: usize,
     /// A peer that is further behind what is committed is no candidate: a transfer waits for it to catch
     /// up, and writes wait for the transfer.

@@ -58,7 +58,7 @@ pub enum StoreState {
 pub struct StoreView {
     pub id: StoreId,
     pub capability: Capability,
-    /// What its device takes for a sync with nothing else to do; 0: not known.
+    /// What a write waits for a sync of its device, with nothing else to do; 0: not known.
     pub sync_ns: u64,
     /// Live user bytes that the store may hold; 0: not known.
     pub capacity_bytes: u64,

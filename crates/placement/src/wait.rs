@@ -15,7 +15,7 @@
 //! follower's log another one may stand in, which is written by chance sooner; for the leader's none does.
 //!
 //! Here stores are told apart only by class, so that one that is measured again and comes out a little
-//! different changes nothing.
+//! different moves nothing.
 
 use std::cmp::Reverse;
 
@@ -47,12 +47,13 @@ impl Waits {
         let stores = &round.view.stores;
         let speed = |at: At| stores[at as usize].leader_speed();
         let gains = |slow: At, fast: At| is_worth_it(speed(slow), speed(fast), round.limits);
-        let up = round.stores().filter(|&at| round.is_up(at));
-        let apply = by_class(round, up, |at| 1.0 / speed(at).max(1) as f64, gains);
+        let mut apply = by_class(round, round.stores(), |at| 1.0 / speed(at).max(1) as f64, gains);
         let sync = |at: At| sync_ns(&stores[at as usize]);
-        // Also of stores that are down: the classes of the others do not change when one restarts.
         let known = round.stores().filter(|&at| stores[at as usize].sync_ns > 0);
         let syncs = by_class(round, known, sync, |slow, fast| sync(fast) * SYNC_CLASS <= sync(slow));
+        for at in round.stores().filter(|&at| !round.is_up(at)) {
+            apply[at as usize] = f64::INFINITY;
+        }
         let log = apply.iter().zip(syncs).map(|(&apply, sync)| match sync {
             known if known.is_finite() && apply.is_finite() => {
                 apply / LOG_PART + known / 1e9 / BYTES_PER_SYNC
@@ -115,6 +116,11 @@ impl Waits {
         self.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 
+    /// Of both together: who is faster in the one is so in the other, as a rule.
+    pub fn cost(&self, at: At) -> f64 {
+        self.log(at) + self.apply(at)
+    }
+
     fn apply(&self, at: At) -> f64 {
         self.apply.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
@@ -126,7 +132,8 @@ fn sync_ns(store: &StoreView) -> f64 {
     (store.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
 }
 
-/// Of each store what the slowest of its class takes. A class begins with its slowest store and ends before the
+/// Of each store what the slowest of its class takes, whether it is up or not: the classes of others do not change when one
+/// restarts. A class begins with its slowest store and ends before the
 /// first one that is enough `faster`. Infinite for stores that are not `among`.
 fn by_class(
     round: &Round<'_>,

@@ -70,7 +70,7 @@ fn from_an_even_layout_it_ends_no_busier_than_alor() {
     let limits = PlanLimits::default();
     let at_ease = f64::from(limits.busy_percent_min) / 100.0;
     let margin = 1.0 + f64::from(limits.gain_percent_min) / 100.0;
-    let mut longest = 1.0f64;
+    let mut ratios = vec![1.0, 1.0];
     each(|name, at, _| {
         for part in [0.4, 0.7, 1.0, 1.5] {
             let settled = |policy| {
@@ -86,12 +86,18 @@ fn from_an_even_layout_it_ends_no_busier_than_alor() {
                 busiest(&adaptive)
             );
             if busiest(&alor) <= at_ease && waits(&alor) > 0.0 {
-                longest = longest.max(waits(&adaptive) / waits(&alor));
+                ratios.push(waits(&adaptive) / waits(&alor));
             }
         }
     });
-    println!("where alor's busiest store is at ease, writes wait at most {longest:.3} times as long");
-    assert!(longest <= 1.6, "{longest}: some leaders stay where they were brought for the load at first");
+    ratios.sort_by(f64::total_cmp);
+    let [.., second, longest] = ratios[..] else { unreachable!("there are two at least") };
+    println!("where alor's busiest store is at ease, writes wait at most {longest:.3} times as long, then {second:.3}");
+    // One cluster's fast stores are just as busy as may be.
+    assert!(
+        longest <= 1.6 && second <= 1.25,
+        "{longest}: some leaders stay where they were brought for the load at first"
+    );
 }
 
 /// And from `alor`'s own layout, under a load that it bears with ease, nothing gets worse at all.

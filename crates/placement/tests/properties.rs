@@ -423,8 +423,11 @@ proptest! {
     }
 
     #[test]
-    fn on_full_stores_peers_change_places_within_all_constraints_and_that_ends(mut view in full_view()) {
-        let limits = PlanLimits { region_bytes_min: 1, ..PlanLimits::default() };
+    fn on_full_stores_peers_change_places_within_all_constraints_and_that_ends(
+        mut view in full_view(), data_moves_per_store_max in 1..5usize
+    ) {
+        let limits =
+            PlanLimits { region_bytes_min: 1, data_moves_per_store_max, ..PlanLimits::default() };
         for round in 0.. {
             prop_assert!(round < 300, "it does not end");
             remember_shedding(&mut view, &limits);
@@ -442,6 +445,10 @@ proptest! {
                         other.region() == *with && other.to() == operator.from() && other.from() == operator.to()
                     };
                     prop_assert_eq!(operators.iter().filter(back).count(), 1, "each has the other half");
+                    let (to, bytes) = (operator.to().unwrap(), view.region(operator.region()).unwrap().bytes);
+                    let store = view.store(to).unwrap();
+                    let most = store.capacity_bytes * u64::from(limits.full_percent);
+                    prop_assert!((store.used_bytes + bytes) * 100 <= most, "not even for a while");
                 }
             }
             for store in &view.stores {

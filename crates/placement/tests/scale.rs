@@ -109,8 +109,8 @@ fn one_round_at_full_size() {
         for (name, view) in &views {
             time(name, view, policy, &PlanLimits::default());
         }
-        // With no leader to be moved, so that there is something left to begin.
         time("stores without room", &tight, policy, &PlanLimits::default());
+        // With no leader to be moved, so that there is something left to begin.
         time("full stores", &full, policy, &PlanLimits { per_target_max: 0, ..PlanLimits::default() });
     }
 }

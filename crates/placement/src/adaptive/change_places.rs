@@ -89,7 +89,7 @@ impl Planner {
         let (waits, leader) = (&self.loads.waits, round.cells[region as usize].leader);
         let followers = || {
             let seats = round.seats(region).iter().map(|seat| seat.store);
-            seats.filter(|&at| at != leader && round.data_room_at(at) >= 2)
+            seats.filter(|&at| at != leader && has_no_copies(round, at))
         };
         let slowest = followers().map(|at| waits.log(at)).fold(0.0, f64::max);
         let written = self.loads.demand(region).write_bytes;
@@ -98,20 +98,24 @@ impl Planner {
         for slow in followers().filter(|&at| waits.log(at) >= slowest) {
             let companions = round.companions(region, slow, slow);
             let takes = |at: &At| {
-                round.data_room_at(*at) >= 2
+                has_no_copies(round, *at)
                     && !round.holds(region, *at)
                     && round.companions(region, slow, *at) <= companions
                     // Where there is room nobody has to go.
                     && !self.has_place(round, fill, region, *at, search.ceiling)
             };
-            let faster = search.fastest.iter().copied().take_while(|&at| waits.log(at) < slowest);
+            let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
             let faster: Vec<At> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
+                let tried = search.tried.get(&(slow, fast)).copied().unwrap_or(0.0);
+                if tried.is_infinite() {
+                    continue;
+                }
+                search.weighed += 1;
                 // At most, whatever the other's peer leaves free.
                 let change = Some((slow, fast));
                 let after = self.best_wait(round, region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
                 let most = now - after * written;
-                let tried = search.tried.get(&(slow, fast)).copied().unwrap_or(0.0);
                 if most <= tried || !self.is_worth_a_copy(round, region, fast, most) {
                     continue;
                 }
@@ -183,7 +187,7 @@ impl Planner {
             loss: loss * its,
             before: now + other_now * its,
             after: after + other_after * its,
-            gain: (now - after) - loss * counts,
+            gain: (now - after) - loss * if loss > 0.0 { counts } else { its },
             of: now + other_now * counts,
         })
     }
@@ -191,7 +195,11 @@ impl Planner {
     /// What `other` counts for that spares a peer: for as much as the region that it spares it for, or for twice what is
     /// asked of it where less is asked of it by more than half, both lately and on the long run.
     fn counts(&self, round: &Round<'_>, region: u32, other: u32) -> f64 {
-        let times = |own: f64, its: f64| if own > 0.0 { own / its.max(0.0) } else { f64::INFINITY };
+        let times = |own: f64, its: f64| match its.max(0.0) {
+            // Of neither anything is known.
+            its if its == 0.0 && own <= 0.0 => f64::INFINITY,
+            its => own / its,
+        };
         let (own, its) = (self.loads.demand(region).write_bytes, self.loads.demand(other).write_bytes);
         let heat = times(round.region(region).heat, round.region(other).heat);
         let times = times(own, its).min(heat);
@@ -202,7 +210,9 @@ impl Planner {
         let leads = |region: u32| round.cells[region as usize].leader;
         let copy = |region: u32, to: At| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
         let costs = copy(region, pair.fast) + copy(pair.spares, pair.slow);
-        pair.gain > 2.0 * self.gap * pair.of && pair.gain * f64::from(round.limits.repay_seconds) > costs
+        pair.after < pair.before
+            && pair.gain > 2.0 * self.gap * pair.of
+            && pair.gain * f64::from(round.limits.repay_seconds) > costs
     }
 
     /// No store gets too busy, or so full that it sheds, not even while it holds both.
@@ -241,12 +251,17 @@ impl Planner {
     }
 }
 
+/// Whether no copy comes to the store or leaves it, and two may begin.
+fn has_no_copies(round: &Round<'_>, at: At) -> bool {
+    round.data_room_at(at) >= round.limits.data_moves_per_store_max.max(2)
+}
+
 impl Search {
     fn new(round: &Round<'_>, planner: &Planner) -> Search {
         let loads = &planner.loads;
         let mut fastest: Vec<At> = round.stores().filter(|&at| round.is_up(at)).collect();
         fastest.sort_unstable_by_key(|&at| {
-            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), at)
+            (Ordered::new(loads.waits.cost(at)), Ordered::new(loads.busy(at)), at)
         });
         Search {
             held: Held::new(round),

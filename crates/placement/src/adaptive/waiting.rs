@@ -183,12 +183,12 @@ impl Planner {
         };
         let mut fastest: Vec<At> = round.stores().filter(takes).collect();
         fastest.sort_unstable_by_key(|&at| {
-            (Ordered::new(loads.waits.log(at)), Ordered::new(loads.busy(at)), at)
+            (Ordered::new(loads.waits.cost(at)), Ordered::new(loads.busy(at)), at)
         });
         fastest
     }
 
-    /// The slowest follower, and where the wait is shortest instead, of equals the calmest store.
+    /// The slowest follower, and the first of the fastest stores where the writes wait less by what a copy is worth.
     fn faster_follower(
         &self,
         round: &Round<'_>,
@@ -207,7 +207,8 @@ impl Planner {
         let companions = round.companions(region, from, from);
         let written = loads.demand(region).write_bytes;
         let saves = |to: At, busier: f64| {
-            let (wait, leader) = self.best_wait(round, region, Some((from, to)), |_| busier, ceiling);
+            let more = |at: At| if at == to { busier } else { 0.0 };
+            let (wait, leader) = self.best_wait(round, region, Some((from, to)), more, ceiling);
             self.is_worth_a_copy(round, region, to, (now - wait) * written).then_some(leader)
         };
         let fits = |to: At| {
@@ -215,8 +216,8 @@ impl Planner {
                 && round.companions(region, from, to) <= companions
                 && fill.admits(round, to, view.bytes)
         };
-        // The first is the fastest: what it would not save, could it bear to lead, no other one does. The leader's own,
-        // often the fastest of all, is none of them.
+        // The first is the fastest, and what it would not save, could it bear to lead, others hardly do. The leader's
+        // own, often the fastest of all, is none of them.
         let others = fastest.iter().copied().filter(|&to| !round.holds(region, to));
         let mut tried = others.take(TARGETS_TRIED).take_while(|&to| saves(to, f64::NEG_INFINITY).is_some());
         tried.find_map(|to| {

@@ -84,7 +84,7 @@ pub struct Present {
     /// As measured; 0: it was not.
     pub io_bytes_per_s: f64,
     pub correction: f64,
-    /// What a sync takes: as measured, through the correction; `None`: it was not measured.
+    /// What a sync takes: as measured, if only by a short look, through the correction; `None`: it was not.
     pub sync: Option<Duration>,
     /// How much longer the device needs than it was measured to; `None`: nobody knows.
     pub ratio: Option<f64>,
