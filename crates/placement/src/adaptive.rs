@@ -44,8 +44,11 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<O
     let mut planner = Planner { loads: Loads::new(round, operators), gap: gap(round.limits) };
     planner.relieve(round, fill, operators);
     planner.lead_from_faster(round, operators);
-    planner.follow_on_faster(round, fill, operators);
-    planner.change_places(round, fill, operators);
+    if round.has_data_room() {
+        let wanting = planner.wanting(round);
+        planner.follow_on_faster(round, fill, &wanting, operators);
+        planner.change_places(round, fill, &wanting, operators);
+    }
     let ceiling = planner.ceiling(round);
     let mut no_worse = NoWorse { loads: planner.loads, ceiling, gap: planner.gap };
     even::plan(round, &mut no_worse, operators);

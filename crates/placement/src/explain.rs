@@ -17,7 +17,7 @@ use crate::{ClusterView, Operator, PlanLimits, Policy};
 pub struct Candidate {
     pub store: StoreId,
     pub speed_bytes_per_s: u64,
-    /// What a write waits for a sync of its device; 0: not known, 1: nothing.
+    /// What a write waits for a sync of its device; 0: not known.
     pub sync_ns: u64,
     /// User regions that the store leads, moves in flight counted as done.
     pub leaders: u32,
@@ -259,7 +259,7 @@ impl fmt::Display for Explanation {
             let speed = BytesPerSecond(candidate.speed_bytes_per_s);
             let used = Bytes(candidate.used_bytes);
             write!(f, "  store {store}: {standing}; writes {speed}")?;
-            if candidate.sync_ns > 1 {
+            if candidate.sync_ns > 0 {
                 write!(f, ", syncs in {}", Nanos(candidate.sync_ns))?;
             }
             write!(f, ", leads {leaders}, holds {used}")?;

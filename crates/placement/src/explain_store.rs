@@ -26,7 +26,7 @@ pub struct StoreExplanation {
     /// What it can write, and how much it can do, as measured lately.
     pub bytes_per_s: u64,
     pub ops_per_s: u64,
-    /// What a write waits for a sync of its device; 0: not known, 1: nothing.
+    /// What a write waits for a sync of its device; 0: not known.
     pub sync_ns: u64,
     /// Of user regions, like the following.
     pub peers: u32,
@@ -124,7 +124,7 @@ impl fmt::Display for StoreExplanation {
         }
         writeln!(f, ", {} peers, {} of them lead", self.peers, self.leaders)?;
         write!(f, "  can write {}", BytesPerSecond(self.bytes_per_s))?;
-        if self.sync_ns > 1 {
+        if self.sync_ns > 0 {
             write!(f, ", sync in {}", Nanos(self.sync_ns))?;
         }
         writeln!(f, " and read {} times/s", self.ops_per_s)?;

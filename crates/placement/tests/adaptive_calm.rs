@@ -75,14 +75,17 @@ const MB: u64 = 1_000_000;
 const PAPER: [u64; 6] = [625 * MB, 250 * MB, 250 * MB, 62 * MB, 62 * MB, 62 * MB];
 const EQUAL: [u64; 6] = [250 * MB; 6];
 
+/// Speeds, and how skewed the load is.
+const CASES: [(&str, [u64; 6], f64); 4] = [
+    ("paper", PAPER, 0.0),
+    ("paper, skewed", PAPER, 0.6),
+    ("equal", EQUAL, 0.0),
+    ("equal, skewed", EQUAL, 0.6),
+];
+
 #[test]
 fn noise_moves_next_to_nothing() {
-    for (name, speeds, skew) in [
-        ("paper", PAPER, 0.0),
-        ("paper, skewed", PAPER, 0.6),
-        ("equal", EQUAL, 0.0),
-        ("equal, skewed", EQUAL, 0.6),
-    ] {
+    for (name, speeds, skew) in CASES {
         for regions in [48, 480] {
             let mut view = loaded(&speeds, regions, skew);
             let first = settle(&mut view, Policy::Adaptive, &PlanLimits::default(), 2000);
@@ -96,12 +99,7 @@ fn noise_moves_next_to_nothing() {
 /// No copy comes to any store, and syncs are known: what is left is to change places.
 #[test]
 fn on_full_stores_noise_moves_next_to_nothing() {
-    for (name, speeds, skew) in [
-        ("paper", PAPER, 0.0),
-        ("paper, skewed", PAPER, 0.6),
-        ("equal", EQUAL, 0.0),
-        ("equal, skewed", EQUAL, 0.6),
-    ] {
+    for (name, speeds, skew) in CASES {
         for regions in [48, 480] {
             // At a small part of the load: nobody is to be relieved.
             let mut view = loaded(&speeds, regions, skew);

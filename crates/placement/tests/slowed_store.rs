@@ -11,21 +11,24 @@ const REGIONS: u64 = 48;
 const PAPER: [(f64, f64); 6] =
     [(625e6, 1.15e6), (250e6, 0.42e6), (250e6, 0.42e6), (62.5e6, 0.09e6), (62.5e6, 0.09e6), (62.5e6, 0.09e6)];
 
-/// Half reads, half writes, as in workload A.
+/// Half reads, half writes, as in workload A, so many a second of each.
+fn asked(ops: f64, region: RegionView) -> RegionView {
+    RegionView {
+        bytes: 64 << 20,
+        write_rate: ops,
+        read_rate: ops,
+        miss_rate: ops,
+        write_bytes_rate: ops * 1040.0,
+        heat: 2.0 * ops,
+        ..region
+    }
+}
+
 fn loaded() -> ClusterView {
     let regions = (0..REGIONS).map(|at| {
         let mut peers = [at % 6, (at + 1) % 6, (at + 2) % 6];
         peers.sort_unstable();
-        let ops = 100_000.0 / REGIONS as f64;
-        RegionView {
-            bytes: 64 << 20,
-            write_rate: ops,
-            read_rate: ops,
-            miss_rate: ops,
-            write_bytes_rate: ops * 1040.0,
-            heat: 2.0 * ops,
-            ..region(at + 1, at % 6, &peers)
-        }
+        asked(100_000.0 / REGIONS as f64, region(at + 1, at % 6, &peers))
     });
     let mut view = cluster(&[1; 6], regions.collect());
     for (store, (kv_bytes_per_s, ops_per_s)) in view.stores.iter_mut().zip(PAPER) {
@@ -193,15 +196,7 @@ fn full(writes_per_s: f64) -> ClusterView {
         .zip(peers)
         .map(|(id, peers)| {
             let ops = writes_per_s / 24.0 * (1.0 + 0.2 * f64::sin(id as f64));
-            RegionView {
-                bytes: 64 << 20,
-                write_rate: ops,
-                read_rate: ops,
-                miss_rate: ops,
-                write_bytes_rate: ops * 1040.0,
-                heat: 2.0 * ops,
-                ..region(id, peers[0], &peers)
-            }
+            asked(ops, region(id, peers[0], &peers))
         })
         .collect();
     fill_up(&mut view);

@@ -60,22 +60,19 @@ impl Planner {
         &mut self,
         round: &mut Round<'_>,
         fill: &mut Fill,
+        wanting: &[u32],
         operators: &mut Vec<Operator>,
     ) {
         let has_room = |round: &Round<'_>| round.room() >= 2 && round.data_room() >= 2;
-        if !has_room(round) {
-            return;
-        }
-        let wanting = self.wanting(round);
-        if wanting.is_empty() {
+        if !has_room(round) || wanting.is_empty() {
             return;
         }
         let mut search = Search::new(round, self);
-        for region in wanting {
+        for &region in wanting {
             if !has_room(round) || search.weighed >= WEIGHED_MAX {
                 break;
             }
-            // It may have spared a peer already.
+            // A peer of it may be on its way already, for its own sake or to make room.
             if !round.cells[region as usize].free {
                 continue;
             }

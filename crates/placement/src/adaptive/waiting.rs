@@ -73,10 +73,7 @@ impl Planner {
         round
             .candidates(region)
             .filter(|&at| round.has_room_towards(at))
-            .filter(|&at| {
-                let cost = loads.lead_cost(region, at);
-                cost <= 0.0 || loads.busy(at) + cost <= ceiling
-            })
+            .filter(|&at| self.bears(region, at, 0.0, ceiling))
             .map(|at| (at, loads.waits.of(round, region, at, None)))
             .filter(|(_, wait)| *wait < now)
             .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
@@ -87,14 +84,12 @@ impl Planner {
         &mut self,
         round: &mut Round<'_>,
         fill: &mut Fill,
+        wanting: &[u32],
         operators: &mut Vec<Operator>,
     ) {
-        if !round.has_data_room() {
-            return;
-        }
         let ceiling = self.ceiling(round);
         let mut fastest: Option<Vec<At>> = None;
-        for region in self.wanting(round) {
+        for &region in wanting {
             let fastest_now = fastest.get_or_insert_with(|| self.fastest(round, fill, ceiling));
             if !round.has_data_room() || fastest_now.is_empty() {
                 break;
@@ -151,10 +146,7 @@ impl Planner {
         ceiling: f64,
     ) -> (f64, At) {
         let loads = &self.loads;
-        let bears = |at: At| {
-            let cost = loads.lead_cost(region, at);
-            cost <= 0.0 || loads.busy(at) + busier(at) + cost <= ceiling
-        };
+        let bears = |at: At| self.bears(region, at, busier(at), ceiling);
         let stays = |at: &At| change.is_none_or(|(from, _)| from != *at);
         let others = round.candidates(region).filter(stays).filter(|&at| bears(at));
         let newcomer = change.filter(|&(_, to)| round.could_lead(to) && bears(to)).map(|(from, _)| from);
@@ -164,6 +156,12 @@ impl Planner {
             .chain(newcomer)
             .map(wait)
             .fold(wait(present), |best, one| if one.0 < best.0 { one } else { best })
+    }
+
+    /// Whether a store can lead the region too, once it is so much busier.
+    fn bears(&self, region: u32, at: At, busier: f64, ceiling: f64) -> bool {
+        let cost = self.loads.lead_cost(region, at);
+        cost <= 0.0 || self.loads.busy(at) + busier + cost <= ceiling
     }
 
     /// Whether what is gained in a second is worth a copy.

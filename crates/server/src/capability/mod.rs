@@ -309,19 +309,19 @@ pub async fn run(store: Arc<Store>) {
     let mut watcher = Watcher::default();
     let mut period = tokio::time::interval(LOOK_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut is_told = true;
+    let mut kernel_tells = true;
     loop {
         period.tick().await;
         let looked = watcher.look(&store).await;
         match &looked {
             // Where the kernel does not count (or the container hides it) there is nothing to judge by.
-            Err(error) if is_told => {
+            Err(error) if kernel_tells => {
                 tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
             }
-            Ok(()) if !is_told => tracing::info!("the kernel tells again what this process writes"),
+            Ok(()) if !kernel_tells => tracing::info!("the kernel tells again what this process writes"),
             _ => {}
         }
-        is_told = looked.is_ok();
+        kernel_tells = looked.is_ok();
     }
 }
 
