@@ -66,6 +66,14 @@ impl AdminClient {
             .ok_or_else(|| AdminFailure::Silent(format!("{} has no counter {name}", self.address)))
     }
 
+    /// The store's own gauges by name, as `GET /metrics` tells them.
+    pub fn gauge(&self, name: &str) -> Result<u64, AdminFailure> {
+        let answer = self.agent.get(&self.url("/metrics")).call();
+        let text = answer.ok().and_then(|response| response.into_string().ok()).unwrap_or_default();
+        gauge(&text, name)
+            .ok_or_else(|| AdminFailure::Silent(format!("{} has no gauge {name}", self.address)))
+    }
+
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -88,5 +96,26 @@ impl AdminClient {
                 Err(AdminFailure::Silent(format!("no answer from {}: {reason}", self.address)))
             }
         }
+    }
+}
+
+/// Of Prometheus text.
+fn gauge(text: &str, name: &str) -> Option<u64> {
+    let value =
+        |line: &str| line.strip_prefix("steelyard_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    text.lines().find_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gauge;
+
+    #[test]
+    fn a_gauge_is_found_by_its_whole_name() {
+        let text = "# TYPE steelyard_compactions_running gauge\n\
+                    steelyard_compactions_running_since 7\nsteelyard_compactions_running 2\n# EOF\n";
+        assert_eq!(gauge(text, "compactions_running"), Some(2));
+        assert_eq!(gauge(text, "compactions"), None);
+        assert_eq!(gauge("", "compactions_running"), None);
     }
 }

@@ -206,7 +206,7 @@ pub struct Load {
     /// A workload ends after so many operations, or after this long; `Load` with its last record.
     pub operations: u64,
     pub at_most_ns: u64,
-    /// After `Load` nothing is asked until all is at rest, and no longer than this.
+    /// Before each workload but the first nothing is asked until all is at rest, and no longer than this.
     pub rest_at_most_ns: u64,
     /// Operations that are made before those that are counted; for caches that begin empty.
     pub warm_up: u64,

@@ -19,7 +19,7 @@ pub use plot::write_plots;
 pub use predictions::Prediction;
 pub use report::{charts, report};
 pub use runs::{
-    cases, feasible, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Run, Runs, Setup,
+    cases, feasible, make, with_baseline, Account, Case, Laboratory, Measured, Phase, Rest, Run, Runs, Setup,
 };
 pub use scale::{Scale, REQUEST_TIMEOUT_MS};
 pub use statistics::{Bar, Chart};

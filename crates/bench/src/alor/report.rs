@@ -8,11 +8,12 @@ use super::evidence::Evidence;
 use super::figures::{paper_mean, Comparison, Figure, Metric, BASELINE};
 use super::plot::file_name;
 use super::predictions::{self, Prediction};
-use super::runs::{Account, Phase, Run, Setup};
+use super::runs::{Account, Phase, Rest, Run, Setup};
 use super::scale::REQUEST_TIMEOUT_MS;
 use super::statistics::{chart, Chart};
 use crate::measure::median;
 use crate::table::{bytes, count, micros, Align, Table};
+use crate::ycsb::Workload;
 
 /// Charts in the order of the figures.
 pub fn charts(figures: &[Figure], runs: &[Run]) -> Vec<Chart> {
@@ -90,9 +91,9 @@ fn settings(setup: &Setup) -> String {
     );
     line("load", format!("{} closed-loop threads, {} regions", scale.threads, scale.regions));
     line(
-        "after Load",
+        "workloads",
         format!(
-            "at most {} s to come to rest, then as many operations as records, at most {} s of each workload",
+            "at most {} s to come to rest before each workload, and then as many operations as records, for at most {} s",
             scale.settle_at_most_s, scale.phase_at_most_s
         ),
     );
@@ -220,8 +221,8 @@ fn moves(runs: &[Run]) -> String {
         ("operators before the load, median", Right),
         ("from then on", Right),
         ("least to most", Right),
-        ("at rest after Load, median", Right),
-        ("never at rest", Right),
+        ("at rest before A, B, C, medians", Right),
+        ("begun without", Right),
     ]);
     let cases: BTreeSet<(&str, &str)> =
         runs.iter().map(|run| (run.case.mix.as_str(), run.case.policy.as_str())).collect();
@@ -233,7 +234,7 @@ fn moves(runs: &[Run]) -> String {
                 .collect()
         };
         let (placed, moves) = (number(true), number(false));
-        let rested: Vec<f64> = of_case().filter_map(|run| run.settled_s).collect();
+        let rests = || of_case().flat_map(|run| &run.rests);
         let least = moves.iter().copied().fold(f64::INFINITY, f64::min);
         let most = moves.iter().copied().fold(0.0, f64::max);
         table.row([
@@ -242,14 +243,24 @@ fn moves(runs: &[Run]) -> String {
             count(median(&placed)),
             count(median(&moves)),
             format!("{} to {}", count(least), count(most)),
-            if rested.is_empty() { "-".to_owned() } else { format!("{:.1} s", median(&rested)) },
-            (moves.len() - rested.len()).to_string(),
+            [Workload::A, Workload::B, Workload::C].map(|before| rested(rests(), before)).join(", "),
+            rests().filter(|rest| rest.seconds.is_none()).count().to_string(),
         ]);
     }
     if table.is_empty() {
         String::new()
     } else {
         format!("## Moves\n\n{}\n", table.markdown())
+    }
+}
+
+fn rested<'a>(rests: impl Iterator<Item = &'a Rest>, before: Workload) -> String {
+    let seconds: Vec<f64> =
+        rests.filter(|rest| rest.before == before).filter_map(|rest| rest.seconds).collect();
+    if seconds.is_empty() {
+        "-".to_owned()
+    } else {
+        format!("{:.1} s", median(&seconds))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::scenario::Move;
 use crate::ycsb::{Summary, Workload};
 
 /// The version of the files.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// One run to make.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -63,15 +63,22 @@ impl Phase {
     }
 }
 
+/// What came before a workload, for whoever did not begin with an empty cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rest {
+    pub before: Workload,
+    /// Seconds from the end of the workload before until the stores were at rest; none: they still worked when the
+    /// next one began.
+    pub seconds: Option<f64>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     version: u32,
     pub case: Case,
     pub setup: Setup,
     pub phases: Vec<Phase>,
-    /// Seconds from the end of the load until the placement was at rest; none: it still moved when the next
-    /// workload began.
-    pub settled_s: Option<f64>,
+    pub rests: Vec<Rest>,
     /// Operators begun from the cluster's start to its end; time counts from the beginning of the load.
     pub moves: Vec<Move>,
 }
@@ -80,14 +87,14 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub phases: Vec<Phase>,
-    pub settled_s: Option<f64>,
+    pub rests: Vec<Rest>,
     pub moves: Vec<Move>,
 }
 
 impl Run {
     pub fn new(case: Case, setup: Setup, measured: Measured) -> Run {
-        let Measured { phases, settled_s, moves } = measured;
-        Run { version: VERSION, case, setup, phases, settled_s, moves }
+        let Measured { phases, rests, moves } = measured;
+        Run { version: VERSION, case, setup, phases, rests, moves }
     }
 
     pub fn phase(&self, workload: Workload) -> Option<&Phase> {
@@ -349,7 +356,8 @@ pub mod tests {
         let case = Case { mix: mix.into(), policy: policy.into(), run };
         let phases = vec![phase(Workload::Load, load), phase(Workload::A, a)];
         let moves = vec![moved(1.0, 1, "move-peer", 0, 1); run];
-        Run::new(case, setup(), Measured { phases, settled_s: Some(2.5), moves })
+        let rests = vec![Rest { before: Workload::A, seconds: Some(2.5) }];
+        Run::new(case, setup(), Measured { phases, rests, moves })
     }
 
     fn strings(texts: &[&str]) -> Vec<String> {
@@ -384,7 +392,7 @@ pub mod tests {
         async fn measure(&mut self, case: &Case, _setup: &Setup) -> anyhow::Result<Measured> {
             ensure!(self.fail_on != Some(case.policy.as_str()), "the cluster did not start");
             self.measured.push(case.name());
-            Ok(Measured { phases: vec![phase(Workload::Load, 100.0)], settled_s: None, moves: Vec::new() })
+            Ok(Measured { phases: vec![phase(Workload::Load, 100.0)], rests: Vec::new(), moves: Vec::new() })
         }
     }
 

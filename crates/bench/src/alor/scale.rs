@@ -42,7 +42,7 @@ pub struct Scale {
     pub regions: u16,
     /// A workload after `Load` ends after this.
     pub phase_at_most_s: u64,
-    /// After `Load` the next workload waits for the cluster to come to rest, but no longer than this.
+    /// Each workload but the first waits for the cluster to come to rest, but no longer than this.
     pub settle_at_most_s: u64,
     /// Of the paper's capacity of a store, by the data factor; 0: unlimited.
     pub capacity_headroom: f64,

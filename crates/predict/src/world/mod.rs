@@ -48,7 +48,7 @@ const ROW_OVERHEAD_BYTES: u64 = 60;
 const CACHE_ENTRY_BYTES: u64 = 160;
 /// An entry in the log: its head, and the batch's part of the engine's frame.
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// After `Load` the cluster comes to rest: so long nothing moves (`reproduce::laboratory::settle`).
+/// Before a workload the cluster comes to rest: so long nothing moves (`reproduce::laboratory::settle`).
 const REST_QUIET: u64 = 2 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -245,10 +245,10 @@ pub(crate) fn run(
     world.schedule(first, Event::FlushAll);
     let mut phases = Vec::new();
     for workload in workloads {
-        phases.push(world.phase(*workload));
-        if *workload == Workload::Load {
+        if !phases.is_empty() {
             world.rest();
         }
+        phases.push(world.phase(*workload));
     }
     Ok(Prediction { policy, phases, layout: world.layout(), stores: world.holdings(), moves: world.moves })
 }
@@ -419,7 +419,7 @@ impl<'a> World<'a> {
         done
     }
 
-    /// After `Load` until nothing moved and no peer lagged for a while, or for as long as is waited.
+    /// Until nothing moved, no peer lagged and nothing was compacted for a while, or for as long as is waited.
     fn rest(&mut self) {
         let most = self.now + self.question.load.rest_at_most_ns;
         let mut quiet_since = self.now;
@@ -427,7 +427,7 @@ impl<'a> World<'a> {
             if !self.step() {
                 return;
             }
-            if !self.moving.is_empty() || self.lags() {
+            if !self.moving.is_empty() || !self.jobs.is_empty() || self.lags() {
                 quiet_since = self.now;
             }
         }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
 use bench::alor::{
-    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Scale, Setup, REQUEST_TIMEOUT_MS,
+    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Rest, Scale, Setup,
+    REQUEST_TIMEOUT_MS,
 };
 use bench::cluster_client::{ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
@@ -166,8 +167,13 @@ impl Stores {
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         let records = setup.scale.records(cluster.stores.len());
         let mut phases = Vec::new();
-        let (mut settled_s, started_unix_ms) = (None, unix_ms());
+        let (mut rests, started_unix_ms) = (Vec::new(), unix_ms());
         for workload in WORKLOADS {
+            if workload != Workload::Load {
+                self.progress.set_message(format!("{}: coming to rest", case.name()));
+                let seconds = settle(&observer, setup.scale.settle_at_most()).await?;
+                rests.push(Rest { before: workload, seconds });
+            }
             let settings = Settings {
                 threads: setup.scale.threads,
                 at_most: Some(setup.scale.phase_at_most()),
@@ -189,12 +195,8 @@ impl Stores {
             let phase = Phase::new(summary, evidence);
             self.tell(case, &phase);
             phases.push(phase);
-            if workload == Workload::Load {
-                self.progress.set_message(format!("{}: coming to rest", case.name()));
-                settled_s = settle(&observer, setup.scale.settle_at_most()).await?;
-            }
         }
-        Ok(Measured { phases, settled_s, moves: observer.moves(started_unix_ms) })
+        Ok(Measured { phases, rests, moves: observer.moves(started_unix_ms) })
     }
 
     fn tell(&self, case: &Case, phase: &Phase) {
@@ -235,15 +237,16 @@ pub fn say(progress: &ProgressBar, line: &str) {
     }
 }
 
-/// Waits until no operator is in flight, peers and leaders stay where they are, and no peer lags. Seconds it
-/// took; none: patience ended first.
+/// Waits until no operator is in flight, peers and leaders stay where they are, no peer lags and nothing compacts.
+/// Seconds it took; none: patience ended first.
 pub async fn settle(observer: &Observer, patience: Duration) -> anyhow::Result<Option<f64>> {
     let started = Instant::now();
     let mut known = None;
     let mut quiet_since = Instant::now();
     while started.elapsed() < patience {
         let now = observer.placement().await?;
-        if now.operators > 0 || now.worst_lag > 0 || known.as_ref() != Some(&now.peers) {
+        if now.operators > 0 || now.worst_lag > 0 || now.compactions > 0 || known.as_ref() != Some(&now.peers)
+        {
             known = Some(now.peers);
             quiet_since = Instant::now();
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use bench::admin::AdminClient;
+use bench::admin::{AdminClient, AdminFailure};
 use bench::alor::{Sample, StoreSample};
 use bench::measure::{cpu_time, machine_busy_time, threads_cpu_time};
 use bench::scenario::Move;
@@ -51,6 +51,8 @@ pub struct Glance {
 pub struct Placement {
     pub operators: usize,
     pub worst_lag: u64,
+    /// Under way, in all stores.
+    pub compactions: u64,
     pub peers: Peers,
 }
 
@@ -180,6 +182,10 @@ fn placement(places: &[Place]) -> anyhow::Result<Placement> {
     let operators: Vec<OperatorRow> = ask(places, "/api/v1/operators")?;
     let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
     let worst_lag = worst_lag(&regions);
+    let mut compactions = 0;
+    for place in places {
+        compactions += patiently(|| place.admin.gauge("compactions_running"))?;
+    }
     let peers = regions
         .into_iter()
         .map(|region| {
@@ -187,7 +193,7 @@ fn placement(places: &[Place]) -> anyhow::Result<Placement> {
             (region.id, region.leader, stores)
         })
         .collect();
-    Ok(Placement { operators: operators.len(), worst_lag, peers })
+    Ok(Placement { operators: operators.len(), worst_lag, compactions, peers })
 }
 
 fn worst_lag(regions: &[RegionRow]) -> u64 {
@@ -221,7 +227,7 @@ fn seconds(time: Option<Duration>) -> f64 {
 impl Place {
     fn sample(&self, row: Option<&StoreRow>) -> anyhow::Result<StoreSample> {
         let gone = || format!("store {} is gone", self.store);
-        let counter = |name: &str| ask_counter(&self.admin, name);
+        let counter = |name: &str| patiently(|| self.admin.counter(name));
         let (compactions, compaction_bytes) =
             compactions(&self.rows).with_context(|| format!("{} cannot be read", self.rows.display()))?;
         let mut sample = StoreSample {
@@ -261,11 +267,12 @@ impl Place {
     }
 }
 
-fn ask_counter(admin: &AdminClient, name: &str) -> anyhow::Result<u64> {
+/// What one store says; on a busy machine it may be late.
+fn patiently(ask: impl Fn() -> Result<u64, AdminFailure>) -> anyhow::Result<u64> {
     const ATTEMPTS: usize = 5;
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        match admin.counter(name) {
+        match ask() {
             Ok(count) => return Ok(count),
             Err(failure) => last = Some(failure),
         }
