@@ -222,7 +222,7 @@ fn moves(runs: &[Run]) -> String {
         ("from then on", Right),
         ("least to most", Right),
         ("at rest before A, B, C, medians", Right),
-        ("begun without", Right),
+        ("begun without rest", Right),
     ]);
     let cases: BTreeSet<(&str, &str)> =
         runs.iter().map(|run| (run.case.mix.as_str(), run.case.policy.as_str())).collect();

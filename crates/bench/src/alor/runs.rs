@@ -63,7 +63,7 @@ impl Phase {
     }
 }
 
-/// What came before a workload, for whoever did not begin with an empty cluster.
+/// The wait before a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
     pub before: Workload,

@@ -47,6 +47,12 @@ pub enum First {
     GoYcsb,
 }
 
+/// Whether both can run it.
+pub fn comparable(workload: Workload) -> anyhow::Result<()> {
+    ensure!(workload != Workload::E, "go-ycsb reads no ranges from Redis: workload E cannot be compared");
+    Ok(())
+}
+
 /// Runs `settings` by one after the other. Both insert records of their own when the workload is `Load`, and
 /// so must have done that before they run another.
 pub async fn cross_check(
@@ -125,14 +131,12 @@ fn errors(text: &str) -> u64 {
 /// What makes go-ycsb run the same thing.
 fn arguments(stores: &[SocketAddr], settings: &Settings, patience: Patience) -> anyhow::Result<Vec<String>> {
     ensure!(
-        settings.pipeline == 1 && settings.fields == 1 && settings.at_most.is_none(),
-        "go-ycsb knows no pipelines and no end by time, and is compared by records of one field"
+        settings.pipeline == 1 && settings.fields == 1 && settings.group == 1 && settings.at_most.is_none(),
+        "go-ycsb knows no pipelines, no groups and no end by time, and is compared by records of one field"
     );
+    comparable(settings.workload)?;
     let load = settings.workload == Workload::Load;
-    let share = |kind: Kind| {
-        let found = settings.workload.shares().iter().find(|(known, _)| *known == kind);
-        found.map_or(0.0, |(_, percent)| *percent as f64 / 100.0)
-    };
+    let share = |kind: Kind| settings.workload.share(kind) as f64 / 100.0;
     let mut arguments = vec![if load { "load" } else { "run" }.to_owned(), "redis".to_owned()];
     let addresses: Vec<String> = stores.iter().map(ToString::to_string).collect();
     let mut properties = vec![
@@ -192,8 +196,13 @@ mod tests {
         ] {
             assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
         }
-        let piped = Settings { pipeline: 2, ..settings };
-        assert!(super::arguments(&stores, &piped, Patience::default()).is_err());
+        for other in [
+            Settings { pipeline: 2, ..settings.clone() },
+            Settings { group: 2, ..settings.clone() },
+            Settings { workload: Workload::E, ..settings },
+        ] {
+            assert!(super::arguments(&stores, &other, Patience::default()).is_err(), "{other:?}");
+        }
     }
 
     #[test]

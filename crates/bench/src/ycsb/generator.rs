@@ -85,8 +85,9 @@ pub fn fnv_hash(number: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub enum Chooser {
     Uniform,
-    /// A few records are popular, and they are spread over the whole key space.
-    Scrambled(Zipfian),
+    /// A few records are popular, and they are spread over the whole key space: that of so many records, some of
+    /// which may not be there yet.
+    Scrambled(Zipfian, u64),
     /// The newest records are popular.
     Latest(Zipfian),
 }
@@ -125,10 +126,14 @@ impl std::str::FromStr for Distribution {
 }
 
 impl Chooser {
-    pub fn new(distribution: Distribution, records: u64) -> Chooser {
+    /// `coming`: as many as may be inserted, lest each insert make other records the popular ones.
+    pub fn new(distribution: Distribution, records: u64, coming: u64) -> Chooser {
         match distribution {
             Distribution::Uniform => Chooser::Uniform,
-            Distribution::Zipfian => Chooser::Scrambled(Zipfian::with_zeta(SCRAMBLED_ITEMS, SCRAMBLED_ZETA)),
+            Distribution::Zipfian => {
+                let zipfian = Zipfian::with_zeta(SCRAMBLED_ITEMS, SCRAMBLED_ZETA);
+                Chooser::Scrambled(zipfian, records.saturating_add(coming))
+            }
             Distribution::Latest => Chooser::Latest(Zipfian::new(records.max(1))),
         }
     }
@@ -138,7 +143,12 @@ impl Chooser {
         assert!(records > 0, "there is a record to choose");
         match self {
             Chooser::Uniform => draw.below(records),
-            Chooser::Scrambled(zipfian) => fnv_hash(zipfian.rank(draw)) % records,
+            Chooser::Scrambled(zipfian, items) => loop {
+                let record = fnv_hash(zipfian.rank(draw)) % *items;
+                if record < records {
+                    return record;
+                }
+            },
             Chooser::Latest(zipfian) => {
                 zipfian.grow(records);
                 records - 1 - zipfian.rank(draw).min(records - 1)
@@ -201,7 +211,7 @@ mod tests {
     #[test]
     fn scrambled_requests_are_skewed_and_spread() {
         let records = 10_000;
-        let mut counts = counts(&mut Chooser::new(Distribution::Zipfian, records), records, 3);
+        let mut counts = counts(&mut Chooser::new(Distribution::Zipfian, records, 0), records, 3);
         let hottest = counts.iter().enumerate().max_by_key(|(_, n)| **n).unwrap().0 as u64;
         assert_eq!(hottest, fnv_hash(0) % records);
         counts.sort_unstable_by(|a, b| b.cmp(a));
@@ -213,8 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn popular_records_stay_popular_while_others_are_inserted() {
+        let hottest = |records| {
+            let mut chooser = Chooser::new(Distribution::Zipfian, 1000, 500);
+            let counts = counts(&mut chooser, records, 5);
+            counts.iter().enumerate().max_by_key(|(_, n)| **n).unwrap().0
+        };
+        assert_eq!(hottest(1000), hottest(1400));
+    }
+
+    #[test]
     fn latest_requests_prefer_the_newest_and_follow_growth() {
-        let mut chooser = Chooser::new(Distribution::Latest, 100);
+        let mut chooser = Chooser::new(Distribution::Latest, 100, 0);
         let counts = counts(&mut chooser, 1000, 4);
         assert!(counts[999] > counts[998] && counts[998] > counts[500] * 10, "{:?}", &counts[990..]);
         let newest = f64::from(counts[999]) / f64::from(DRAWS);

@@ -1,9 +1,11 @@
 //! A record as commands: one string, or a hash of several fields.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use types::Draw;
 
-use super::workload::key;
+use super::workload::{grouped_key, key};
 use crate::cluster_client::Call;
 
 /// Values are cut out of this much that does not compress; a table block holds a few of them.
@@ -13,6 +15,8 @@ const POOL_BYTES: usize = 1 << 20;
 pub struct Records {
     fields: usize,
     field_bytes: usize,
+    /// So many consecutive records are in one slot.
+    group: u64,
     pool: Bytes,
 }
 
@@ -20,7 +24,19 @@ impl Records {
     pub fn new(fields: usize, field_bytes: usize, seed: u64) -> Records {
         assert!(fields > 0 && field_bytes > 0, "a record has a field, and a field has bytes");
         let pool = Bytes::from(crate::load::value(POOL_BYTES + field_bytes, seed));
-        Records { fields, field_bytes, pool }
+        Records { fields, field_bytes, group: 1, pool }
+    }
+
+    /// Keys of which so many consecutive ones share a hash tag.
+    pub fn grouped(self, group: u64) -> Records {
+        Records { group: group.max(1), ..self }
+    }
+
+    fn key(&self, record: u64) -> Bytes {
+        Bytes::from(match self.group {
+            1 => key(record),
+            group => grouped_key(record, group),
+        })
     }
 
     fn value(&self, draw: &mut Draw) -> Bytes {
@@ -29,7 +45,7 @@ impl Records {
     }
 
     pub fn insert(&self, record: u64, draw: &mut Draw) -> Call {
-        let mut arguments = vec![Bytes::from_static(b"SET"), Bytes::from(key(record))];
+        let mut arguments = vec![Bytes::from_static(b"SET"), self.key(record)];
         if self.fields > 1 {
             arguments[0] = Bytes::from_static(b"HSET");
             for field in 0..self.fields {
@@ -48,13 +64,30 @@ impl Records {
         }
         let field = Bytes::from(format!("field{}", draw.below(self.fields as u64)));
         let name = Bytes::from_static(b"HSET");
-        Call::new(vec![name, Bytes::from(key(record)), field, self.value(draw)], false)
+        Call::new(vec![name, self.key(record), field, self.value(draw)], false)
     }
 
     /// Reads all fields.
     pub fn read(&self, record: u64) -> Call {
         let name: &[u8] = if self.fields == 1 { b"GET" } else { b"HGETALL" };
-        Call::new(vec![Bytes::from_static(name), Bytes::from(key(record))], true)
+        Call::new(vec![Bytes::from_static(name), self.key(record)], true)
+    }
+
+    /// Reads consecutive records: strings of one slot by one command, all others one by one.
+    pub fn scan(&self, records: Range<u64>) -> Vec<Call> {
+        if self.fields > 1 || self.group == 1 {
+            return records.map(|record| self.read(record)).collect();
+        }
+        let mut calls = Vec::new();
+        let mut next = records.start;
+        while next < records.end {
+            let end = records.end.min((next / self.group + 1) * self.group);
+            let name = Bytes::from_static(b"MGET");
+            let keys = (next..end).map(|record| self.key(record));
+            calls.push(Call::new(std::iter::once(name).chain(keys).collect(), true));
+            next = end;
+        }
+        calls
     }
 }
 
@@ -75,6 +108,26 @@ mod tests {
         assert_eq!((insert.arguments[2].len(), insert.read), (1024, false));
         assert_eq!(words(&records.read(7)), ["GET", "user000000000007"]);
         assert!(records.read(7).read);
+    }
+
+    #[test]
+    fn a_range_is_one_command_for_each_slot() {
+        let plain = Records::new(1, 10, 1);
+        let read: Vec<_> = plain.scan(8..11).iter().map(words).collect();
+        assert_eq!(read[..2], [["GET", "user000000000008"], ["GET", "user000000000009"]]);
+        let grouped = plain.grouped(10);
+        let read: Vec<_> = grouped.scan(8..11).iter().map(words).collect();
+        assert_eq!(
+            read,
+            [vec!["MGET", "user{000000000000}8", "user{000000000000}9"], vec!["MGET", "user{000000000001}0"]]
+        );
+        assert!(grouped.scan(20..20).is_empty());
+        assert_eq!(grouped.scan(0..100).len(), 10);
+        for call in grouped.scan(0..100) {
+            let mut slots = call.arguments[1..].iter().map(|key| types::slot_of_key(key));
+            assert!(slots.all(|slot| slot == types::slot_of_key(&call.key)));
+        }
+        assert_eq!(Records::new(2, 10, 1).grouped(10).scan(0..3).len(), 3);
     }
 
     #[test]

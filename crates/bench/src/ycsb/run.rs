@@ -32,6 +32,8 @@ pub struct Settings {
     pub records: u64,
     pub fields: usize,
     pub field_bytes: usize,
+    /// So many consecutive records share a slot, by a hash tag in their keys; 1: each has its own.
+    pub group: u64,
     /// Not for `Load`, which inserts every record once.
     pub operations: u64,
     /// No operation begins after this, whatever is left to do. Those under way are waited for: their latencies
@@ -53,6 +55,7 @@ impl Settings {
             records,
             fields: 1,
             field_bytes: 1024,
+            group: 1,
             operations: records,
             at_most: None,
             threads: 64,
@@ -74,6 +77,11 @@ impl Settings {
             self.pipeline == 1 || self.workload != Workload::F,
             "workload F writes what it has read: it cannot be pipelined"
         );
+        ensure!(
+            self.pipeline == 1 || self.workload != Workload::E,
+            "workload E asks for all records of a range at once: it cannot be pipelined"
+        );
+        ensure!(self.group > 0, "a group has a record");
         ensure!(
             self.pipeline == 1 || self.target_per_s.is_none(),
             "operations that are due one by one are not sent in pipelines"
@@ -150,7 +158,7 @@ pub async fn run(
     let until = settings.at_most.filter(|_| !load).map(|most| started + most);
     let redirections = client.redirections();
     let shared = Arc::new(Shared {
-        records: Records::new(settings.fields, settings.field_bytes, settings.seed),
+        records: Records::new(settings.fields, settings.field_bytes, settings.seed).grouped(settings.group),
         client: client.clone(),
         inserts,
         tickets: AtomicU64::new(0),
@@ -273,7 +281,8 @@ impl Shared {
 struct Step {
     kind: Kind,
     record: u64,
-    call: Call,
+    /// One, but for ranges.
+    calls: Vec<Call>,
 }
 
 async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
@@ -281,7 +290,9 @@ async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
     let mut streams = Draw::new(settings.seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
     let chosen = Draw::new(streams.number());
     let mut draw = Draw::new(streams.number());
-    let mut operations = Operations::new(settings.workload, settings.distribution, settings.records, chosen);
+    let (workload, distribution) = (settings.workload, settings.distribution);
+    let mut operations =
+        Operations::new(workload, distribution, settings.records, settings.operations, chosen);
     let mut due = settings.target_per_s.map(|target| {
         let apart = Duration::from_secs_f64(settings.threads as f64 / target);
         (shared.started + apart.mul_f64(number as f64 / settings.threads as f64), apart)
@@ -314,11 +325,11 @@ async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
                 record(&shared, number, &step, outcome, from, sent)?;
             }
         } else {
-            let calls: Vec<Call> = steps.iter().map(|step| step.call.clone()).collect();
+            let calls: Vec<Call> = steps.iter().flat_map(|step| step.calls.clone()).collect();
             let outcomes = shared.client.call_many(&calls).await;
             for (step, outcome) in steps.iter().zip(outcomes) {
                 let outcome = match step.kind == Kind::Insert && !outcome.acknowledged() {
-                    true => insist(&shared, &step.call, outcome).await,
+                    true => insist(&shared, &step.calls[0], outcome).await,
                     false => outcome,
                 };
                 record(&shared, number, step, outcome, from, sent)?;
@@ -331,25 +342,30 @@ async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
 fn next(shared: &Shared, operations: &mut Operations, draw: &mut Draw) -> Option<Step> {
     if shared.settings.workload == Workload::Load {
         let record = shared.inserts.take()?;
-        return Some(Step { kind: Kind::Insert, record, call: shared.records.insert(record, draw) });
+        return Some(Step { kind: Kind::Insert, record, calls: vec![shared.records.insert(record, draw)] });
     }
-    let operation = operations.next(shared.inserts.records());
+    let records = shared.inserts.records();
+    let operation = operations.next(records);
     let record = match operation.record {
         Some(record) => record,
         None => shared.inserts.take()?,
     };
-    let call = match operation.kind {
-        Kind::Read | Kind::ReadModifyWrite => shared.records.read(record),
-        Kind::Update => shared.records.update(record, draw),
-        Kind::Insert => shared.records.insert(record, draw),
+    let calls = match operation.kind {
+        Kind::Read | Kind::ReadModifyWrite => vec![shared.records.read(record)],
+        Kind::Update => vec![shared.records.update(record, draw)],
+        Kind::Insert => vec![shared.records.insert(record, draw)],
+        Kind::Scan => shared.records.scan(record..records.min(record.saturating_add(operation.length))),
     };
-    Some(Step { kind: operation.kind, record, call })
+    Some(Step { kind: operation.kind, record, calls })
 }
 
 async fn complete(shared: &Shared, step: &Step, draw: &mut Draw) -> anyhow::Result<Outcome> {
-    let outcome = shared.client.call(&step.call).await;
+    if step.kind == Kind::Scan {
+        return Ok(whole(shared.client.call_many(&step.calls).await));
+    }
+    let outcome = shared.client.call(&step.calls[0]).await;
     match step.kind {
-        Kind::Insert if !outcome.acknowledged() => Ok(insist(shared, &step.call, outcome).await),
+        Kind::Insert if !outcome.acknowledged() => Ok(insist(shared, &step.calls[0], outcome).await),
         Kind::ReadModifyWrite if outcome.acknowledged() && !is_missing(&outcome) => {
             Ok(shared.client.call(&shared.records.update(step.record, draw)).await)
         }
@@ -368,10 +384,21 @@ async fn insist(shared: &Shared, call: &Call, first: Outcome) -> Outcome {
     outcome
 }
 
+/// Of a range's parts: what is amiss with one is amiss with all of it, and the worst counts.
+fn whole(parts: Vec<Outcome>) -> Outcome {
+    let amiss = |part: &Outcome| match part {
+        Outcome::Done(Reply::Error(_)) => 3,
+        Outcome::NotDone(_) | Outcome::Unknown(_) => 2,
+        Outcome::Done(_) => u8::from(is_missing(part)),
+    };
+    parts.into_iter().max_by_key(amiss).unwrap_or(Outcome::Done(Reply::NilArray))
+}
+
+/// A record, or one of those that were asked for.
 fn is_missing(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(Reply::Nil | Reply::NilArray) => true,
-        Outcome::Done(Reply::Array(fields)) => fields.is_empty(),
+        Outcome::Done(Reply::Array(fields)) => fields.is_empty() || fields.contains(&Reply::Nil),
         _ => false,
     }
 }

@@ -14,15 +14,9 @@ pub enum Workload {
     B,
     C,
     D,
+    E,
     F,
 }
-
-/// YCSB's E reads short ranges of consecutive keys. Keys here are hashed to slots, as in Redis Cluster, and
-/// have no order to read a range in: a SCAN returns records in the order of their hashes, of one store.
-/// Measured under E's name it would be another workload, so there is none.
-const NO_RANGES: &str =
-    "workload E reads ranges of consecutive keys, and keys of a Redis cluster have no order: \
-     there is nothing here that could be measured under that name";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -32,24 +26,28 @@ pub enum Kind {
     Insert,
     /// A read, and then a write of the same record; one latency.
     ReadModifyWrite,
+    /// A read of consecutive records; one latency.
+    Scan,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 4] = [Kind::Read, Kind::Update, Kind::Insert, Kind::ReadModifyWrite];
+/// YCSB's for its workload E.
+const SCANNED_MAX: u64 = 100;
 
+impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Read => "read",
             Kind::Update => "update",
             Kind::Insert => "insert",
             Kind::ReadModifyWrite => "read-modify-write",
+            Kind::Scan => "scan",
         }
     }
 }
 
 impl Workload {
-    pub const ALL: [Workload; 6] =
-        [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::D, Workload::F];
+    pub const ALL: [Workload; 7] =
+        [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::D, Workload::E, Workload::F];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -58,6 +56,7 @@ impl Workload {
             Workload::B => "B",
             Workload::C => "C",
             Workload::D => "D",
+            Workload::E => "E",
             Workload::F => "F",
         }
     }
@@ -70,6 +69,7 @@ impl Workload {
             Workload::B => &[(Kind::Read, 95), (Kind::Update, 5)],
             Workload::C => &[(Kind::Read, 100)],
             Workload::D => &[(Kind::Read, 95), (Kind::Insert, 5)],
+            Workload::E => &[(Kind::Scan, 95), (Kind::Insert, 5)],
             Workload::F => &[(Kind::Read, 50), (Kind::ReadModifyWrite, 50)],
         }
     }
@@ -77,15 +77,20 @@ impl Workload {
     pub fn distribution(self) -> Distribution {
         match self {
             Workload::Load => Distribution::Uniform,
-            Workload::A | Workload::B | Workload::C | Workload::F => Distribution::Zipfian,
+            Workload::A | Workload::B | Workload::C | Workload::E | Workload::F => Distribution::Zipfian,
             Workload::D => Distribution::Latest,
         }
     }
 
     /// Whether it writes enough for compaction to have work all the time.
     pub fn is_write_heavy(self) -> bool {
-        let writes = |(kind, share): &(Kind, u64)| if *kind == Kind::Read { 0 } else { *share };
-        self.shares().iter().map(writes).sum::<u64>() >= 50
+        let reads = self.share(Kind::Read) + self.share(Kind::Scan);
+        reads <= 50
+    }
+
+    /// In percent.
+    pub fn share(self, kind: Kind) -> u64 {
+        self.shares().iter().filter(|(known, _)| *known == kind).map(|(_, share)| share).sum()
     }
 }
 
@@ -93,11 +98,8 @@ impl std::str::FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Workload, String> {
-        if text.eq_ignore_ascii_case("e") {
-            return Err(NO_RANGES.into());
-        }
         let found = Workload::ALL.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("'{text}' is no workload: load, a, b, c, d, f"))
+        found.ok_or_else(|| format!("'{text}' is no workload: load, a, b, c, d, e, f"))
     }
 }
 
@@ -107,11 +109,18 @@ pub fn key(record: u64) -> String {
     format!("user{record:012}")
 }
 
+/// So that `group` consecutive records share a hash tag, and with it a slot.
+pub fn grouped_key(record: u64, group: u64) -> String {
+    format!("user{{{:012}}}{}", record / group, record % group)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     pub kind: Kind,
     /// Of an insert, chosen by the caller: the next record that nobody has inserted.
     pub record: Option<u64>,
+    /// From that record on, as far as there are any.
+    pub length: u64,
 }
 
 /// One thread's operations: the same for the same seed, as far as the count of records that it is told is.
@@ -123,8 +132,18 @@ pub struct Operations {
 }
 
 impl Operations {
-    pub fn new(workload: Workload, distribution: Distribution, records: u64, draw: Draw) -> Operations {
-        Operations { workload, chooser: Chooser::new(distribution, records), draw }
+    /// `operations`: of all threads, at most.
+    pub fn new(
+        workload: Workload,
+        distribution: Distribution,
+        records: u64,
+        operations: u64,
+        draw: Draw,
+    ) -> Operations {
+        // Twice as many as are expected, as YCSB reckons; and as operations may have no end, no more than there are:
+        // those that are inserted beyond are not asked for.
+        let coming = (operations.saturating_mul(2 * workload.share(Kind::Insert)) / 100).min(records);
+        Operations { workload, chooser: Chooser::new(distribution, records, coming), draw }
     }
 
     /// `records`: how many there are now.
@@ -139,7 +158,8 @@ impl Operations {
             }
         }
         let record = (kind != Kind::Insert).then(|| self.chooser.next(records, &mut self.draw));
-        Operation { kind, record }
+        let length = if kind == Kind::Scan { 1 + self.draw.below(SCANNED_MAX) } else { 1 };
+        Operation { kind, record, length }
     }
 }
 
@@ -152,7 +172,7 @@ mod tests {
         for workload in Workload::ALL {
             assert_eq!(workload.shares().iter().map(|(_, share)| share).sum::<u64>(), 100);
             let mut operations =
-                Operations::new(workload, workload.distribution(), 1000, Draw::new(workload as u64));
+                Operations::new(workload, workload.distribution(), 1000, 0, Draw::new(workload as u64));
             let drawn: Vec<Kind> = (0..20_000).map(|_| operations.next(1000).kind).collect();
             for (kind, share) in workload.shares() {
                 let seen = drawn.iter().filter(|k| *k == kind).count() as f64 / 200.0;
@@ -166,7 +186,7 @@ mod tests {
     #[test]
     fn a_seed_repeats_its_operations() {
         let of = |seed| {
-            let mut operations = Operations::new(Workload::A, Distribution::Zipfian, 500, Draw::new(seed));
+            let mut operations = Operations::new(Workload::A, Distribution::Zipfian, 500, 0, Draw::new(seed));
             (0..50).map(|_| operations.next(500)).collect::<Vec<_>>()
         };
         assert_eq!(of(1), of(1));
@@ -180,10 +200,21 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_and_ranges_refused() {
+    fn ranges_have_one_to_a_hundred_records() {
+        let mut operations = Operations::new(Workload::E, Distribution::Zipfian, 1000, 0, Draw::new(3));
+        let drawn: Vec<Operation> = (0..20_000).map(|_| operations.next(1000)).collect();
+        let lengths = || drawn.iter().filter(|one| one.kind == Kind::Scan).map(|one| one.length);
+        assert_eq!((lengths().min(), lengths().max()), (Some(1), Some(100)));
+        let mean = lengths().sum::<u64>() as f64 / lengths().count() as f64;
+        assert!((mean - 50.5).abs() < 1.0, "{mean}");
+        assert!(drawn.iter().all(|one| one.kind == Kind::Scan || one.length == 1));
+    }
+
+    #[test]
+    fn names_are_read() {
         assert_eq!("load".parse(), Ok(Workload::Load));
         assert_eq!("a".parse(), Ok(Workload::A));
-        assert!("e".parse::<Workload>().unwrap_err().contains("no order"));
+        assert_eq!("e".parse(), Ok(Workload::E));
         assert!("z".parse::<Workload>().is_err());
     }
 }

@@ -17,7 +17,7 @@ use device::{Fit, KvCapability, Measured};
 use server::{Capability, Member};
 
 use super::ground::{cpus, machine, target, Ground};
-use super::reproduce::laboratory::{say, settle, Stores, Wanted, PATIENCE, PLACING_PATIENCE};
+use super::reproduce::laboratory::{rest, say, settle, Stores, Wanted, PATIENCE, PLACING_PATIENCE};
 use super::reproduce::observe::Observer;
 use super::CLIENT_THREADS;
 use crate::playground::cluster::{self, Cluster};
@@ -236,7 +236,7 @@ impl Grounds {
                 leaders: after.stores.iter().map(|store| store.leaders).collect(),
             });
             if workload == Workload::Load {
-                settle(&observer, self.scale.settle_at_most()).await?;
+                rest(&observer, &client, self.scale.regions, self.scale.settle_at_most()).await?;
             }
         }
         ensure!(rows.len() == 2, "both workloads were run");

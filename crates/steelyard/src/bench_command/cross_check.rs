@@ -6,11 +6,12 @@
 
 use anyhow::{anyhow, ensure};
 use bench::alor::{Laboratory, Scale, Setup};
+use bench::cluster_client::ClusterClient;
 use bench::measure::median;
 use bench::table::{count, Align, Table};
 use bench::ycsb::{self, CrossCheck, First, Settings, Side, Workload};
 
-use super::reproduce::laboratory::{settle, Stores, PATIENCE, PLACING_PATIENCE};
+use super::reproduce::laboratory::{rest, settle, Stores, PATIENCE, PLACING_PATIENCE};
 use super::reproduce::observe::Observer;
 use crate::playground::START_PATIENCE;
 
@@ -44,6 +45,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
     let stores = Stores::new(None, options.port)?;
     let setup = Setup { scale, ..super::reproduce::setup(&stores) };
     ensure!(!options.policies.is_empty(), "there is no policy to check");
+    options.workloads.iter().try_for_each(|workload| ycsb::comparable(*workload))?;
     for policy in &options.policies {
         stores.supports(&options.mix, policy).map_err(|error| anyhow!(error))?;
     }
@@ -80,6 +82,7 @@ async fn one(
     let observer = Observer::new(&cluster)?;
     settle(&observer, PLACING_PATIENCE).await?;
     let addresses: Vec<_> = cluster.stores.iter().map(|store| store.member.client).collect();
+    let client = ClusterClient::new(addresses.clone(), PATIENCE);
     let records = setup.scale.records(cluster.stores.len()) / 2;
     let mut checks = Vec::new();
     for workload in std::iter::once(Workload::Load).chain(options.workloads.iter().copied()) {
@@ -93,7 +96,7 @@ async fn one(
             check.go_ycsb_errors
         );
         checks.push(check);
-        settle(&observer, setup.scale.settle_at_most()).await?;
+        rest(&observer, &client, setup.scale.regions, setup.scale.settle_at_most()).await?;
     }
     Ok(checks)
 }

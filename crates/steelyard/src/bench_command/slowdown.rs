@@ -15,7 +15,7 @@ use bench::table::count;
 use bench::ycsb::{self, Settings, Summary, Workload};
 
 use super::ground::{cpus, machine, Ground};
-use super::reproduce::laboratory::{say, settle, Stores, Wanted, PATIENCE, PLACING_PATIENCE};
+use super::reproduce::laboratory::{rest, say, settle, Stores, Wanted, PATIENCE, PLACING_PATIENCE};
 use super::reproduce::observe::Observer;
 use super::watch::{Moment, Watch, LOOK_EVERY};
 use super::CLIENT_THREADS;
@@ -138,7 +138,7 @@ struct Ready {
 }
 
 impl Bench<'_> {
-    async fn ready(&self, policy: &str, devices: Vec<String>, rest: Duration) -> anyhow::Result<Ready> {
+    async fn ready(&self, policy: &str, devices: Vec<String>, patience: Duration) -> anyhow::Result<Ready> {
         let wanted = Wanted { devices, ..Wanted::new(policy, &self.setup.scale) };
         let mut cluster = self.stores.start_wanted(&wanted)?;
         cluster.wait_until_ready(START_PATIENCE).await?;
@@ -153,7 +153,7 @@ impl Bench<'_> {
         };
         let summary = ycsb::run(client.clone(), settings, |_| ()).await?;
         self.tell(&format!("{policy}: loaded at {} ops/s, coming to rest", count(summary.per_second())));
-        settle(&observer, rest).await?;
+        rest(&observer, &client, self.setup.scale.regions, patience).await?;
         Ok(Ready { cluster, observer, client })
     }
 

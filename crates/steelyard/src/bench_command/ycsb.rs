@@ -16,7 +16,7 @@ pub struct Ycsb {
     /// A store of the cluster; say it again for more of them
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7000")]
     addr: Vec<SocketAddr>,
-    /// load, a, b, c, d or f. `load` inserts the records that the others use
+    /// load, a, b, c, d, e or f. `load` inserts the records that the others use
     #[arg(long, value_name = "NAME")]
     workload: Workload,
     /// Records
@@ -43,6 +43,10 @@ pub struct Ycsb {
     /// Bytes of a field
     #[arg(long, value_name = "N", default_value_t = 1024)]
     field_bytes: usize,
+    /// Consecutive records that share a slot, by a hash tag: of strings, a range of workload e is then one MGET for
+    /// each such group that it reaches into. The same for load and for what follows
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    group: u64,
     /// uniform, zipfian or latest [default: the workload's own]
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
@@ -66,6 +70,7 @@ impl Ycsb {
             target_per_s: self.target,
             fields: self.fields,
             field_bytes: self.field_bytes,
+            group: self.group,
             seed: self.seed,
             ..plain
         }

@@ -7,7 +7,7 @@ use super::*;
 use crate::cluster_client::tests::{scripted, slots};
 use crate::cluster_client::Patience;
 
-/// Answers GET and SET, and first of all what `before` answers.
+/// Answers GET, MGET and SET, and first of all what `before` answers.
 async fn store(before: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let rows: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let own: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
@@ -19,16 +19,20 @@ async fn store(before: impl Fn(&str) -> Option<String> + Send + Sync + 'static) 
         let mut parts = words.splitn(3, ' ');
         let (name, key) = (parts.next()?, parts.next()?.to_owned());
         let mut rows = lock(&rows);
+        let bulk = |length: &usize| format!("${length}\r\n{}\r\n", "x".repeat(*length));
+        let get = |rows: &BTreeMap<String, usize>, key: &str| rows.get(key).map_or("$-1\r\n".into(), bulk);
         Some(match name {
+            "MGET" => {
+                let keys: Vec<&str> = words.split(' ').skip(1).collect();
+                let found = keys.iter().map(|key| get(&rows, key)).collect::<String>();
+                format!("*{}\r\n{found}", keys.len())
+            }
             "CLUSTER" => slots(lock(&known).expect("the address is known before the first request")),
             "SET" => {
                 rows.insert(key, parts.next()?.len());
                 "+OK\r\n".into()
             }
-            _ => match rows.get(&key) {
-                Some(length) => format!("${length}\r\n{}\r\n", "x".repeat(*length)),
-                None => "$-1\r\n".into(),
-            },
+            _ => get(&rows, &key),
         })
     })
     .await;
@@ -60,6 +64,44 @@ async fn every_record_is_loaded_once_and_then_found() {
     }
     let grown = run(client.clone(), settings(Workload::D), |_| {}).await.unwrap();
     assert!(grown.kinds[&Kind::Insert].count > 0 && grown.missing == 0, "{grown:?}");
+}
+
+#[tokio::test]
+async fn ranges_find_every_record_however_records_are_grouped() {
+    for group in [1, 7, 1000] {
+        let client = client(store(|_| None).await);
+        let grouped = |workload| Settings { group, ..settings(workload) };
+        run(client.clone(), grouped(Workload::Load), |_| {}).await.unwrap();
+        let ran = run(client.clone(), grouped(Workload::E), |_| {}).await.unwrap();
+        assert_eq!((ran.operations, ran.missing), (300, 0));
+        assert!(ran.kinds[&Kind::Scan].count > 250 && ran.kinds[&Kind::Insert].count > 0, "{ran:?}");
+        assert!(run(client, Settings { pipeline: 2, ..grouped(Workload::E) }, |_| {}).await.is_err());
+    }
+}
+
+/// Of ranges that reach beyond what is there each is one that found a record missing.
+#[tokio::test]
+async fn a_range_that_lacks_a_record_says_so() {
+    let client = client(store(|_| None).await);
+    let grouped = |workload, records| Settings { group: 10, records, ..settings(workload) };
+    run(client.clone(), grouped(Workload::Load, 95), |_| {}).await.unwrap();
+    let ran = run(client, grouped(Workload::E, 100), |_| {}).await.unwrap();
+    assert!(ran.missing > 0 && ran.missing < ran.operations, "{ran:?}");
+}
+
+#[test]
+fn a_range_is_as_good_as_its_worst_part() {
+    let found = Outcome::Done(Reply::Array(vec![Reply::Bulk("x".into())]));
+    let missing = Outcome::Done(Reply::Nil);
+    let unknown = Outcome::Unknown("no reply in time".into());
+    let error = Outcome::Done(Reply::Error("ERR no".into()));
+    let mut parts = vec![found.clone(), found.clone()];
+    for worse in [missing, unknown, error] {
+        parts.insert(1, worse.clone());
+        assert_eq!(whole(parts.clone()), worse);
+    }
+    assert_eq!(whole(vec![found.clone()]), found);
+    assert!(is_missing(&whole(Vec::new())));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Clusters of real stores on emulated devices, one for each run.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use bench::alor::{
     devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Rest, Scale, Setup,
     REQUEST_TIMEOUT_MS,
 };
-use bench::cluster_client::{ClusterClient, Patience};
+use bench::cluster_client::{Call, ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
+use bytes::Bytes;
 use indicatif::ProgressBar;
 
 use super::observe::Observer;
@@ -171,7 +173,8 @@ impl Stores {
         for workload in WORKLOADS {
             if workload != Workload::Load {
                 self.progress.set_message(format!("{}: coming to rest", case.name()));
-                let seconds = settle(&observer, setup.scale.settle_at_most()).await?;
+                let seconds =
+                    rest(&observer, &client, setup.scale.regions, setup.scale.settle_at_most()).await?;
                 rests.push(Rest { before: workload, seconds });
             }
             let settings = Settings {
@@ -258,7 +261,62 @@ pub async fn settle(observer: &Observer, patience: Duration) -> anyhow::Result<O
     Ok(None)
 }
 
+/// As `settle`, of a cluster that is in use.
+pub async fn rest(
+    observer: &Observer,
+    client: &ClusterClient,
+    regions: u16,
+    patience: Duration,
+) -> anyhow::Result<Option<f64>> {
+    tokio::select! {
+        settled = settle(observer, patience) => settled,
+        never = keep_awake(client, regions) => match never {},
+    }
+}
+
+/// Reads a record of each region now and then. Regions of which nothing is asked go to sleep, and after that a whole
+/// election timeout has to pass until their leaders may answer reads without asking others: that is six seconds where
+/// Raft's clock is slowed like the devices, and would be most of what a short workload shows.
+async fn keep_awake(client: &ClusterClient, regions: u16) -> Infallible {
+    let read = |record| {
+        let words = [Bytes::from_static(b"GET"), Bytes::from(ycsb::key(record))];
+        Call::new(words.into(), true)
+    };
+    let calls: Vec<Call> = one_of_each(regions).into_iter().map(read).collect();
+    loop {
+        // What a store answers, or that it does not, is for the next workload to find.
+        client.call_many(&calls).await;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The first record in the middle of each of so many equal parts of the slots.
+fn one_of_each(regions: u16) -> Vec<u64> {
+    let slots = u64::from(types::SLOT_COUNT);
+    let is_in = |record: u64, region: u64| {
+        let at = u64::from(types::slot_of_key(ycsb::key(record).as_bytes())) * u64::from(regions);
+        at / slots == region && (slots / 4..slots * 3 / 4).contains(&(at % slots))
+    };
+    // Every slot has keys.
+    (0..u64::from(regions)).filter_map(|region| (0..).find(|record| is_in(*record, region))).collect()
+}
+
 /// Where RocksDB keeps a store's rows.
 pub fn rows_dir(cluster: &Path, store: u64) -> PathBuf {
     cluster.join(format!("store-{store}")).join("rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_region_has_a_record_that_keeps_it_awake() {
+        let slots: Vec<u16> =
+            one_of_each(24).iter().map(|record| types::slot_of_key(ycsb::key(*record).as_bytes())).collect();
+        let regions: Vec<u32> = slots.iter().map(|slot| u32::from(*slot) * 24 / 16384).collect();
+        assert_eq!(regions, (0..24).collect::<Vec<_>>());
+        // Records that the smallest load has.
+        assert!(one_of_each(24).iter().all(|record| *record < 1000));
+    }
 }
