@@ -14,7 +14,8 @@
 
 use std::collections::VecDeque;
 
-use crate::draw::{slot_of, Draw};
+use crate::blocks::blocks_of;
+use crate::draw::Draw;
 use crate::tree::LEVELS;
 
 /// A write-back cache that keeps what it has without power.
@@ -210,18 +211,11 @@ struct RowBlocks {
 }
 
 impl RowBlocks {
-    /// Rows lie in the order of their slots, and in a slot by a hash of the key: by record, here.
     fn new(records: u64, row_bytes: u64, block_bytes: u64) -> RowBlocks {
-        let mut order: Vec<u32> = (0..records as u32).collect();
-        order.sort_by_cached_key(|record| (slot_of(u64::from(*record)), *record));
-        let rows = (block_bytes / row_bytes.max(1)).max(1) as usize;
-        let mut block_of = vec![0; order.len()];
-        for (place, record) in order.iter().enumerate() {
-            block_of[*record as usize] = (place / rows) as u32;
-        }
+        let rows = (block_bytes / row_bytes.max(1)).max(1);
         RowBlocks {
-            block_of,
-            state: vec![State::Out; order.len().div_ceil(rows)],
+            block_of: blocks_of(records, rows),
+            state: vec![State::Out; records.div_ceil(rows) as usize],
             queue: VecDeque::new(),
             bytes: 0,
             block_bytes: block_bytes.max(1),

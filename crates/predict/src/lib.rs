@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod blocks;
 mod cache;
 mod device;
 mod draw;

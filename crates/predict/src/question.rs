@@ -104,6 +104,7 @@ pub struct Tuning {
     pub level_multiplier: u64,
     pub table_file_bytes: u64,
     pub block_bytes: u64,
+    pub block_cache_bytes: u64,
     pub row_cache_bytes: u64,
     /// Reads of rows that an apply turn keeps under way at once (`server::readers` has so many threads); 1: one
     /// after the other.
@@ -127,6 +128,7 @@ impl Default for Tuning {
             level_multiplier: 10,
             table_file_bytes: 64 << 20,
             block_bytes: 8 << 10,
+            block_cache_bytes: 128 << 20,
             row_cache_bytes: 64 << 20,
             apply_reads: 16,
             background_sync_part: 1.0,
@@ -155,6 +157,7 @@ impl Tuning {
             memtable_bytes: size(self.memtable_bytes, 128 << 10),
             level_base_bytes: size(self.level_base_bytes, 512 << 10),
             table_file_bytes: size(self.table_file_bytes, 128 << 10),
+            block_cache_bytes: size(self.block_cache_bytes, 0),
             row_cache_bytes: size(self.row_cache_bytes, 0),
             background_sync_part: self.background_sync_part * factor,
             ..self.clone()
@@ -206,7 +209,7 @@ pub struct Load {
     /// A workload ends after so many operations, or after this long; `Load` with its last record.
     pub operations: u64,
     pub at_most_ns: u64,
-    /// Before each workload but the first nothing is asked until all is at rest, and no longer than this.
+    /// After a workload nothing is asked until all is at rest, and no longer than this.
     pub rest_at_most_ns: u64,
     /// Operations that are made before those that are counted; for caches that begin empty.
     pub warm_up: u64,

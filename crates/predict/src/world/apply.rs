@@ -45,7 +45,7 @@ impl World<'_> {
                 for write in &entry.writes {
                     let is_read = match write.inserts {
                         true => self.chance.fraction() >= (1.0 - FALSE_POSITIVES).powi(files_asked),
-                        false => !store.holds_in_ram(write.record),
+                        false => !store.finds_in_ram(write.record),
                     };
                     if is_read {
                         turn.missing.push(write.record);
@@ -67,19 +67,18 @@ impl World<'_> {
     }
 
     fn read_ahead(&mut self, at: StoreAt) {
-        let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
-        let store = &mut self.stores[at];
-        let Some(turn) = &mut store.turn else { return };
+        let Some(turn) = &mut self.stores[at].turn else { return };
         if let Some(record) = turn.missing.pop() {
             turn.under_way += 1;
-            let done = store.device.read_row(self.now, bytes, record, store.tree.live_bytes);
+            let done = self.read_row(at, record);
             // A thread of its own looks the row up, as it would for a client.
             let looked_up = self.compute(at, self.question.processors.read_ns);
-            self.schedule(done.max(looked_up), Event::ApplyRead(at));
+            self.schedule(done.max(looked_up), Event::ApplyRead(at, record));
         }
     }
 
-    pub(super) fn apply_read(&mut self, at: StoreAt) {
+    pub(super) fn apply_read(&mut self, at: StoreAt, record: u32) {
+        self.take_row(at, record);
         if let Some(turn) = &mut self.stores[at].turn {
             turn.under_way -= 1;
         }
@@ -108,6 +107,12 @@ impl World<'_> {
         }
         let Some(turn) = self.stores[at].turn.take() else { return };
         let row_bytes = self.row_bytes;
+        let Self { stores, regions, .. } = self;
+        let entries = |(region, begin, end): &(RegionAt, u32, u32)| {
+            &regions[*region].entries[*begin as usize..*end as usize]
+        };
+        let writes = turn.parts.iter().flat_map(entries).flat_map(|entry| &entry.writes);
+        stores[at].cache.write(writes.map(|write| write.record));
         for (region, begin, end) in turn.parts {
             let log = &mut self.regions[region];
             let store = &mut self.stores[at];
@@ -116,7 +121,6 @@ impl World<'_> {
                 for write in &entry.writes {
                     let written_in = &mut store.written_in[write.record as usize];
                     let before = std::mem::replace(written_in, store.tree.memtable);
-                    store.cache.insert(write.record);
                     store.tree.write(row_bytes, before);
                     store.counts.rows_bytes += row_bytes;
                     if write.inserts {

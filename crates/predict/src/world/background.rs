@@ -138,6 +138,8 @@ impl World<'_> {
     fn finish(&mut self, job: Job) {
         let Job::Tree { store, job, then, .. } = job else { return };
         let (parts, into) = self.stores[store].tree.replaced(&job);
+        let of_last = parts.iter().find(|(level, _)| *level == tree::LEVELS - 1);
+        self.stores[store].blocks.replaced(of_last.map_or(0.0, |(_, part)| *part), &mut self.chance);
         self.stores[store].device.replaced(&parts, into, job.writes);
         self.stores[store].tree.finish(&job);
         self.resume_apply(store);

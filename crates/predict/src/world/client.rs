@@ -1,6 +1,6 @@
 //! The load: threads that ask, wait for the answer, and ask again, as YCSB's do.
 
-use super::{Event, Operation, ThreadAt, World, SECOND};
+use super::{Event, Operation, StoreAt, ThreadAt, World, SECOND};
 use crate::draw::{kind, Kind};
 use crate::Workload;
 
@@ -126,20 +126,19 @@ impl World<'_> {
         region.reads += 1;
         let store = &mut self.stores[leader];
         store.counts.reads += 1;
-        if store.holds_in_ram(operation.record) {
+        if store.finds_in_ram(operation.record) {
             store.counts.hits += 1;
             return self.schedule(self.now + self.question.network_ns, Event::Answer(thread));
         }
         region.misses += 1;
-        let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
-        let done = store.device.read_row(self.now, bytes, operation.record, store.tree.live_bytes);
+        let done = self.read_row(leader, operation.record);
         self.schedule(done, Event::ReadDone(thread));
     }
 
     pub(super) fn read_done(&mut self, thread: ThreadAt) {
         let Some(operation) = self.phase.operations[thread] else { return };
         let leader = self.regions[self.region_of(operation.record)].leader;
-        self.stores[leader].cache.insert(operation.record);
+        self.take_row(leader, operation.record);
         self.schedule(self.now + self.question.network_ns, Event::Answer(thread));
     }
 
@@ -153,14 +152,38 @@ impl World<'_> {
         self.issue(thread);
     }
 
+    /// When a row that is neither in the row cache nor in a memtable is read: its block may be in RAM.
+    pub(super) fn read_row(&mut self, at: StoreAt, record: u32) -> u64 {
+        let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
+        let store = &mut self.stores[at];
+        if store.blocks.finds(self.block_of[record as usize]) {
+            return self.now;
+        }
+        store.device.read_row(self.now, bytes, record, store.tree.live_bytes)
+    }
+
+    /// It was read: the row and its block come into their caches.
+    pub(super) fn take_row(&mut self, at: StoreAt, record: u32) {
+        let store = &mut self.stores[at];
+        store.cache.insert(record);
+        store.blocks.take(self.block_of[record as usize], store.tree.live_bytes);
+    }
+
     pub(super) fn region_of(&self, record: u32) -> usize {
         usize::from(self.region_of[record as usize])
     }
 }
 
 impl super::Store {
-    /// In the row cache, where it counts as asked for, or in a memtable.
-    pub(super) fn holds_in_ram(&mut self, record: u32) -> bool {
-        self.cache.hit(record) || self.written_in[record as usize] > self.tree.flushed
+    /// In the row cache, where it counts as asked for, or in a memtable, from where it comes there.
+    pub(super) fn finds_in_ram(&mut self, record: u32) -> bool {
+        if self.cache.hit(record) {
+            return true;
+        }
+        let found = self.written_in[record as usize] > self.tree.flushed;
+        if found {
+            self.cache.insert(record);
+        }
+        found
     }
 }

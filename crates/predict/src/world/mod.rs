@@ -28,6 +28,7 @@ use placement::{ClusterView, Policy};
 use types::RegionId;
 
 use crate::answer::Prediction;
+use crate::blocks::{blocks_of, BlockCache};
 use crate::cache::RowCache;
 use crate::device::Queues;
 use crate::draw::{popular, slot_of, Draw, Kind};
@@ -48,7 +49,7 @@ const ROW_OVERHEAD_BYTES: u64 = 60;
 const CACHE_ENTRY_BYTES: u64 = 160;
 /// An entry in the log: its head, and the batch's part of the engine's frame.
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Before a workload the cluster comes to rest: so long nothing moves (`reproduce::laboratory::settle`).
+/// After a workload the cluster comes to rest: so long nothing moves (`reproduce::laboratory::settle`).
 const REST_QUIET: u64 = 2 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +77,7 @@ enum Event {
         region: RegionAt,
         end: u32,
     },
-    ApplyRead(StoreAt),
+    ApplyRead(StoreAt, u32),
     Applied(StoreAt),
     Background(usize),
     Round,
@@ -194,6 +195,7 @@ struct Store {
     turn: Option<apply::Turn>,
     tree: Tree,
     cache: RowCache,
+    blocks: BlockCache,
     /// By record: the memtable in which it was last written; 0: never.
     written_in: Vec<u32>,
     maker: copying::Turns,
@@ -214,6 +216,7 @@ pub(crate) struct World<'a> {
     regions: Vec<Region>,
     /// By record.
     region_of: Vec<u16>,
+    block_of: Vec<u32>,
     /// By region, where their parts of the load are given: its records, and the sums of weights.
     weighted: Option<(Vec<Vec<u32>>, Vec<f64>)>,
     /// Of all stores and the client, where those share CPUs.
@@ -245,10 +248,8 @@ pub(crate) fn run(
     world.schedule(first, Event::FlushAll);
     let mut phases = Vec::new();
     for workload in workloads {
-        if !phases.is_empty() {
-            world.rest();
-        }
         phases.push(world.phase(*workload));
+        world.rest();
     }
     Ok(Prediction { policy, phases, layout: world.layout(), stores: world.holdings(), moves: world.moves })
 }
@@ -258,14 +259,10 @@ impl<'a> World<'a> {
         let Question { stores, regions, load, tuning, processors, .. } = question;
         let at = |id| stores.iter().position(|store| store.id == id).expect("checked");
         let row_bytes = load.value_bytes + ROW_OVERHEAD_BYTES;
-        let cached_rows = tuning.row_cache_bytes / (row_bytes + CACHE_ENTRY_BYTES);
+        let block_bytes = tuning.block_read_bytes(row_bytes);
         let own_cpus = if processors.shared { 0 } else { processors.cpus };
         let store = |store: &crate::Store| Store {
-            device: Queues::new(store.device).with_rows(
-                load.records,
-                row_bytes,
-                tuning.block_read_bytes(row_bytes),
-            ),
+            device: Queues::new(store.device).with_rows(load.records, row_bytes, block_bytes),
             cpus: vec![0; own_cpus],
             queue: Vec::new(),
             incoming: BTreeMap::new(),
@@ -274,7 +271,8 @@ impl<'a> World<'a> {
             to_apply_bytes: 0,
             turn: None,
             tree: Tree::new(tuning),
-            cache: RowCache::new(load.records, cached_rows),
+            cache: RowCache::new(load.records, tuning.row_cache_bytes, row_bytes + CACHE_ENTRY_BYTES),
+            blocks: BlockCache::new(tuning.block_cache_bytes, row_bytes, block_bytes),
             written_in: vec![0; load.records as usize],
             maker: copying::Turns::default(),
             lives: copying::Turns::default(),
@@ -309,6 +307,7 @@ impl<'a> World<'a> {
             stores: stores.iter().map(store).collect(),
             regions: regions.iter().map(region).collect(),
             region_of: regions_of(question),
+            block_of: blocks_of(load.records, block_bytes / row_bytes.max(1)),
             weighted: None,
             cpus: vec![0; if processors.shared { processors.cpus } else { 0 }],
             cpu_ns: 0,
@@ -390,7 +389,7 @@ impl<'a> World<'a> {
             Event::Append { store, region, end } => self.append(store, region, end),
             Event::Ack { region, from, end } => self.acknowledged(region, from, end),
             Event::Commit { store, region, end } => self.learn_commit(store, region, end),
-            Event::ApplyRead(store) => self.apply_read(store),
+            Event::ApplyRead(store, record) => self.apply_read(store, record),
             Event::Applied(store) => self.applied(store),
             Event::Background(job) => self.work(job),
             Event::Round => {

@@ -14,6 +14,7 @@ pub fn cluster(devices: &[&str]) -> Question {
             memtable_bytes: 1 << 20,
             level_base_bytes: 4 << 20,
             table_file_bytes: 4 << 20,
+            block_cache_bytes: 1 << 20,
             row_cache_bytes: 2 << 20,
             ..Tuning::default()
         },

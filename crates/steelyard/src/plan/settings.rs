@@ -14,7 +14,7 @@ use super::{stores, Plan};
 const RECORDS_MAX: u64 = 150_000;
 /// A workload after the load, in virtual time.
 const PHASE_NS: u64 = 60_000_000_000;
-/// To come to rest after the load.
+/// After a workload, to come to rest.
 const REST_NS: u64 = 120_000_000_000;
 /// Of the figures' predictions, which are beside medians of runs.
 const RUNS: u64 = 5;
@@ -132,8 +132,8 @@ fn like_bench(
             "write_buffer_size" => tuning.memtable_bytes = bytes,
             "max_bytes_for_level_base" => tuning.level_base_bytes = bytes,
             "target_file_size_base" => tuning.table_file_bytes = bytes,
+            "block_cache_size" => tuning.block_cache_bytes = bytes,
             "maxmemory" => tuning.row_cache_bytes = bytes,
-            // Of a block cache of a few hundred blocks hardly one is asked for again.
             _ => {}
         }
     }
