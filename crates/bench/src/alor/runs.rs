@@ -15,7 +15,7 @@ use crate::scenario::Move;
 use crate::ycsb::{Summary, Workload};
 
 /// The version of the files.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// One run to make.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -57,7 +57,7 @@ impl Scale {
 
     pub fn named(name: &str) -> Result<Scale, String> {
         let (data, slowness, runs, phase_at_most_s, settle_at_most_s) = match name {
-            "smoke" => (480.0, 80.0, 1, 6, 10),
+            "smoke" => (640.0, 80.0, 1, 4, 5),
             "quick" => (160.0, 160.0, 3, 30, 60),
             "full" => (128.0, 160.0, 3, 60, 90),
             "overnight" => (48.0, 160.0, 3, 120, 180),

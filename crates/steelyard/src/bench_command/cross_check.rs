@@ -86,7 +86,8 @@ async fn one(
     let records = setup.scale.records(cluster.stores.len()) / 2;
     let mut checks = Vec::new();
     for workload in std::iter::once(Workload::Load).chain(options.workloads.iter().copied()) {
-        let settings = Settings { threads: setup.scale.threads, ..Settings::new(workload, records) };
+        let seed = setup.seed + checks.len() as u64;
+        let settings = Settings { threads: setup.scale.threads, seed, ..Settings::new(workload, records) };
         let check = ycsb::cross_check(&addresses, &tools, &settings, PATIENCE, first).await?;
         eprintln!(
             "  {}: {} ops/s by ours, {} by go-ycsb, of which {} failed",

@@ -180,8 +180,9 @@ impl Stores {
             let settings = Settings {
                 threads: setup.scale.threads,
                 at_most: Some(setup.scale.phase_at_most()),
-                // The same keys under every policy, other ones in each run.
-                seed: setup.seed.wrapping_mul(1000).wrapping_add(case.run as u64),
+                // The same keys under every policy, other ones in each run and by each workload: a cache would
+                // otherwise have learned from the one before what is asked for next.
+                seed: seed(setup.seed, case.run, phases.len()),
                 ..Settings::new(workload, records)
             };
             self.progress.set_length(records);
@@ -215,6 +216,11 @@ impl Stores {
         );
         say(&self.progress, &line);
     }
+}
+
+fn seed(setup: u64, run: usize, phase: usize) -> u64 {
+    let numbers = [run as u64, phase as u64];
+    numbers.iter().fold(setup, |seed, number| seed.wrapping_mul(1000).wrapping_add(*number))
 }
 
 /// What a store is told, so that it is as much smaller than the paper's as its data is.
@@ -309,6 +315,12 @@ pub fn rows_dir(cluster: &Path, store: u64) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_phases_of_a_reproduction_share_a_seed() {
+        let all = (1..4).flat_map(|run| (0..4).map(move |phase| seed(1, run, phase)));
+        assert_eq!(all.collect::<std::collections::BTreeSet<_>>().len(), 12);
+    }
 
     #[test]
     fn every_region_has_a_record_that_keeps_it_awake() {
