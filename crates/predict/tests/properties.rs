@@ -3,7 +3,7 @@
 mod support;
 
 use placement::{plan, PlanLimits, Policy};
-use steelyard_predict::{at_rest, beside, predict, PredictError, Question, Workload};
+use steelyard_predict::{at_rest, beside, predict, PredictError, Prediction, Question, Workload};
 use support::{cluster, store, EQUAL, UNEQUAL};
 
 fn ops_per_s(question: &Question, policy: Policy, workload: Workload) -> f64 {
@@ -220,4 +220,33 @@ fn questions_that_make_no_sense_are_refused() {
     two.regions[0].leader = 3;
     let error = predict(&two, Policy::Even, &[Workload::Load]).unwrap_err();
     assert_eq!(error, PredictError::NoLeader(1));
+}
+
+/// The paper's six stores at their fill, read for two minutes: under `alor` the high-end SSDs lead all that the NVM store
+/// does not hold, and have no time left. `adaptive` lets plain SSDs lead as much of it as they bear.
+#[test]
+fn adaptive_relieves_stores_that_reads_keep_busy() {
+    let mut question = cluster(&[
+        "nvm/160",
+        "high-end-ssd/160",
+        "high-end-ssd/160",
+        "plain-ssd/160",
+        "plain-ssd/160",
+        "plain-ssd/160",
+    ]);
+    question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
+    // Of a store's rows a twentieth is in RAM.
+    (question.tuning.row_cache_bytes, question.tuning.block_cache_bytes) = (800_000, 400_000);
+    question.load.threads = 256;
+    question.load.operations = u64::MAX;
+    question.load.at_most_ns = 120_000_000_000;
+    question.load.rest_at_most_ns = 120_000_000_000;
+    let read = |policy| predict(&question, policy, &[Workload::Load, Workload::C]).unwrap();
+    let (alor, adaptive) = (read(Policy::Alor), read(Policy::Adaptive));
+    let leads =
+        |prediction: &Prediction| prediction.stores[3..].iter().map(|store| store.leaders).sum::<usize>();
+    assert_eq!(leads(&alor), 0);
+    assert!(leads(&adaptive) > 0, "{:?}", adaptive.stores);
+    let ratio = adaptive.phases[1].ops_per_s / alor.phases[1].ops_per_s;
+    assert!(ratio > 1.1, "{ratio}");
 }
