@@ -68,8 +68,11 @@ impl AdminClient {
 
     /// The store's own gauges by name, as `GET /metrics` tells them.
     pub fn gauge(&self, name: &str) -> Result<u64, AdminFailure> {
-        let answer = self.agent.get(&self.url("/metrics")).call();
-        let text = answer.ok().and_then(|response| response.into_string().ok()).unwrap_or_default();
+        let silent =
+            |error: String| AdminFailure::Silent(format!("no answer from {}: {error}", self.address));
+        let answer =
+            self.agent.get(&self.url("/metrics")).call().map_err(|error| silent(error.to_string()))?;
+        let text = answer.into_string().map_err(|error| silent(error.to_string()))?;
         gauge(&text, name)
             .ok_or_else(|| AdminFailure::Silent(format!("{} has no gauge {name}", self.address)))
     }
