@@ -194,6 +194,35 @@ fn a_leader_sends_entries_before_and_beside_its_own_write() {
 }
 
 #[test]
+fn who_answers_is_active_at_every_moment_and_who_falls_silent_is_not_for_long() {
+    let mut trio = Trio::led();
+    let active = |trio: &Trio| -> Vec<bool> {
+        let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
+        assert_eq!(status.role, Role::Leader);
+        status.peers.values().map(|peer| peer.is_active).collect()
+    };
+    // Something is always asked of it, or it would fall asleep. Seen between a tick and its answers.
+    let tick = |trio: &mut Trio, hears: fn(StoreId) -> bool| {
+        trio.propose(0, 1, b"one");
+        trio.settle_only(|to, _| hears(to));
+        trio.tick(0, 1);
+        let seen = active(trio);
+        trio.settle_only(|to, _| hears(to));
+        seen
+    };
+    let timeout = config(0, 5).election_ticks;
+    for _ in 0..5 * timeout {
+        assert_eq!(tick(&mut trio, |_| true), [true; 3]);
+    }
+    let not_all = |to| to != 2;
+    let ticks = (1..=2 * timeout).find(|_| tick(&mut trio, not_all) == [true, true, false]);
+    assert!(ticks.expect("it falls silent") >= timeout);
+    for _ in 0..3 * timeout {
+        assert_eq!(tick(&mut trio, not_all), [true, true, false]);
+    }
+}
+
+#[test]
 fn a_follower_acknowledges_only_what_is_written() {
     let mut trio = Trio::led();
     trio.nodes[1].holds_writes = true;

@@ -135,6 +135,8 @@ pub(crate) struct Peer<L: LogStore> {
     /// When it last asked the others whether it still is one of them.
     asked_at: BootNanos,
     ticks: u32,
+    /// While leading in that term: who was heard of in the election timeout before this one.
+    heard_before: (Term, BTreeSet<PeerId>),
     /// While leading: how long nothing has happened, and who has taken the offer to sleep.
     quiet_ticks: u32,
     sleepers: BTreeSet<PeerId>,
@@ -300,6 +302,7 @@ impl<L: LogStore> Peer<L> {
             heard_at: now,
             asked_at: now,
             ticks: 0,
+            heard_before: (0, BTreeSet::new()),
             quiet_ticks: 0,
             sleepers: BTreeSet::new(),
             is_asleep: false,
@@ -359,6 +362,7 @@ impl<L: LogStore> Peer<L> {
         }
         // Rows that a snapshot is about to replace are none to lead with.
         if !(would_stand && (self.hold.is_holding(now) || self.applying.is_some())) {
+            self.note_who_was_heard();
             self.drive(config, now, out, |raw| {
                 raw.tick();
             });
@@ -383,6 +387,22 @@ impl<L: LogStore> Peer<L> {
         self.truncate(config, out);
         self.drowse(config, now);
         self.raw.has_ready()
+    }
+
+    /// The tick that ends an election timeout counts who was heard of in it, and nobody has been in the next.
+    fn note_who_was_heard(&mut self) {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader || raft.election_elapsed + 1 < raft.election_timeout() {
+            return;
+        }
+        let heard = raft.prs().iter().filter(|(_, progress)| progress.recent_active);
+        self.heard_before = (raft.term, heard.map(|(&id, _)| id).collect());
+    }
+
+    fn is_active(&self, peer: PeerId, progress: &raft::Progress) -> bool {
+        let (term, heard) = &self.heard_before;
+        let was_heard = *term == self.raw.raft.term && heard.contains(&peer);
+        peer == self.id || progress.recent_active || was_heard
     }
 
     /// `Err`: this store's own log proves that it lost what it once acknowledged.
@@ -559,7 +579,7 @@ impl<L: LogStore> Peer<L> {
         let progress = |(&id, progress): (&u64, &raft::Progress)| {
             let known = PeerProgress {
                 matched: progress.matched,
-                is_active: id == self.id || progress.recent_active,
+                is_active: self.is_active(id, progress),
                 needs_snapshot: progress.state == raft::ProgressState::Snapshot
                     || progress.next_idx < self.raw.store().first(),
             };
