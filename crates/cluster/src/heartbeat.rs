@@ -1,12 +1,12 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 6
+//! version u8 = 7
 //! store, token u64, cluster_id u64, members_version
 //! incarnation, seq, since
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
-//! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
+//! capacity_bytes, used_bytes, load_ops_per_s f64, follower_misses_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room)
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
@@ -15,6 +15,7 @@
 //!   truncate_to
 //!   count, then for each peer, ascending: store, matched, flags u8 (1 active, 2 needs a snapshot)
 //! count, then for each region led no more, ascending: region
+//! count, then for each region read here as a follower, ascending: region, heat f64
 //! ```
 //!
 //! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is one
@@ -24,6 +25,7 @@
 //! the number `since`: everything that has, not only what changed after the last heartbeat. So a lost one
 //! is made up for by the next, and only a lost full one leaves a receiver without something until the next
 //! full one. Ten thousand idle regions cost nothing but now and then a full one. [`LeadBook`] keeps track.
+//! What is read of followers only full ones tell: heat has a long memory.
 
 use bytes::Bytes;
 use placement::Capability;
@@ -36,7 +38,7 @@ mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// Rates in a report are decaying averages over about this long, kept by the leader from its election on.
 pub const RATE_WINDOW_S: f64 = 5.0;
@@ -46,6 +48,7 @@ pub const HEAT_WINDOW_S: f64 = 600.0;
 /// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
 const LEAD_BYTES_MIN: usize = 61 + 6 + 5 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
+const FOLLOWED_BYTES_MIN: usize = 1 + 8;
 
 const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
@@ -79,6 +82,8 @@ pub struct StoreHeartbeat {
     pub used_bytes: u64,
     /// Commands answered per second lately, and their 99th percentile.
     pub load_ops_per_s: f64,
+    /// Reads per second that it answered as a follower, to those who said `READONLY`, and not from RAM.
+    pub follower_misses_per_s: f64,
     pub p99_us: u64,
     /// Snapshots being received and being sent.
     pub snapshots_in: u64,
@@ -90,6 +95,8 @@ pub struct StoreHeartbeat {
     /// Its device is down to its reserve, and it proposes nothing that adds data.
     pub out_of_room: bool,
     pub leads: Leads,
+    /// By region, ascending, none twice: the heat of what it answered as a follower. In a full one.
+    pub followed: Vec<(RegionId, f64)>,
 }
 
 /// A region as its leader sees it.
@@ -148,6 +155,8 @@ impl StoreHeartbeat {
         let Leads { since, reports, gone } = &self.leads;
         assert!(is_ascending(reports.iter().map(LeadReport::region)), "regions ascend");
         assert!(is_ascending(gone.iter().copied()), "regions ascend");
+        assert!(is_ascending(self.followed.iter().map(|(region, _)| *region)), "regions ascend");
+        assert!(self.followed.is_empty() || self.is_full(), "only a full one tells of followers");
         let mut out = Writer::default();
         out.u8(VERSION);
         for number in [self.store, self.token, self.cluster_id, self.members_version] {
@@ -164,6 +173,7 @@ impl StoreHeartbeat {
         out.uint(self.capacity_bytes);
         out.uint(self.used_bytes);
         out.float(rate(self.load_ops_per_s));
+        out.float(rate(self.follower_misses_per_s));
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
@@ -176,6 +186,11 @@ impl StoreHeartbeat {
         out.uint(gone.len() as u64);
         for &region in gone {
             out.uint(region);
+        }
+        out.uint(self.followed.len() as u64);
+        for &(region, heat) in &self.followed {
+            out.uint(region);
+            out.float(rate(heat));
         }
         out.finish()
     }
@@ -198,6 +213,7 @@ impl StoreHeartbeat {
             capacity_bytes: from.uint()?,
             used_bytes: from.uint()?,
             load_ops_per_s: from.float()?,
+            follower_misses_per_s: from.float()?,
             p99_us: from.uint()?,
             snapshots_in: from.uint()?,
             snapshots_out: from.uint()?,
@@ -222,6 +238,15 @@ impl StoreHeartbeat {
         let regions = reports.iter().map(LeadReport::region);
         if !is_ascending(regions) || !is_ascending(gone.iter().copied()) {
             return Err(WireError::Malformed("regions are out of order"));
+        }
+        for _ in 0..from.count(FOLLOWED_BYTES_MIN)? {
+            heartbeat.followed.push((from.uint()?, from.float()?));
+        }
+        if !is_ascending(heartbeat.followed.iter().map(|(region, _)| *region)) {
+            return Err(WireError::Malformed("regions are out of order"));
+        }
+        if !heartbeat.followed.is_empty() && !heartbeat.is_full() {
+            return Err(WireError::Malformed("only a full one tells of followers"));
         }
         from.end()?;
         Ok(heartbeat)

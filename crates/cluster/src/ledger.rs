@@ -79,15 +79,21 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
-    /// Without its leads: those are [`Ledger::lead`]'s.
+    /// Without what it says of regions: its leads are [`Ledger::lead`]'s.
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
+    /// Heat of what it answered as a follower, ascending.
+    followed: Vec<(RegionId, f64)>,
 }
 
 impl Heard {
     /// What it leads by its own word, ascending.
     pub fn leads(&self) -> impl Iterator<Item = &LeadReport> {
         self.leads.values()
+    }
+
+    fn heat_followed(&self, region: RegionId) -> f64 {
+        self.followed.binary_search_by_key(&region, |(id, _)| *id).map_or(0.0, |at| self.followed[at].1)
     }
 }
 
@@ -134,13 +140,13 @@ impl Ledger {
         if before.as_ref().is_some_and(|last| order(&last.heartbeat) >= order(&heartbeat)) {
             return false;
         }
-        let mut leads = match before {
+        let (mut leads, followed) = match before {
             Some(before) if !heartbeat.is_full() && before.heartbeat.incarnation == heartbeat.incarnation => {
-                std::mem::take(&mut before.leads)
+                (std::mem::take(&mut before.leads), std::mem::take(&mut before.followed))
             }
             // A full one stands for itself. On one that builds on what was never heard nothing can be said
             // about what it leaves out.
-            _ => BTreeMap::new(),
+            _ => (BTreeMap::new(), std::mem::take(&mut heartbeat.followed)),
         };
         // Each tells all changes since the last full one, so it does not matter which came before it; and
         // when that full one was lost, the regions that changed then are those of the one before it, until
@@ -162,7 +168,7 @@ impl Ledger {
             self.since = now;
         }
         self.last = self.last.max(now);
-        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads });
+        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads, followed });
         true
     }
 
@@ -262,9 +268,15 @@ impl Ledger {
         self.former.bytes(region)
     }
 
-    /// What is asked of a region, whoever led it lately.
+    /// What is asked of a region, whoever led it lately, and its heat with what followers answered.
     pub fn load(&self, region: RegionId, now: BootNanos) -> Load {
-        self.former.load(region, now)
+        let load = self.former.load(region, now);
+        let peers = self.descriptors.get(&region).map_or(&[][..], |descriptor| &descriptor.peers);
+        let leader = self.routes.get(region).map(|route| route.leader);
+        let followers = peers.iter().filter(|peer| leader != Some(peer.store));
+        let followers = followers.filter_map(|peer| self.heard.get(&peer.store));
+        let followed: f64 = followers.map(|heard| heard.heat_followed(region)).sum();
+        Load { heat: load.heat + followed, ..load }
     }
 
     /// Whether there is enough to plan on: every member was heard or has had the time to be. Planning

@@ -44,7 +44,7 @@ pub use limits::PlanLimits;
 pub use operator::Operator;
 pub use policy::{Policy, UnknownPolicy};
 pub use reason::{Reason, Waited};
-pub use view::{Capability, ClusterView, PeerView, RegionView, StoreState, StoreView};
+pub use view::{is_behind, Capability, ClusterView, PeerView, RegionView, StoreState, StoreView};
 
 use data::{All, Order};
 use fill::Fill;

@@ -68,6 +68,8 @@ pub struct StoreView {
     /// Of entries that are committed and that it has yet to apply. Who is handed a region's lead serves it
     /// when it is through with them.
     pub unapplied_bytes: u64,
+    /// Reads per second that it answers as a follower and RAM does not: what they cost its device stays with it.
+    pub follower_miss_rate: f64,
     /// Its device is down to its reserve. Who leads there refuses what adds data, whatever room the other peers
     /// have.
     pub out_of_room: bool,
@@ -108,7 +110,8 @@ pub struct RegionView {
     pub miss_rate: f64,
     /// Bytes of keys and values written per second, lately.
     pub write_bytes_rate: f64,
-    /// Operations per second with a long memory: what tells cold data from data that rests for a moment.
+    /// Operations per second with a long memory, those of followers included: what tells cold data from data that
+    /// rests for a moment.
     pub heat: f64,
     /// `None` while no leader is known.
     pub leader: Option<StoreId>,
@@ -123,12 +126,17 @@ pub struct RegionView {
 /// So many bytes are applied before anybody notices.
 const UNAPPLIED_BYTES_MIN: u64 = 1 << 20;
 
+/// Whether so many bytes keep a store that is to apply them busy for so long that it is handed no lead.
+pub fn is_behind(capability: Capability, unapplied_bytes: u64, limits: &PlanLimits) -> bool {
+    let bytes = capability.kv_bytes_per_s * f64::from(limits.unapplied_ms_max) / 1000.0;
+    // A cast saturates, and takes NaN for 0.
+    unapplied_bytes > UNAPPLIED_BYTES_MIN.max(bytes as u64)
+}
+
 impl StoreView {
     /// Whether what it has yet to apply keeps it busy for longer than that.
     pub fn is_behind(&self, limits: &PlanLimits) -> bool {
-        let bytes = self.capability.kv_bytes_per_s * f64::from(limits.unapplied_ms_max) / 1000.0;
-        // A cast saturates, and takes NaN for 0.
-        self.unapplied_bytes > UNAPPLIED_BYTES_MIN.max(bytes as u64)
+        is_behind(self.capability, self.unapplied_bytes, limits)
     }
 
     /// Bytes/s by which leaders are placed.

@@ -4,7 +4,7 @@
 //! ([`Store::touch`]), and only these are looked at and reported. Now and then all that are led are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -202,8 +202,9 @@ struct Reporter {
     incarnation: u64,
     seq: u64,
     book: LeadBook,
-    /// Of the regions that are led.
+    /// Of the regions that have a peer here: of those that are led everything, of others what they answered as followers.
     rates: BTreeMap<RegionId, Rates>,
+    follower_misses: Rate,
     /// Those whose rates change even when nothing happens any more.
     busy: BTreeSet<RegionId>,
     rated_at: Instant,
@@ -212,16 +213,21 @@ struct Reporter {
     out_of_room_until: Option<Instant>,
 }
 
+/// A decaying average.
+#[derive(Default)]
+struct Rate {
+    count: u64,
+    per_s: f64,
+}
+
 #[derive(Default)]
 struct Rates {
-    reads: u64,
-    misses: u64,
-    writes: u64,
-    write_bytes: u64,
-    reads_per_s: f64,
-    misses_per_s: f64,
-    writes_per_s: f64,
-    write_bytes_per_s: f64,
+    /// Whether they are a leader's.
+    leads: bool,
+    reads: Rate,
+    misses: Rate,
+    writes: Rate,
+    write_bytes: Rate,
     heat: f64,
     heated_at: Option<Instant>,
 }
@@ -233,6 +239,7 @@ impl Reporter {
             seq: 0,
             book: LeadBook::default(),
             rates: BTreeMap::new(),
+            follower_misses: Rate::default(),
             busy: BTreeSet::new(),
             rated_at: Instant::now(),
             full_at: None,
@@ -260,6 +267,10 @@ impl Reporter {
         if full {
             self.full_at = Some(now);
         }
+        self.follower_misses.advance(&store.follower_misses, seconds);
+        if self.follower_misses.is_next_to_nothing() {
+            self.follower_misses.per_s = 0.0;
+        }
         let (load_ops_per_s, p99_us) = store.metrics.recent();
         let present = store.capability.present();
         // What the log, old versions of rows or other files take of the device is no room for data. What was
@@ -284,6 +295,7 @@ impl Reporter {
             capacity_bytes: store.config.capacity_bytes.map_or(at_most, |stated| stated.min(at_most)),
             used_bytes,
             load_ops_per_s,
+            follower_misses_per_s: self.follower_misses.per_s,
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
@@ -291,7 +303,14 @@ impl Reporter {
             stopping: store.leaving.load(Ordering::Relaxed),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             leads: self.book.tell(self.seq, full),
+            followed: if full { self.followed() } else { Vec::new() },
         }
+    }
+
+    /// What was read of followers here lately.
+    fn followed(&self) -> Vec<(RegionId, f64)> {
+        let read = self.rates.iter().filter(|(_, rates)| !rates.leads && rates.heat > 0.0);
+        read.map(|(&region, rates)| (region, rates.heat)).collect()
     }
 
     /// Brings up to date what is reported of one region.
@@ -301,14 +320,27 @@ impl Reporter {
         if let Some(route) = leadership.and_then(|l| Some(Route { term: l.term, leader: l.leader? })) {
             store.cluster.learn(id, route);
         }
-        let Some(region) = region.filter(|region| region.leader() == Some(store.id)) else {
+        let Some(region) = region else {
             self.book.remove(id);
             self.rates.remove(&id);
             return;
         };
+        let leads = region.leader() == Some(store.id);
         let rates = self.rates.entry(id).or_insert_with(|| Rates::of(&region));
+        if rates.leads && !leads {
+            // It was told, and others know what has become of it since.
+            *rates = Rates::of(&region);
+        }
+        rates.leads = leads;
         rates.advance(&region, seconds, now);
         let settled = rates.rest();
+        if !leads {
+            self.book.remove(id);
+            if !settled {
+                self.busy.insert(id);
+            }
+            return;
+        }
         match self.lead(store, &region) {
             Some(report) => {
                 self.book.put(report);
@@ -341,10 +373,10 @@ impl Reporter {
             // What the region has applied may be later than what its worker told.
             sized: region.slots() == status.descriptor.slots,
             keys: store.engine.keys_in_region(region.id()),
-            write_rate: rates.writes_per_s,
-            read_rate: rates.reads_per_s,
-            miss_rate: rates.misses_per_s,
-            write_bytes_rate: rates.write_bytes_per_s,
+            write_rate: rates.writes.per_s,
+            read_rate: rates.reads.per_s,
+            miss_rate: rates.misses.per_s,
+            write_bytes_rate: rates.write_bytes.per_s,
             heat: rates.heat,
             truncate_to: status.truncate_to,
             peers: status.peers.iter().map(peer).collect(),
@@ -353,30 +385,43 @@ impl Reporter {
     }
 }
 
+impl Rate {
+    /// From now on.
+    fn of(counter: &AtomicU64) -> Rate {
+        Rate { count: counter.load(Ordering::Relaxed), per_s: 0.0 }
+    }
+
+    /// What was counted since.
+    fn advance(&mut self, counter: &AtomicU64, seconds: f64) -> u64 {
+        let before = std::mem::replace(&mut self.count, counter.load(Ordering::Relaxed));
+        let since = self.count - before;
+        let weight = 1.0 - (-seconds / RATE_WINDOW_S).exp();
+        self.per_s += weight * (since as f64 / seconds - self.per_s);
+        since
+    }
+
+    fn is_next_to_nothing(&self) -> bool {
+        self.per_s < RATE_MIN
+    }
+}
+
 impl Rates {
     /// From now on: what happened under another leader is not this one's load.
     fn of(region: &RegionShared) -> Rates {
-        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Rates {
-            reads: count(&region.reads),
-            misses: count(&region.misses),
-            writes: count(&region.writes),
-            write_bytes: count(&region.write_bytes),
+            reads: Rate::of(&region.reads),
+            misses: Rate::of(&region.misses),
+            writes: Rate::of(&region.writes),
+            write_bytes: Rate::of(&region.write_bytes),
             ..Rates::default()
         }
     }
 
     fn advance(&mut self, region: &RegionShared, seconds: f64, now: Instant) {
-        let count = Rates::of(region);
-        let weight = 1.0 - (-seconds / RATE_WINDOW_S).exp();
-        let blend = |old: f64, count: u64| old + weight * (count as f64 / seconds - old);
-        let (reads, writes) = (count.reads - self.reads, count.writes - self.writes);
-        self.reads_per_s = blend(self.reads_per_s, reads);
-        self.misses_per_s = blend(self.misses_per_s, count.misses - self.misses);
-        self.writes_per_s = blend(self.writes_per_s, writes);
-        self.write_bytes_per_s = blend(self.write_bytes_per_s, count.write_bytes - self.write_bytes);
-        (self.reads, self.misses) = (count.reads, count.misses);
-        (self.writes, self.write_bytes) = (count.writes, count.write_bytes);
+        let reads = self.reads.advance(&region.reads, seconds);
+        let writes = self.writes.advance(&region.writes, seconds);
+        self.misses.advance(&region.misses, seconds);
+        self.write_bytes.advance(&region.write_bytes, seconds);
         // A region at rest is not looked at for a while, in which its heat went down all the same.
         let since = self.heated_at.map_or(seconds, |at| now.duration_since(at).as_secs_f64().max(1e-3));
         self.heated_at = Some(now);
@@ -386,10 +431,11 @@ impl Rates {
 
     /// Takes what is next to nothing for nothing. True: nothing changes any more by itself, or only its heat.
     fn rest(&mut self) -> bool {
-        let at_rest = self.reads_per_s < RATE_MIN && self.writes_per_s < RATE_MIN;
+        let at_rest = self.reads.is_next_to_nothing() && self.writes.is_next_to_nothing();
         if at_rest {
-            (self.reads_per_s, self.misses_per_s) = (0.0, 0.0);
-            (self.writes_per_s, self.write_bytes_per_s) = (0.0, 0.0);
+            for rate in [&mut self.reads, &mut self.misses, &mut self.writes, &mut self.write_bytes] {
+                rate.per_s = 0.0;
+            }
         }
         if self.heat < RATE_MIN / 100.0 {
             self.heat = 0.0;

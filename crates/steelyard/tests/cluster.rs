@@ -201,6 +201,24 @@ fn cluster_commands_and_redirections_follow_redis() {
         assert_eq!(wires[leader as usize].text(&["GET", &key]).as_deref(), Some("x2"));
     }
 
+    // What a follower answers heats the region for all, though its leader sees nothing of it.
+    let key = key_led_by(&stores, 0);
+    let reads = 600;
+    wires[1].ok(&["READONLY"]);
+    for _ in 0..reads {
+        assert_eq!(wires[1].text(&["GET", &key]).as_deref(), Some("x2"));
+    }
+    wires[1].ok(&["READWRITE"]);
+    for store in &stores.all {
+        let is_heated = || {
+            let rows: Vec<Value> = store.admin().get("/api/v1/regions").ok()?;
+            let heat = row_of(&rows, &key)["heat"].as_f64()?;
+            // An average over ten minutes.
+            (heat > 0.5 * f64::from(reads) / 600.0).then_some(())
+        };
+        within(stores::PATIENCE, is_heated).expect("every store hears of it");
+    }
+
     let error = wires[0].error(&["MSET", "a", "1", "b", "2"]);
     assert_eq!(error, "CROSSSLOT Keys in request don't hash to the same slot");
     let home = leaders_store(&stores, "{tag}");
@@ -208,14 +226,19 @@ fn cluster_commands_and_redirections_follow_redis() {
     assert_eq!(wires[home].error(&["SELECT", "1"]), "ERR SELECT is not allowed in cluster mode");
 }
 
-/// The store that leads a key's slot.
-fn leaders_store(stores: &Stores, key: &str) -> usize {
+/// Of the region that a key is in.
+fn row_of<'a>(rows: &'a [Value], key: &str) -> &'a Value {
     let slot = u64::from(slot_of_key(key.as_bytes()));
-    let rows = stores.any().regions().expect("regions are told");
     let holds = |row: &&Value| {
         row["id"] != 0 && row["first_slot"].as_u64() <= Some(slot) && Some(slot) <= row["last_slot"].as_u64()
     };
-    rows.iter().find(holds).expect("every slot has a region")["leader"].as_u64().expect("a leader") as usize
+    rows.iter().find(holds).expect("every slot has a region")
+}
+
+/// The store that leads a key's slot.
+fn leaders_store(stores: &Stores, key: &str) -> usize {
+    let rows = stores.any().regions().expect("regions are told");
+    row_of(&rows, key)["leader"].as_u64().expect("a leader") as usize
 }
 
 #[test]

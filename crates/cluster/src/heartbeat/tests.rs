@@ -52,6 +52,7 @@ prop_compose! {
         rates in [0.0..1e12, 0.0..1e9, 0.0..1e9],
         leads in prop::collection::btree_map(any::<u64>(), any_lead(), 0..5),
         gone in prop::collection::btree_set(any::<u64>(), 0..4),
+        followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
     ) -> StoreHeartbeat {
         let [store, token, cluster_id, members_version, incarnation, one, other, ..] = ids;
         let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
@@ -71,11 +72,13 @@ prop_compose! {
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
             load_ops_per_s: rates[2],
+            follower_misses_per_s: rates[0],
             leads: Leads {
-                since: one.min(other),
+                since: if followed.is_some() { one.max(other) } else { one.min(other) },
                 reports: reports.collect(),
                 gone: gone.into_iter().collect(),
             },
+            followed: followed.unwrap_or_default().into_iter().collect(),
         }
     }
 }
@@ -143,25 +146,25 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![6, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![7, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
     expected.extend([0xc8, 0x01, 0, 0]);
-    expected.extend([0; 8]);
+    expected.extend([0; 16]);
     expected.extend([0, 8, 9, 10, 2, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
-    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4]);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0]);
     assert_eq!(small().encode()[..], expected);
 }
 
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
     let empty = StoreHeartbeat::default().encode();
-    for lists in [1, 2] {
+    for lists in [1, 2, 3] {
         let mut bytes = empty[..empty.len() - lists].to_vec();
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
@@ -172,14 +175,14 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 7;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(7)));
+    newer[0] = 8;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(8)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
     // The second peer's store becomes 0, as the first's; its flags unknown ones.
     let good = small().encode().to_vec();
-    let peer = good.len() - 6;
+    let peer = good.len() - 7;
     let mut twice = good.clone();
     twice.splice(peer..peer + 2, [0]);
     assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
@@ -189,6 +192,26 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let mut later = good;
     later[8] = 0xad;
     assert_eq!(StoreHeartbeat::decode(&later), malformed("it builds on a later one"));
+}
+
+#[test]
+fn what_followers_answered_is_in_order_and_in_full_reports_only() {
+    let mut heartbeat = StoreHeartbeat { followed: vec![(3, 1.0), (5, 2.5)], ..StoreHeartbeat::default() };
+    let full = heartbeat.encode();
+    assert_eq!(StoreHeartbeat::decode(&full).unwrap().followed, heartbeat.followed);
+    let mut twice = full.to_vec();
+    let region = twice.len() - 9;
+    twice[region] = 3;
+    assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
+    let followed = std::mem::take(&mut heartbeat.followed);
+    heartbeat.seq = 1;
+    let mut delta = heartbeat.encode().to_vec();
+    delta.truncate(delta.len() - 1);
+    delta.extend(&full[full.len() - 9 * followed.len() - 1..]);
+    assert_eq!(
+        StoreHeartbeat::decode(&delta),
+        Err(WireError::Malformed("only a full one tells of followers"))
+    );
 }
 
 #[test]

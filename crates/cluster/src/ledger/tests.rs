@@ -307,6 +307,34 @@ fn told(store: StoreId, term: Term, seq: u64, change: impl FnOnce(&mut LeadRepor
 const SECOND: BootNanos = 1_000_000_000;
 
 #[test]
+fn what_followers_answer_heats_a_region_as_long_as_they_follow() {
+    let mut ledger = ledger(0);
+    let heat = |ledger: &Ledger| ledger.load(1, 0).heat;
+    let reads = |store, seq, followed: &[(RegionId, f64)]| StoreHeartbeat {
+        followed: followed.to_vec(),
+        ..heartbeat(store, seq, &[])
+    };
+    ledger.hear(told(0, 1, 1, |lead| lead.heat = 10.0), 0);
+    ledger.hear(reads(1, 1, &[(1, 4.0), (2, 90.0)]), 0);
+    ledger.hear(reads(2, 1, &[(1, 2.0)]), 0);
+    ledger.hear(reads(3, 1, &[(1, 50.0)]), 0);
+    assert_eq!(heat(&ledger), 16.0, "store 3 has no peer of it");
+    let delta = Leads { since: 1, ..Leads::default() };
+    ledger.hear(with_leads(1, 2, delta.clone()), 0);
+    assert_eq!(heat(&ledger), 16.0, "only full ones tell");
+    ledger.hear(reads(2, 2, &[]), 0);
+    assert_eq!(heat(&ledger), 14.0);
+    // It leads now, and its own word of that counts; what the former leader had come to does, too.
+    ledger.hear(told(1, 2, 3, |lead| lead.heat = 4.5), 0);
+    assert_eq!(heat(&ledger), 14.5);
+    ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 1, &[(1, 8.0)]) }, 0);
+    assert_eq!(heat(&ledger), 22.5);
+    let blind = StoreHeartbeat { incarnation: 3, ..with_leads(2, 7, delta) };
+    ledger.hear(blind, 0);
+    assert_eq!(heat(&ledger), 14.5, "what it builds on was never heard");
+}
+
+#[test]
 fn a_new_leader_inherits_the_load_that_it_cannot_know() {
     let mut ledger = ledger(0);
     let busy = |lead: &mut LeadReport| {

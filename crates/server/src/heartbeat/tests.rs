@@ -23,15 +23,15 @@ fn a_steady_rate_is_reached_and_decays_to_nothing_after_the_load_ends() {
     for _ in 0..150 {
         assert!(!pass(&mut rates, 200));
     }
-    assert!((rates.writes_per_s - 1000.0).abs() < 10.0, "{}", rates.writes_per_s);
-    assert!((rates.write_bytes_per_s - 100_000.0).abs() < 1000.0, "{}", rates.write_bytes_per_s);
-    assert!((rates.misses_per_s - 500.0).abs() < 5.0, "{}", rates.misses_per_s);
-    assert_eq!(rates.reads_per_s, 0.0);
+    assert!((rates.writes.per_s - 1000.0).abs() < 10.0, "{}", rates.writes.per_s);
+    assert!((rates.write_bytes.per_s - 100_000.0).abs() < 1000.0, "{}", rates.write_bytes.per_s);
+    assert!((rates.misses.per_s - 500.0).abs() < 5.0, "{}", rates.misses.per_s);
+    assert_eq!(rates.reads.per_s, 0.0);
     let heat = rates.heat;
     assert!(heat > 30.0 && heat < 100.0, "{heat}: its memory is long");
     let rounds = (0..1000).take_while(|_| !pass(&mut rates, 0)).count();
     assert!((100..500).contains(&rounds), "{rounds}");
-    assert_eq!((rates.writes_per_s, rates.write_bytes_per_s, rates.misses_per_s), (0.0, 0.0, 0.0));
+    assert_eq!((rates.writes.per_s, rates.write_bytes.per_s, rates.misses.per_s), (0.0, 0.0, 0.0));
     assert!(rates.heat > heat / 2.0, "{}", rates.heat);
 }
 
@@ -84,6 +84,45 @@ fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
     let last = reporter.report(store);
     assert_eq!(last.leads.gone, [1]);
     assert!(reporter.busy.is_empty());
+}
+
+#[test]
+fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
+    let fixture = Fixture::new();
+    let store = &fixture.store;
+    let one = store.regions.get(1).unwrap();
+    let lead = |leader: StoreId, term| {
+        let before = one.leader();
+        assert!(one.set_leadership(Leadership { term, leader: Some(leader) }));
+        store.leader_changed(&one, before);
+    };
+    let mut reporter = Reporter::new();
+    let mut report = |full: bool| {
+        if full {
+            reporter.full_at = None;
+        }
+        reporter.report(store)
+    };
+    lead(store.id + 1, 3);
+    assert!(report(true).followed.is_empty());
+    one.reads.fetch_add(1000, Ordering::Relaxed);
+    store.follower_misses.fetch_add(300, Ordering::Relaxed);
+    store.touch(&one);
+    let soon = report(false);
+    assert!(soon.followed.is_empty() && soon.follower_misses_per_s > 1.0, "{soon:?}");
+    let heat = match report(true).followed[..] {
+        [(1, heat)] => heat,
+        ref other => panic!("{other:?}"),
+    };
+    // All of 1000 reads in ten minutes, in the average over as long.
+    assert!((1.0..1000.0 / 600.0 + 0.01).contains(&heat), "{heat}");
+    // Its own heat goes with it when it leads, and stays with those who heard of it when it does not.
+    lead(store.id, 4);
+    store.publish_status(&one, Some(fixture.status(&one)));
+    let leads = report(true);
+    assert!(leads.followed.is_empty() && leads.leads.reports[0].heat > heat * 0.9, "{leads:?}");
+    lead(store.id + 1, 5);
+    assert!(report(true).followed.is_empty());
 }
 
 /// A store whose worker never answers and whose blocking threads are all taken: a device that hangs.
