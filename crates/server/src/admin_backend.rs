@@ -474,6 +474,12 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             regions: regions.iter().filter(|r| r.newest().has_peer_on(member.id)).count(),
             used_bytes: heartbeat.used_bytes,
             capacity_bytes: heartbeat.capacity_bytes,
+            unapplied_bytes: heartbeat.unapplied_bytes,
+            behind: placement::is_behind(
+                heartbeat.capability,
+                heartbeat.unapplied_bytes,
+                &store.config.limits,
+            ),
             // The last words of a store that has fallen silent say nothing of now.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },

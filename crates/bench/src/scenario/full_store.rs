@@ -17,7 +17,7 @@ use super::Machine;
 use crate::alor::Scale;
 use crate::table::{bytes, count, Align, Table};
 
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A planner knows of a store what its last heartbeats said.
 const LATE_S: f64 = 5.0;
@@ -441,7 +441,12 @@ impl FullStore {
         if table.is_empty() {
             return "Nothing was shed.\n".to_owned();
         }
-        format!("## What was shed\n\n1 is the coldest.\n\n{}\n", table.markdown())
+        format!(
+            "## What was shed\n\n1 is the coldest. A region can go when no operator is in flight for it, all its peers \
+             answer, another of them is near enough to lead if its store does, and a store without one has room and is \
+             not busy with copies.\n\n{}\n",
+            table.markdown()
+        )
     }
 }
 

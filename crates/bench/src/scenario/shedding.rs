@@ -31,11 +31,19 @@ pub struct RegionLook {
     /// Operations per second with a long memory.
     pub heat: f64,
     pub peers: Vec<u64>,
-    /// An operator is in flight for it.
+    pub leader: Option<u64>,
+    /// Stores that its lead could be handed to.
+    pub candidates: Vec<u64>,
+    /// An operator is in flight for it, or of some peer nobody knows how far it is.
     pub moving: bool,
 }
 
 impl RegionLook {
+    /// Whether its peer on that store can be spared: if it leads, somebody else can.
+    fn can_leave(&self, store: u64) -> bool {
+        !self.moving && (self.leader != Some(store) || !self.candidates.is_empty())
+    }
+
     /// Heat per GB: the least is the coldest.
     pub fn density(&self) -> f64 {
         self.heat.max(0.0) * 1e9 / self.bytes.max(1) as f64
@@ -53,6 +61,10 @@ pub struct Look {
 impl Look {
     pub fn store(&self, store: u64) -> Option<&StoreLook> {
         self.stores.iter().find(|look| look.store == store)
+    }
+
+    fn region(&self, region: u64) -> Option<&RegionLook> {
+        self.regions.iter().find(|look| look.region == region)
     }
 
     pub fn share(&self, store: u64) -> f64 {
@@ -88,16 +100,16 @@ impl Look {
         self.stores.iter().any(|store| store.share() * 100.0 < f64::from(percent))
     }
 
-    /// Whether the region could go from where it is to a store without a peer of it that is `open` and stays
-    /// below `percent` with it.
-    fn could_go(&self, region: &RegionLook, percent: u32, open: impl Fn(u64) -> bool) -> bool {
+    /// Whether there is a store for the region without a peer of it that is `open` and stays below `percent`
+    /// with it.
+    fn is_taken(&self, region: &RegionLook, percent: u32, open: impl Fn(u64) -> bool) -> bool {
         let takes = |store: &StoreLook| {
             !region.peers.contains(&store.store)
                 && open(store.store)
                 && (store.used_bytes + region.bytes) as f64 * 100.0
                     <= store.capacity_bytes as f64 * f64::from(percent)
         };
-        !region.moving && self.stores.iter().any(takes)
+        self.stores.iter().any(takes)
     }
 }
 
@@ -114,8 +126,8 @@ pub struct Shed {
     /// 1: the coldest of all regions of that store …
     pub rank: usize,
     pub of: usize,
-    /// … and of those that could go: no operator was in flight for them, and another store had room and was not
-    /// busy with copies.
+    /// … and of those that could go: no operator was in flight for them, another peer could lead in place of the
+    /// store's, and another store had room and was not busy with copies.
     pub free_rank: usize,
     pub free: usize,
     /// The coldest of those that could go.
@@ -167,7 +179,13 @@ pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
     let mut all = Vec::new();
     for (index, one) in moves.iter().enumerate().filter(|(_, one)| is_shedding(one)) {
         let (Some(from), Some(to)) = (one.from, one.to) else { continue };
-        let Some(look) = looks.iter().rfind(|look| look.at_s <= one.at_s) else { continue };
+        let Some(last) = looks.iter().rposition(|look| look.at_s <= one.at_s) else { continue };
+        let look = &looks[last];
+        let since = looks.partition_point(|look| look.at_s < one.at_s - bounds.late_s).min(last);
+        // What a planner knows may be as old as the first of these.
+        let could_leave = |region: u64| {
+            looks[since..=last].iter().all(|look| look.region(region).is_none_or(|look| look.can_leave(from)))
+        };
         // What a planner had begun before counts, later looks or not.
         let earlier = &moves[..index];
         let begun = |region: u64| {
@@ -183,7 +201,9 @@ pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
         let free = || {
             held.iter().filter(|region| {
                 region.region == one.region
-                    || (look.could_go(region, bounds.low_percent, open) && !begun(region.region))
+                    || (look.is_taken(region, bounds.low_percent, open)
+                        && !begun(region.region)
+                        && could_leave(region.region))
             })
         };
         all.push(Shed {
@@ -282,6 +302,8 @@ pub mod tests {
             bytes: 1_000_000,
             heat: *heat,
             peers: vec![0, 1, 2],
+            leader: Some(0),
+            candidates: vec![1, 2],
             moving: false,
         };
         Look {
@@ -311,6 +333,21 @@ pub mod tests {
         first.regions[1].moving = false;
         first.regions[1].peers.push(3);
         assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].was_coldest(0));
+    }
+
+    #[test]
+    fn what_only_its_store_can_lead_is_no_rival() {
+        let behind = |look: &mut Look| look.regions[1].candidates.clear();
+        let rank = |looks: &[Look]| sheds(looks, &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].free_rank;
+        let mut looks = [9.0, 10.1, 10.8].map(|at_s| look(at_s, 96, &[5.0, 0.1, 9.0]));
+        behind(&mut looks[0]);
+        assert_eq!(rank(&looks), 2, "a planner has heard since that they have caught up");
+        behind(&mut looks[1]);
+        assert_eq!(rank(&looks), 1, "it need not have heard yet");
+        looks[1].regions[1].leader = Some(1);
+        assert_eq!(rank(&looks), 2, "another store leads it");
+        behind(&mut looks[2]);
+        assert_eq!(rank(&looks), 1);
     }
 
     #[test]

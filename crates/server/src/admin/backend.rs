@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StoreRow {
     pub id: u64,
     pub state: String,
@@ -29,6 +29,10 @@ pub struct StoreRow {
     pub regions: usize,
     pub used_bytes: u64,
     pub capacity_bytes: u64,
+    /// Of entries that are committed and that it has yet to apply.
+    pub unapplied_bytes: u64,
+    /// They keep it busy for so long that no region's lead is handed to it.
+    pub behind: bool,
     /// Commands answered per second, averaged over about the last 2 s.
     pub ops_per_s: f64,
     /// 99th percentile of command latency over about the last 2 s, microseconds.

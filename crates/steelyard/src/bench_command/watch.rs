@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bench::scenario::{Look, Move, RegionLook, StoreLook};
-use server::admin::{RegionRow, StoreRow};
+use placement::PlanLimits;
+use server::admin::{PeerRow, RegionRow, StoreRow};
 
 use super::reproduce::observe::{Glance, Observer};
 use crate::ctl::unix_ms;
@@ -74,12 +75,26 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
         leaders: row.leaders as u64,
         regions: row.regions as u64,
     };
-    let region = |row: &RegionRow| RegionLook {
-        region: row.id,
-        bytes: row.bytes,
-        heat: row.heat,
-        peers: row.peers.iter().map(|peer| peer.store).collect(),
-        moving: row.joint || moving(row.id),
+    let limits = PlanLimits::default();
+    let serves =
+        |id: u64| glance.stores.iter().any(|store| store.id == id && store.state == "up" && !store.behind);
+    let region = |row: &RegionRow| {
+        let leads = |peer: &PeerRow| row.leader == Some(peer.store);
+        let is_candidate = |peer: &&PeerRow| {
+            let is_near = peer.lag.is_some_and(|lag| lag <= limits.lag_entries_max);
+            !leads(peer) && peer.role == "voter" && is_near && serves(peer.store)
+        };
+        RegionLook {
+            region: row.id,
+            bytes: row.bytes,
+            heat: row.heat,
+            peers: row.peers.iter().map(|peer| peer.store).collect(),
+            leader: row.leader,
+            candidates: row.peers.iter().filter(is_candidate).map(|peer| peer.store).collect(),
+            moving: row.joint
+                || moving(row.id)
+                || row.peers.iter().any(|peer| !leads(peer) && peer.lag.is_none()),
+        }
     };
     // The meta region holds no data and is not moved for any.
     let user = |row: &&RegionRow| row.first_slot.is_some();
@@ -142,6 +157,35 @@ mod tests {
         let seen: Vec<(u64, bool, f64)> =
             look.regions.iter().map(|region| (region.region, region.moving, region.heat)).collect();
         assert_eq!(seen, [(1, false, 2.5), (2, true, 2.5)]);
+    }
+
+    fn store(id: u64, state: &str, behind: bool) -> StoreRow {
+        StoreRow { id, state: state.into(), behind, ..StoreRow::default() }
+    }
+
+    #[test]
+    fn a_lead_could_go_to_near_voters_of_stores_that_are_up_and_not_behind() {
+        let peer = |store: u64, lag: Option<u64>| PeerRow { store, id: store, role: "voter".into(), lag };
+        let seen = |peers: Vec<PeerRow>| {
+            let stores = vec![
+                store(0, "up", true),
+                store(1, "up", false),
+                store(2, "up", true),
+                store(3, "out of room", false),
+                store(4, "up", false),
+            ];
+            let regions = vec![RegionRow { leader: Some(0), peers, ..region(1, Some(0)) }];
+            let look = moment(1.0, &Glance { stores, regions, operators: Vec::new() }).look;
+            (look.regions[0].candidates.clone(), look.regions[0].moving)
+        };
+        let far = PlanLimits::default().lag_entries_max + 1;
+        let learner = PeerRow { role: "learner".into(), ..peer(4, Some(0)) };
+        let all =
+            |last: PeerRow| vec![peer(0, None), peer(1, Some(9)), peer(2, Some(0)), peer(3, Some(0)), last];
+        assert_eq!(seen(all(peer(4, Some(far)))), (vec![1], false));
+        assert_eq!(seen(all(learner)), (vec![1], false));
+        assert_eq!(seen(all(peer(4, Some(far - 1)))), (vec![1, 4], false));
+        assert_eq!(seen(all(peer(4, None))), (vec![1], true), "nobody knows how far it is");
     }
 
     #[tokio::test]

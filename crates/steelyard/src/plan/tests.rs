@@ -183,28 +183,9 @@ fn figures_are_predicted_over_the_cluster_that_they_are_compared_with() {
 }
 
 fn store(id: u64, device: &str) -> StoreRow {
-    StoreRow {
-        id,
-        state: "up".into(),
-        client: String::new(),
-        peer: String::new(),
-        admin: String::new(),
-        forward: None,
-        device: device.into(),
-        capability_bytes_per_s: 1.0,
-        io_bytes_per_s: 0.0,
-        sync_us: 0.0,
-        correction: 1.0,
-        data_weight: None,
-        leader_weight: None,
-        leaders: 0,
-        regions: 0,
-        used_bytes: 0,
-        capacity_bytes: 0,
-        ops_per_s: 0.0,
-        p99_us: 0,
-        heard_ms_ago: None,
-    }
+    let state = "up".into();
+    let device = device.into();
+    StoreRow { id, state, device, capability_bytes_per_s: 1.0, correction: 1.0, ..StoreRow::default() }
 }
 
 fn region(id: u64, slots: (u16, u16), stores: [u64; 3]) -> RegionRow {
