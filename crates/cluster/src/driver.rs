@@ -43,8 +43,6 @@ pub struct DriverConfig {
     pub cooldown_nanos: u64,
     /// A learner is promoted, and a peer handed the lead, when it is no further behind.
     pub caught_up_entries: u64,
-    /// A peer's store has little to apply when it is no more than this, or than it writes in a second.
-    pub unapplied_bytes: u64,
     /// What looks at every region happens so often, and whenever something has changed that it depends on.
     pub survey_nanos: u64,
 }
@@ -60,7 +58,6 @@ impl Default for DriverConfig {
             proposal_nanos: 2 * SECOND,
             cooldown_nanos: 2 * SECOND,
             caught_up_entries: 1024,
-            unapplied_bytes: 1 << 20,
             survey_nanos: SECOND,
         }
     }
@@ -160,7 +157,7 @@ impl Driver {
             return step;
         }
         for flight in meta.operators.values() {
-            self.drive(meta, ledger, flight, now, &mut step);
+            self.drive(meta, ledger, limits, flight, now, &mut step);
         }
         let seen = Seen {
             descriptors: ledger.descriptors_learned(),
@@ -279,6 +276,7 @@ impl Driver {
         &mut self,
         meta: &MetaState,
         ledger: &Ledger,
+        limits: &PlanLimits,
         flight: &InFlight,
         now: BootNanos,
         step: &mut Step,
@@ -291,7 +289,7 @@ impl Driver {
             *watch = Watch { term: watch.term, ordered: watch.ordered.take(), ..fresh };
         }
         let (since, began_term) = (watch.since, watch.term);
-        let scene = steps::Scene { config: &self.config, meta, ledger, flight, began_term, now };
+        let scene = steps::Scene { config: &self.config, limits, meta, ledger, flight, began_term, now };
         let is_late = now.saturating_sub(since) > self.deadline(&scene);
         let next = match (scene.next(), flight.phase) {
             (Next::Wait | Next::Order(_), Phase::Going) if is_late => Next::Fail(Outcome::TimedOut),

@@ -16,7 +16,7 @@
 
 use std::cmp::Reverse;
 
-use placement::Operator;
+use placement::{Capability, Operator, PlanLimits};
 use types::{
     BootNanos, LogIndex, PeerChange, PeerRole, RegionChange, RegionDescriptor, RegionId, StoreId, Term,
 };
@@ -39,6 +39,7 @@ pub(super) enum Next {
 
 pub(super) struct Scene<'a> {
     pub config: &'a DriverConfig,
+    pub limits: &'a PlanLimits,
     pub meta: &'a MetaState,
     pub ledger: &'a Ledger,
     pub flight: &'a InFlight,
@@ -247,12 +248,12 @@ impl Scene<'_> {
         let rank = |&store: &StoreId| {
             let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);
             let heard = self.ledger.heard(store).map(|heard| &heard.heartbeat);
-            let speed = heard.map_or(0, |heartbeat| heartbeat.capability.speed());
+            let capability = heard.map_or(Capability::default(), |heartbeat| heartbeat.capability);
             let unapplied = heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes);
-            let is_ready = unapplied <= self.config.unapplied_bytes.max(speed);
+            let is_behind = placement::is_behind(capability, unapplied, self.limits);
             let pinned = self.meta.stores.get(&store).and_then(|record| record.leader_weight);
-            let rank = pinned.map_or(speed, |weight| weight as u64);
-            (staying, self.ledger.has_room(store, self.now), is_ready, rank, Reverse(store))
+            let rank = pinned.map_or(capability.speed(), |weight| weight as u64);
+            (staying, self.ledger.has_room(store, self.now), !is_behind, rank, Reverse(store))
         };
         let others = lead.descriptor.voters().filter(|&store| store != from);
         others.filter(|&store| self.is_caught_up(lead, store)).max_by_key(rank)

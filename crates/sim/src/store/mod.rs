@@ -46,7 +46,6 @@ const DRIVER: DriverConfig = DriverConfig {
     proposal_nanos: 2 * SECOND,
     cooldown_nanos: SECOND,
     caught_up_entries: 8,
-    unapplied_bytes: 1 << 20,
     survey_nanos: SECOND,
 };
 
