@@ -6,7 +6,7 @@
 //! incarnation, seq, since
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
-//! capacity_bytes, used_bytes, load_ops_per_s f64, follower_misses_per_s f64, p99_us
+//! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room)
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
@@ -40,7 +40,8 @@ pub use book::{LeadBook, Leads};
 
 const VERSION: u8 = 7;
 
-/// Rates in a report are decaying averages over about this long, kept by the leader from its election on.
+/// Rates in a report are decaying averages over about this long, kept by the leader from its election on, or from
+/// when it first answered as a follower.
 pub const RATE_WINDOW_S: f64 = 5.0;
 /// And heat is one over this long.
 pub const HEAT_WINDOW_S: f64 = 600.0;
@@ -82,8 +83,6 @@ pub struct StoreHeartbeat {
     pub used_bytes: u64,
     /// Commands answered per second lately, and their 99th percentile.
     pub load_ops_per_s: f64,
-    /// Reads per second that it answered as a follower, to those who said `READONLY`, and not from RAM.
-    pub follower_misses_per_s: f64,
     pub p99_us: u64,
     /// Snapshots being received and being sent.
     pub snapshots_in: u64,
@@ -95,7 +94,8 @@ pub struct StoreHeartbeat {
     /// Its device is down to its reserve, and it proposes nothing that adds data.
     pub out_of_room: bool,
     pub leads: Leads,
-    /// By region, ascending, none twice: the heat of what it answered as a follower. In a full one.
+    /// By region, ascending, none twice: the heat of reads that it answered as a follower, to those who said
+    /// `READONLY`. In a full one.
     pub followed: Vec<(RegionId, f64)>,
 }
 
@@ -173,7 +173,6 @@ impl StoreHeartbeat {
         out.uint(self.capacity_bytes);
         out.uint(self.used_bytes);
         out.float(rate(self.load_ops_per_s));
-        out.float(rate(self.follower_misses_per_s));
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
@@ -213,7 +212,6 @@ impl StoreHeartbeat {
             capacity_bytes: from.uint()?,
             used_bytes: from.uint()?,
             load_ops_per_s: from.float()?,
-            follower_misses_per_s: from.float()?,
             p99_us: from.uint()?,
             snapshots_in: from.uint()?,
             snapshots_out: from.uint()?,

@@ -7,6 +7,7 @@ use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term};
 
 use crate::{LeadReport, MetaState, StoreHeartbeat};
 
+mod followed;
 mod former;
 mod slots;
 
@@ -79,21 +80,15 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
-    /// Without what it says of regions: its leads are [`Ledger::lead`]'s.
+    /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in [`Ledger::load`].
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
-    /// Heat of what it answered as a follower, ascending.
-    followed: Vec<(RegionId, f64)>,
 }
 
 impl Heard {
     /// What it leads by its own word, ascending.
     pub fn leads(&self) -> impl Iterator<Item = &LeadReport> {
         self.leads.values()
-    }
-
-    fn heat_followed(&self, region: RegionId) -> f64 {
-        self.followed.binary_search_by_key(&region, |(id, _)| *id).map_or(0.0, |at| self.followed[at].1)
     }
 }
 
@@ -110,6 +105,7 @@ pub struct Ledger {
     descriptors: BTreeMap<RegionId, RegionDescriptor>,
     slots: SlotMap,
     former: former::Former,
+    followed: followed::Followed,
     descriptors_learned: u64,
 }
 
@@ -124,6 +120,7 @@ impl Ledger {
             descriptors: BTreeMap::new(),
             slots: SlotMap::default(),
             former: former::Former::default(),
+            followed: followed::Followed::default(),
             descriptors_learned: 0,
         }
     }
@@ -140,13 +137,13 @@ impl Ledger {
         if before.as_ref().is_some_and(|last| order(&last.heartbeat) >= order(&heartbeat)) {
             return false;
         }
-        let (mut leads, followed) = match before {
-            Some(before) if !heartbeat.is_full() && before.heartbeat.incarnation == heartbeat.incarnation => {
-                (std::mem::take(&mut before.leads), std::mem::take(&mut before.followed))
-            }
+        let restarted =
+            before.as_ref().is_some_and(|last| last.heartbeat.incarnation != heartbeat.incarnation);
+        let mut leads = match before {
+            Some(before) if !heartbeat.is_full() && !restarted => std::mem::take(&mut before.leads),
             // A full one stands for itself. On one that builds on what was never heard nothing can be said
             // about what it leaves out.
-            _ => (BTreeMap::new(), std::mem::take(&mut heartbeat.followed)),
+            _ => BTreeMap::new(),
         };
         // Each tells all changes since the last full one, so it does not matter which came before it; and
         // when that full one was lost, the regions that changed then are those of the one before it, until
@@ -160,7 +157,14 @@ impl Ledger {
             if self.descriptors.contains_key(&lead.region()) {
                 self.former.told(heartbeat.store, heartbeat.incarnation, &lead, now);
             }
+            self.followed.leads(heartbeat.store, lead.region());
             leads.insert(lead.region(), lead);
+        }
+        if restarted {
+            self.followed.told(heartbeat.store, &[], now);
+        }
+        if heartbeat.is_full() {
+            self.followed.told(heartbeat.store, &std::mem::take(&mut heartbeat.followed), now);
         }
         if now.saturating_sub(self.last) > self.config.down_after_nanos {
             // Nothing was heard, not even of this store itself: it was not awake, and that says nothing
@@ -168,7 +172,7 @@ impl Ledger {
             self.since = now;
         }
         self.last = self.last.max(now);
-        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads, followed });
+        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads });
         true
     }
 
@@ -188,6 +192,7 @@ impl Ledger {
             self.descriptors.remove(&gone);
             self.routes.by_region.remove(&gone);
             self.former.forget(gone);
+            self.followed.forget(gone);
         }
         if !owns && region.slots.is_some() {
             return false;
@@ -271,12 +276,7 @@ impl Ledger {
     /// What is asked of a region, whoever led it lately, and its heat with what followers answered.
     pub fn load(&self, region: RegionId, now: BootNanos) -> Load {
         let load = self.former.load(region, now);
-        let peers = self.descriptors.get(&region).map_or(&[][..], |descriptor| &descriptor.peers);
-        let leader = self.routes.get(region).map(|route| route.leader);
-        let followers = peers.iter().filter(|peer| leader != Some(peer.store));
-        let followers = followers.filter_map(|peer| self.heard.get(&peer.store));
-        let followed: f64 = followers.map(|heard| heard.heat_followed(region)).sum();
-        Load { heat: load.heat + followed, ..load }
+        Load { heat: load.heat + self.followed.heat(region, now), ..load }
     }
 
     /// Whether there is enough to plan on: every member was heard or has had the time to be. Planning

@@ -68,7 +68,6 @@ fn store_view(
         capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
         used_bytes: 0,
         unapplied_bytes: heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes),
-        follower_miss_rate: heard.map_or(0.0, |heartbeat| heartbeat.follower_misses_per_s),
         out_of_room: heard.is_some_and(|heartbeat| heartbeat.out_of_room),
         data_weight: record.data_weight,
         leader_weight: record.leader_weight,

@@ -6,10 +6,7 @@
 //! ```text
 //! busy(s) = Σ over its peers  bytes written per second / bytes that s writes per second
 //!         + Σ over its leads  reads per second that miss RAM / such reads per second of s
-//!         + reads per second that it answers as a follower and that miss RAM / such reads per second of s
 //! ```
-//!
-//! Who reads of followers chooses which: nothing is moved for that, and it goes wherever its clients do.
 
 use crate::round::{At, Round, NOWHERE};
 use crate::wait::Waits;
@@ -49,9 +46,6 @@ impl Loads {
             waits: Waits::new(round),
             busy: vec![0.0; stores.len()],
         };
-        for (at, store) in stores.iter().enumerate() {
-            loads.busy[at] = sane(store.follower_miss_rate) * loads.per_op[at];
-        }
         for region in 0..round.cells.len() as u32 {
             for seat in round.seats(region).iter().filter(|seat| seat.store != NOWHERE) {
                 loads.busy[seat.store as usize] += loads.peer_cost(region, seat.store);
@@ -130,6 +124,8 @@ impl Loads {
 }
 
 fn demand(region: &crate::RegionView) -> Demand {
+    // What makes no sense is no load.
+    let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     Demand {
         write_bytes: sane(region.write_bytes_rate),
         writes: sane(region.write_rate),
@@ -137,16 +133,8 @@ fn demand(region: &crate::RegionView) -> Demand {
     }
 }
 
-/// What makes no sense is no load, and no speed.
-fn sane(rate: f64) -> f64 {
-    if rate.is_finite() {
-        rate.max(0.0)
-    } else {
-        0.0
-    }
-}
-
 fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
+    let sane = |speed: f64| if speed.is_finite() { speed.max(0.0) } else { 0.0 };
     let most = speeds.iter().copied().map(sane).fold(0.0, f64::max);
     let floor = if most > 0.0 { most * SPEED_FLOOR } else { 1.0 };
     speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()

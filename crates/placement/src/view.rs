@@ -68,8 +68,6 @@ pub struct StoreView {
     /// Of entries that are committed and that it has yet to apply. Who is handed a region's lead serves it
     /// when it is through with them.
     pub unapplied_bytes: u64,
-    /// Reads per second that it answers as a follower and RAM does not: what they cost its device stays with it.
-    pub follower_miss_rate: f64,
     /// Its device is down to its reserve. Who leads there refuses what adds data, whatever room the other peers
     /// have.
     pub out_of_room: bool,

@@ -21,7 +21,7 @@ fn any_state() -> impl Strategy<Value = StoreState> {
     ]
 }
 
-/// Unequal speeds, syncs, reads of followers, capacities and zones, stores in every state, learners, lagging peers, too many and too
+/// Unequal speeds, syncs, capacities and zones, stores in every state, learners, lagging peers, too many and too
 /// few of them, leaderless, cooling and changing regions, leaders in flight.
 fn any_view() -> impl Strategy<Value = ClusterView> {
     (1..8usize).prop_flat_map(|stores| {
@@ -31,7 +31,7 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             0..3u8,
             prop::option::weighted(0.5, 100..400u64),
             (prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
-            (any_sync(), prop_oneof![3 => Just(0.0), 2 => 0.0..1000.0, 1 => Just(f64::NAN)]),
+            any_sync(),
         );
         let peer = (prop::bool::weighted(0.9), prop::option::weighted(0.9, 0..1500u64));
         let region = (
@@ -47,13 +47,12 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
                 let mut view = cluster(&[], Vec::new());
                 view.domain_label = zones.then(|| "zone".to_owned());
                 for (store, id) in stores.into_iter().zip(0..) {
-                    let (speed, state, zone, capacity, (behind, out_of_room), (sync_ns, follower_miss_rate)) = store;
+                    let (speed, state, zone, capacity, (behind, out_of_room), sync_ns) = store;
                     let labels = [("zone".to_owned(), zone.to_string())].into();
                     let capacity_bytes = capacity.unwrap_or(0);
                     let unapplied_bytes = if behind { 1 << 30 } else { 1000 };
                     let store = StoreView { state, labels, capacity_bytes, ..store_of(id, speed) };
-                    let store = StoreView { unapplied_bytes, out_of_room, sync_ns, ..store };
-                    view.stores.push(StoreView { follower_miss_rate, ..store });
+                    view.stores.push(StoreView { unapplied_bytes, out_of_room, sync_ns, ..store });
                 }
                 for ((peers, leader, rates, (cooldown, joint), flight), id) in regions.into_iter().zip(0..) {
                     let peers: Vec<PeerView> = peers

@@ -1,7 +1,8 @@
 //! What stores tell each other several times a second, and what the meta region's leader does about it.
 //!
 //! A heartbeat costs what has happened since the last one: regions in which something did are on a list
-//! ([`Store::touch`]), and only these are looked at and reported. Now and then all that are led are reported.
+//! ([`Store::touch`]), and only these are looked at and reported. Now and then all that are led are reported, and
+//! what was read of followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use cluster::{
 use futures::future::join_all;
 use replica::Input;
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId};
+use types::{RegionId, StoreId, Term};
 
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
@@ -202,9 +203,8 @@ struct Reporter {
     incarnation: u64,
     seq: u64,
     book: LeadBook,
-    /// Of the regions that have a peer here: of those that are led everything, of others what they answered as followers.
+    /// Of the regions that were led, or read of, here.
     rates: BTreeMap<RegionId, Rates>,
-    follower_misses: Rate,
     /// Those whose rates change even when nothing happens any more.
     busy: BTreeSet<RegionId>,
     rated_at: Instant,
@@ -222,8 +222,8 @@ struct Rate {
 
 #[derive(Default)]
 struct Rates {
-    /// Whether they are a leader's.
-    leads: bool,
+    /// The term in which they are told as a leader's.
+    leads_in: Option<Term>,
     reads: Rate,
     misses: Rate,
     writes: Rate,
@@ -239,7 +239,6 @@ impl Reporter {
             seq: 0,
             book: LeadBook::default(),
             rates: BTreeMap::new(),
-            follower_misses: Rate::default(),
             busy: BTreeSet::new(),
             rated_at: Instant::now(),
             full_at: None,
@@ -267,10 +266,6 @@ impl Reporter {
         if full {
             self.full_at = Some(now);
         }
-        self.follower_misses.advance(&store.follower_misses, seconds);
-        if self.follower_misses.is_next_to_nothing() {
-            self.follower_misses.per_s = 0.0;
-        }
         let (load_ops_per_s, p99_us) = store.metrics.recent();
         let present = store.capability.present();
         // What the log, old versions of rows or other files take of the device is no room for data. What was
@@ -295,7 +290,6 @@ impl Reporter {
             capacity_bytes: store.config.capacity_bytes.map_or(at_most, |stated| stated.min(at_most)),
             used_bytes,
             load_ops_per_s,
-            follower_misses_per_s: self.follower_misses.per_s,
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
@@ -309,7 +303,7 @@ impl Reporter {
 
     /// What was read of followers here lately.
     fn followed(&self) -> Vec<(RegionId, f64)> {
-        let read = self.rates.iter().filter(|(_, rates)| !rates.leads && rates.heat > 0.0);
+        let read = self.rates.iter().filter(|(_, rates)| rates.leads_in.is_none() && rates.heat > 0.0);
         read.map(|(&region, rates)| (region, rates.heat)).collect()
     }
 
@@ -325,37 +319,31 @@ impl Reporter {
             self.rates.remove(&id);
             return;
         };
-        let leads = region.leader() == Some(store.id);
+        let leads_in = leadership.filter(|l| l.leader == Some(store.id)).map(|l| l.term);
         let rates = self.rates.entry(id).or_insert_with(|| Rates::of(&region));
-        if rates.leads && !leads {
-            // It was told, and others know what has become of it since.
+        if rates.leads_in.is_some() && rates.leads_in != leads_in {
+            // It was told, and whoever heard it knows what has become of it since.
             *rates = Rates::of(&region);
         }
-        rates.leads = leads;
         rates.advance(&region, seconds, now);
         let settled = rates.rest();
-        if !leads {
-            self.book.remove(id);
-            if !settled {
-                self.busy.insert(id);
-            }
-            return;
+        if !settled {
+            self.busy.insert(id);
         }
-        match self.lead(store, &region) {
+        let Some(term) = leads_in else { return self.book.remove(id) };
+        match self.lead(store, &region, term) {
             Some(report) => {
                 self.book.put(report);
-                if !settled {
-                    self.busy.insert(id);
-                }
+                self.rates.entry(id).and_modify(|rates| rates.leads_in = leads_in);
             }
             // It was elected just now, and its worker has not published how it stands.
             None => drop(self.busy.insert(id)),
         }
     }
 
-    fn lead(&self, store: &Store, region: &RegionShared) -> Option<LeadReport> {
+    fn lead(&self, store: &Store, region: &RegionShared, term: Term) -> Option<LeadReport> {
         let status = region.status()?;
-        if status.leader != Some(store.id) {
+        if status.leader != Some(store.id) || status.term != term {
             return None;
         }
         let rates = self.rates.get(&region.id())?;
@@ -394,7 +382,7 @@ impl Rate {
     /// What was counted since.
     fn advance(&mut self, counter: &AtomicU64, seconds: f64) -> u64 {
         let before = std::mem::replace(&mut self.count, counter.load(Ordering::Relaxed));
-        let since = self.count - before;
+        let since = self.count.saturating_sub(before);
         let weight = 1.0 - (-seconds / RATE_WINDOW_S).exp();
         self.per_s += weight * (since as f64 / seconds - self.per_s);
         since

@@ -61,8 +61,6 @@ pub struct Store {
     pub leader_news: Notify,
     /// Of entries that are committed and wait to be applied.
     pub unapplied_bytes: AtomicUsize,
-    /// Commands that this store answered as a follower, and not from RAM.
-    pub follower_misses: AtomicU64,
     /// A flush is worth its cost before its time.
     pub flush_soon: AtomicBool,
     /// It hands over what it leads; other stores are told, so that nothing comes back.
@@ -115,7 +113,6 @@ impl Store {
             activity: AtomicU64::new(0),
             leader_news: Notify::new(),
             unapplied_bytes: AtomicUsize::new(0),
-            follower_misses: AtomicU64::new(0),
             flush_soon: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

@@ -72,7 +72,6 @@ prop_compose! {
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
             load_ops_per_s: rates[2],
-            follower_misses_per_s: rates[0],
             leads: Leads {
                 since: if followed.is_some() { one.max(other) } else { one.min(other) },
                 reports: reports.collect(),
@@ -151,7 +150,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(one);
     expected.extend([0; 16]);
     expected.extend([0xc8, 0x01, 0, 0]);
-    expected.extend([0; 16]);
+    expected.extend([0; 8]);
     expected.extend([0, 8, 9, 10, 2, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());

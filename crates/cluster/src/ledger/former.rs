@@ -1,7 +1,7 @@
 //! What regions' former leaders told, for as long as it counts.
 //!
-//! Rates and heat are decaying averages, and a leader begins them at nothing: what was done under another it
-//! does not know. Such an average is a sum over time, so a region's own is what its present leader has come to
+//! Rates and heat are decaying averages, and a leader begins them at nothing, or at what it answered as a follower: what
+//! was done under another, or by itself in a former term, it does not know. Such an average is a sum over time, so a region's own is what its present leader has come to
 //! and what the former ones had, decayed since. Without that, each transfer would make a hot region the coldest
 //! of all for minutes, and the store that leads it now an idle one that takes the next leader, too.
 //!
@@ -57,7 +57,7 @@ impl Former {
         if lead.term < known.term {
             return;
         }
-        if by != known.by {
+        if by != known.by || lead.term != known.term {
             known.before = known.at(now);
             known.before_at = now;
             known.by = by;

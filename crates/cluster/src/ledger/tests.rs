@@ -307,7 +307,7 @@ fn told(store: StoreId, term: Term, seq: u64, change: impl FnOnce(&mut LeadRepor
 const SECOND: BootNanos = 1_000_000_000;
 
 #[test]
-fn what_followers_answer_heats_a_region_as_long_as_they_follow() {
+fn what_followers_answer_heats_a_region_whoever_leads_it_and_wherever_its_peers_go() {
     let mut ledger = ledger(0);
     let heat = |ledger: &Ledger| ledger.load(1, 0).heat;
     let reads = |store, seq, followed: &[(RegionId, f64)]| StoreHeartbeat {
@@ -317,21 +317,42 @@ fn what_followers_answer_heats_a_region_as_long_as_they_follow() {
     ledger.hear(told(0, 1, 1, |lead| lead.heat = 10.0), 0);
     ledger.hear(reads(1, 1, &[(1, 4.0), (2, 90.0)]), 0);
     ledger.hear(reads(2, 1, &[(1, 2.0)]), 0);
-    ledger.hear(reads(3, 1, &[(1, 50.0)]), 0);
-    assert_eq!(heat(&ledger), 16.0, "store 3 has no peer of it");
-    let delta = Leads { since: 1, ..Leads::default() };
-    ledger.hear(with_leads(1, 2, delta.clone()), 0);
+    assert_eq!(heat(&ledger), 16.0);
+    ledger.hear(with_leads(1, 2, Leads { since: 1, ..Leads::default() }), 0);
     assert_eq!(heat(&ledger), 16.0, "only full ones tell");
-    ledger.hear(reads(2, 2, &[]), 0);
-    assert_eq!(heat(&ledger), 14.0);
-    // It leads now, and its own word of that counts; what the former leader had come to does, too.
+    ledger.hear(reads(2, 2, &[(1, 3.0)]), 0);
+    assert_eq!(heat(&ledger), 17.0);
+    // It leads now, and tells all that it has come to; what the former leader had counts, too.
     ledger.hear(told(1, 2, 3, |lead| lead.heat = 4.5), 0);
-    assert_eq!(heat(&ledger), 14.5);
-    ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 1, &[(1, 8.0)]) }, 0);
-    assert_eq!(heat(&ledger), 22.5);
-    let blind = StoreHeartbeat { incarnation: 3, ..with_leads(2, 7, delta) };
-    ledger.hear(blind, 0);
-    assert_eq!(heat(&ledger), 14.5, "what it builds on was never heard");
+    assert_eq!(heat(&ledger), 17.5);
+    // Neither one that starts anew nor one whose peer has gone tells of it, and it stays as hot as it was.
+    ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 1, &[(1, 0.5)]) }, 0);
+    assert_eq!(heat(&ledger), 18.0);
+    ledger.hear(StoreHeartbeat { incarnation: 2, ..reads(2, 2, &[]) }, 0);
+    assert_eq!(heat(&ledger), 18.0);
+    let later = ledger.load(1, HEAT_WINDOW_S as u64 * SECOND).heat;
+    // Of a leader that has not spoken since it is what it said.
+    assert!((later - 4.5 - 13.5 / std::f64::consts::E).abs() < 1e-9, "{later}");
+}
+
+#[test]
+fn what_a_silent_follower_answered_decays() {
+    let mut ledger = ledger(0);
+    ledger.hear(told(0, 1, 1, |_| ()), 0);
+    let followed = vec![(1, 8.0)];
+    ledger.hear(StoreHeartbeat { followed, ..heartbeat(1, 1, &[]) }, 0);
+    let heat = ledger.load(1, 2 * HEAT_WINDOW_S as u64 * SECOND).heat;
+    assert!((heat - 8.0 / std::f64::consts::E.powi(2)).abs() < 1e-9, "{heat}");
+}
+
+#[test]
+fn a_leader_that_is_elected_again_inherits_from_itself() {
+    let mut ledger = ledger(0);
+    ledger.hear(told(0, 1, 1, |lead| lead.heat = 10.0), 0);
+    ledger.hear(told(0, 2, 2, |lead| lead.heat = 0.25), 0);
+    assert_eq!(ledger.load(1, 0).heat, 10.25);
+    ledger.hear(told(0, 2, 3, |lead| lead.heat = 0.5), 0);
+    assert_eq!(ledger.load(1, 0).heat, 10.5);
 }
 
 #[test]

@@ -77,13 +77,14 @@ impl Store {
         region: &Arc<RegionShared>,
         item: Item,
     ) -> Result<Option<Answer>, Reply> {
-        region.reads.fetch_add(1, Ordering::Relaxed);
-        self.touch(region);
         match self.pass(region, &Arc::new(vec![item])).await {
             Ok(mut pass) => {
-                region.misses.fetch_add(pass.misses, Ordering::Relaxed);
-                self.follower_misses.fetch_add(pass.misses, Ordering::Relaxed);
-                Ok(pass.answers.pop().flatten())
+                let answer = pass.answers.pop().flatten();
+                if answer.is_some() {
+                    region.reads.fetch_add(1, Ordering::Relaxed);
+                    self.touch(region);
+                }
+                Ok(answer)
             }
             Err(NotDone::Error(error)) => Err(error),
             Err(NotDone::NotLeader) => Err(cluster_down()),
