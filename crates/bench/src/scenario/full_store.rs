@@ -21,8 +21,8 @@ pub const VERSION: u32 = 4;
 
 /// A planner knows of a store what its last heartbeats said.
 const LATE_S: f64 = 5.0;
-/// For so long an operator that has ended is planned around still: a planner knows of it within a second, and so
-/// do we.
+/// For so long what has ended is planned around still, an operator or what bound a region to its store: a planner knows
+/// of it within a second, and so do we.
 const TOLD_S: f64 = 2.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

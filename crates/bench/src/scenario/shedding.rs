@@ -32,16 +32,16 @@ pub struct RegionLook {
     pub heat: f64,
     pub peers: Vec<u64>,
     pub leader: Option<u64>,
-    /// Stores that its lead could be handed to.
-    pub candidates: Vec<u64>,
-    /// An operator is in flight for it, or of some peer nobody knows how far it is.
-    pub moving: bool,
+    /// Some other peer could take its lead over.
+    pub has_heir: bool,
+    /// An operator is in flight for it, or nobody knows how far some peer of it is.
+    pub bound: bool,
 }
 
 impl RegionLook {
     /// Whether its peer on that store can be spared: if it leads, somebody else can.
     fn can_leave(&self, store: u64) -> bool {
-        !self.moving && (self.leader != Some(store) || !self.candidates.is_empty())
+        !self.bound && (self.leader != Some(store) || self.has_heir)
     }
 
     /// Heat per GB: the least is the coldest.
@@ -126,8 +126,8 @@ pub struct Shed {
     /// 1: the coldest of all regions of that store …
     pub rank: usize,
     pub of: usize,
-    /// … and of those that could go: no operator was in flight for them, another peer could lead in place of the
-    /// store's, and another store had room and was not busy with copies.
+    /// … and of those that could go: no operator was in flight for them and all their peers had been heard of, another
+    /// peer could lead in place of the store's, and another store had room and was not busy with copies.
     pub free_rank: usize,
     pub free: usize,
     /// The coldest of those that could go.
@@ -170,7 +170,8 @@ pub struct Bounds {
     pub low_percent: u32,
     /// Copies from or towards one store at a time.
     pub copies_per_store: usize,
-    /// How old a planner's knowledge may be: what ended since is planned around still.
+    /// How old a planner's knowledge may be: what ended since is planned around still, and what could not leave its
+    /// store then may be thought to stay.
     pub late_s: f64,
 }
 
@@ -303,8 +304,8 @@ pub mod tests {
             heat: *heat,
             peers: vec![0, 1, 2],
             leader: Some(0),
-            candidates: vec![1, 2],
-            moving: false,
+            has_heir: true,
+            bound: false,
         };
         Look {
             at_s,
@@ -327,17 +328,17 @@ pub mod tests {
     #[test]
     fn what_could_not_go_is_no_rival() {
         let mut first = look(10.0, 96, &[5.0, 0.1, 9.0]);
-        first.regions[1].moving = true;
+        first.regions[1].bound = true;
         let all = sheds(&[first.clone()], &[shed_move(11.0, 1, 0, 3)], BOUNDS);
         assert!(all[0].was_coldest(0) && (all[0].rank, all[0].free_rank) == (2, 1));
-        first.regions[1].moving = false;
+        first.regions[1].bound = false;
         first.regions[1].peers.push(3);
         assert!(sheds(&[first], &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].was_coldest(0));
     }
 
     #[test]
     fn what_only_its_store_can_lead_is_no_rival() {
-        let behind = |look: &mut Look| look.regions[1].candidates.clear();
+        let behind = |look: &mut Look| look.regions[1].has_heir = false;
         let rank = |looks: &[Look]| sheds(looks, &[shed_move(11.0, 1, 0, 3)], BOUNDS)[0].free_rank;
         let mut looks = [9.0, 10.1, 10.8].map(|at_s| look(at_s, 96, &[5.0, 0.1, 9.0]));
         behind(&mut looks[0]);

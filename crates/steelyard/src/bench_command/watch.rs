@@ -80,7 +80,7 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
         |id: u64| glance.stores.iter().any(|store| store.id == id && store.state == "up" && !store.behind);
     let region = |row: &RegionRow| {
         let leads = |peer: &PeerRow| row.leader == Some(peer.store);
-        let is_candidate = |peer: &&PeerRow| {
+        let is_heir = |peer: &PeerRow| {
             let is_near = peer.lag.is_some_and(|lag| lag <= limits.lag_entries_max);
             !leads(peer) && peer.role == "voter" && is_near && serves(peer.store)
         };
@@ -90,8 +90,9 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
             heat: row.heat,
             peers: row.peers.iter().map(|peer| peer.store).collect(),
             leader: row.leader,
-            candidates: row.peers.iter().filter(is_candidate).map(|peer| peer.store).collect(),
-            moving: row.joint
+            // A single one hands over to the one that takes its place.
+            has_heir: row.peers.len() == 1 || row.peers.iter().any(is_heir),
+            bound: row.joint
                 || moving(row.id)
                 || row.peers.iter().any(|peer| !leads(peer) && peer.lag.is_none()),
         }
@@ -155,7 +156,7 @@ mod tests {
         };
         let look = moment(1.0, &glance).look;
         let seen: Vec<(u64, bool, f64)> =
-            look.regions.iter().map(|region| (region.region, region.moving, region.heat)).collect();
+            look.regions.iter().map(|region| (region.region, region.bound, region.heat)).collect();
         assert_eq!(seen, [(1, false, 2.5), (2, true, 2.5)]);
     }
 
@@ -166,26 +167,28 @@ mod tests {
     #[test]
     fn a_lead_could_go_to_near_voters_of_stores_that_are_up_and_not_behind() {
         let peer = |store: u64, lag: Option<u64>| PeerRow { store, id: store, role: "voter".into(), lag };
-        let seen = |peers: Vec<PeerRow>| {
+        let seen = |other: PeerRow| {
             let stores = vec![
-                store(0, "up", true),
+                store(0, "up", false),
                 store(1, "up", false),
                 store(2, "up", true),
                 store(3, "out of room", false),
-                store(4, "up", false),
             ];
+            let peers = vec![peer(0, None), other];
             let regions = vec![RegionRow { leader: Some(0), peers, ..region(1, Some(0)) }];
             let look = moment(1.0, &Glance { stores, regions, operators: Vec::new() }).look;
-            (look.regions[0].candidates.clone(), look.regions[0].moving)
+            (look.regions[0].has_heir, look.regions[0].bound)
         };
-        let far = PlanLimits::default().lag_entries_max + 1;
-        let learner = PeerRow { role: "learner".into(), ..peer(4, Some(0)) };
-        let all =
-            |last: PeerRow| vec![peer(0, None), peer(1, Some(9)), peer(2, Some(0)), peer(3, Some(0)), last];
-        assert_eq!(seen(all(peer(4, Some(far)))), (vec![1], false));
-        assert_eq!(seen(all(learner)), (vec![1], false));
-        assert_eq!(seen(all(peer(4, Some(far - 1)))), (vec![1, 4], false));
-        assert_eq!(seen(all(peer(4, None))), (vec![1], true), "nobody knows how far it is");
+        let most = PlanLimits::default().lag_entries_max;
+        assert_eq!(seen(peer(1, Some(most))), (true, false));
+        let others = [
+            peer(1, Some(most + 1)),
+            PeerRow { role: "learner".into(), ..peer(1, Some(0)) },
+            peer(2, Some(0)),
+            peer(3, Some(0)),
+        ];
+        assert_eq!(others.map(seen), [(false, false); 4]);
+        assert_eq!(seen(peer(1, None)), (false, true), "nobody knows how far it is");
     }
 
     #[tokio::test]
