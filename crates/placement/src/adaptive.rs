@@ -266,7 +266,11 @@ impl Planner {
             let now = loads.waits.of(round, region, cell.leader, None);
             for &to in calmest.iter().take(TARGETS_TRIED).filter(|to| fits(to)).take(TARGETS_WEIGHED) {
                 let change = Some((source, to));
-                let slows = !leads && loads.waits.of(round, region, cell.leader, change) > now;
+                let then = match leads {
+                    true => loads.waits.best(round, region, source, to),
+                    false => loads.waits.of(round, region, cell.leader, change),
+                };
+                let slows = then > now;
                 let after = loads.busy(to) + loads.peer_cost(region, to);
                 let relief =
                     Relief { slows, copies: true, busy: in_order(after, high - written), region, to };

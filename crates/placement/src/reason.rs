@@ -170,11 +170,14 @@ impl fmt::Display for Reason {
                 Log(after),
                 BytesPerSecond(after.leader_bytes_per_s)
             ),
-            Reason::ChangePlaces { with, waits_permille } => write!(
-                f,
-                "it changes places with a peer of region {with}, and the writes of both wait {} as long",
-                Percent(*waits_permille)
-            ),
+            Reason::ChangePlaces { with, waits_permille } => {
+                write!(f, "it changes places with a peer of region {with}, ")?;
+                // For less only what has no fast peer gets one.
+                if *waits_permille > 900 {
+                    f.write_str("so that each of the two has one that is fast, ")?;
+                }
+                write!(f, "and the writes of both wait {} as long", Percent(*waits_permille))
+            }
             Reason::TooLarge { bytes, bytes_max } => {
                 write!(f, "it holds {}, the limit is {}", Bytes(*bytes), Bytes(*bytes_max))
             }

@@ -8,13 +8,15 @@
 //! stores can bear ([`Planner::best_wait`]), so that what a pair gains is what its opposite would lose. Rates are never
 //! twice the same, so for their sake alone peers change places only when they differ twofold, lately and on the long
 //! run ([`Planner::counts`]), and to change back they would have to differ as much the other way. Together the two gain
-//! what two moves should, and what the copies cost.
+//! what two moves should, and what the copies cost. A region that has no fast peer at all gets one from a region that keeps
+//! another, also where the two together gain nothing: every client waits for it sooner or later, and how much longer a
+//! slow store's leader takes when it has much to do is more than the model knows.
 
 use std::collections::BTreeMap;
 
 use super::{permille, Held, Planner, TARGETS_TRIED};
 use crate::fill::{Fill, Ordered};
-use crate::round::{At, Round, NOWHERE};
+use crate::round::{At, Round, Seat, NOWHERE};
 use crate::{Operator, Reason};
 
 /// Of the fastest stores so many are looked at for each region, …
@@ -113,7 +115,9 @@ impl Planner {
                 let change = Some((slow, fast));
                 let after = self.best_wait(round, region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
                 let most = now - after * written;
-                if most <= tried || !self.is_worth_a_copy(round, region, fast, most) {
+                let is_slower = |seat: &Seat| waits.cost(fast) < waits.cost(seat.store);
+                let may_rescue = round.seats(region).iter().all(is_slower);
+                if (most <= tried && !may_rescue) || !self.is_worth_a_copy(round, region, fast, most) {
                     continue;
                 }
                 search.look_at(self, round, fast);
@@ -126,7 +130,7 @@ impl Planner {
                     };
                     least_loss = least_loss.min(pair.loss);
                     if best.is_none_or(|best| pair.gain > best.gain)
-                        && self.is_worth(round, region, &pair)
+                        && (self.is_worth(round, region, &pair) || self.rescues(round, region, &pair))
                         && self.fits(round, fill, region, &pair, search.ceiling)
                     {
                         best = Some(pair);
@@ -201,6 +205,20 @@ impl Planner {
         let heat = times(round.region(region).heat, round.region(other).heat);
         let times = times(own, its).min(heat);
         its.max(own.min(2.0 * own / times))
+    }
+
+    /// Whether the region has only slow peers, and the other, of which no more than twice as much is asked, keeps one
+    /// that is faster than those; and both together wait no longer, but for what two moves should gain.
+    fn rescues(&self, round: &Round<'_>, region: u32, pair: &Pair) -> bool {
+        let cost = |seat: &Seat| self.loads.waits.cost(seat.store);
+        let own = round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min);
+        let keeps = |seat: &Seat| seat.store != pair.fast && cost(seat) < own;
+        let (this, other) = (round.region(region), round.region(pair.spares));
+        self.loads.waits.cost(pair.fast) < own
+            && round.seats(pair.spares).iter().any(keeps)
+            && other.write_bytes_rate <= 2.0 * this.write_bytes_rate
+            && other.heat <= 2.0 * this.heat
+            && pair.after <= pair.before * (1.0 + 2.0 * self.gap)
     }
 
     fn is_worth(&self, round: &Round<'_>, region: u32, pair: &Pair) -> bool {
