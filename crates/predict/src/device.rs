@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hybrid::{Hybrid, WriteBack};
+use crate::tree::Place;
 
 /// What a device does, in numbers; of a hybrid, the device behind its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +43,13 @@ pub(crate) struct Used {
     missed: u64,
     flush_ns: u64,
     pub flushes: u64,
+}
+
+#[cfg(test)]
+impl Used {
+    pub fn missed_since(&self, before: &Used) -> u64 {
+        self.missed - before.missed
+    }
 }
 
 impl Queues {
@@ -95,18 +103,25 @@ impl Queues {
         self.read_parts(start, 0, bytes, prefetched)
     }
 
-    /// As `read`, of a record's block among `tables` bytes.
-    pub fn read_row(&mut self, start: u64, bytes: u64, record: u32, tables: u64) -> u64 {
+    /// As `read`, of a record's block.
+    pub fn read_row(&mut self, start: u64, bytes: u64, record: u32, on: impl FnOnce() -> Place) -> u64 {
         let hybrid = self.hybrid.as_mut();
-        let found = hybrid.is_some_and(|hybrid| hybrid.finds_row(start, record, bytes, tables));
+        let found = hybrid.is_some_and(|hybrid| hybrid.finds_row(start, record, bytes, &on()));
         let found = if found { bytes } else { 0 };
         self.read_parts(start, found, bytes - found, false)
     }
 
-    /// As `read`, of tables that are among the `youngest` bytes of the tree.
-    pub fn read_tables(&mut self, start: u64, bytes: u64, prefetched: bool, youngest: u64) -> u64 {
+    /// As `read`, of tables: of `all` bytes that those parts of levels are.
+    pub fn read_tables(
+        &mut self,
+        start: u64,
+        bytes: u64,
+        prefetched: bool,
+        parts: &[(usize, f64)],
+        all: u64,
+    ) -> u64 {
         let hybrid = self.hybrid.as_mut();
-        let found = hybrid.map_or(0, |hybrid| hybrid.finds_tables(start, bytes, youngest));
+        let found = hybrid.map_or(0, |hybrid| hybrid.finds_tables(start, bytes, parts, all));
         self.read_parts(start, found, bytes - found, prefetched)
     }
 
@@ -152,6 +167,17 @@ impl Queues {
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.replaced(parts, into, written);
         }
+    }
+
+    #[cfg(test)]
+    pub fn bytes_destaged(&self) -> u64 {
+        self.hybrid.as_ref().map_or(0, |hybrid| hybrid.bytes_destaged)
+    }
+
+    /// Of a hybrid, what its cache had of what was read.
+    #[cfg(test)]
+    pub fn bytes_found(&self) -> u64 {
+        self.used.read
     }
 
     pub fn used(&self) -> Used {

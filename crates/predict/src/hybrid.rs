@@ -4,19 +4,18 @@
 //! amounts of bytes and rows. Its rules are the same: destaging begins at a half, writes wait at three quarters,
 //! what is missed comes in, what is dirty stays, what is deleted need not be destaged. In place of its table:
 //!
-//! * its hand goes over blocks in the order of a hash, so what it destages is taken to be spread evenly over all that
-//!   is dirty: of each level of the tree its part, and of the log;
-//! * a level's dirty part is spread evenly over the level, so files that are compacted away take that part along;
-//! * rows that are read have blocks of their own, by the order of their keys, in one queue with a second chance; a
-//!   table that was destaged brings some of them in anew;
-//! * of tables that are read through, what was written last is there: as much of them and of the levels above them as
-//!   the cache has room for.
+//! * its hand goes over blocks in the order of a hash, so what is dirty is destaged within one round of it, evenly:
+//!   half a round after it was written, half of it is;
+//! * what it holds of a level is spread evenly over the level, so files that are compacted away take that part along,
+//!   and a job that reads a level through finds that part;
+//! * room is made at the cost of what is clean, whatever it is, but rows that are read have blocks of their own, by
+//!   the order of their keys, in one queue with a second chance.
 
 use std::collections::VecDeque;
 
 use crate::blocks::blocks_of;
 use crate::draw::Draw;
-use crate::tree::LEVELS;
+use crate::tree::{Place, LEVELS};
 
 /// A write-back cache that keeps what it has without power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -34,17 +33,36 @@ const DIRTY_MAX: f64 = 0.75;
 /// `device::cache`: what a read touches is held in whole blocks, of which its ends fill one in part.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Whose bytes are dirty: a level's, the log's and whatever else is there to stay, and of tables being written.
+/// Whose bytes are held: a level's, the log's and whatever else is there to stay, of tables being written, and of those
+/// that a job has read through and that go when it ends.
 const LOG: usize = LEVELS;
 const UNFINISHED: usize = LEVELS + 1;
-const OWNERS: usize = LEVELS + 2;
+const READ_THROUGH: usize = LEVELS + 2;
+const OWNERS: usize = LEVELS + 3;
+
+/// What was written at about the same time, and where the hand was.
+#[derive(Clone, Copy, Debug)]
+struct Cohort {
+    owner: usize,
+    /// When it was written; of that a part is clean, as far as the hand has come since.
+    bytes: f64,
+    since: f64,
+}
+
+/// Writes of less of a round of the hand than this count as one.
+const COHORT_ROUNDS: f64 = 1.0 / 64.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Hybrid {
     pub cache: WriteBack,
     /// Of the device behind.
     behind_bytes_per_s: u64,
-    dirty: [f64; OWNERS],
+    /// Rounds that the hand has made.
+    hand: f64,
+    /// The oldest first.
+    dirty: VecDeque<Cohort>,
+    /// Beside blocks of rows that were read.
+    clean: [f64; OWNERS],
     /// Tables being written.
     unfinished: u64,
     /// When the device behind will have destaged all that a write waited for.
@@ -54,7 +72,7 @@ pub(crate) struct Hybrid {
     /// The last write had to wait.
     is_full: bool,
     #[cfg(test)]
-    bytes_destaged: u64,
+    pub bytes_destaged: u64,
     /// Of what was destaged, what writes waited for.
     pub bytes_awaited: u64,
 }
@@ -64,7 +82,9 @@ impl Hybrid {
         Hybrid {
             cache,
             behind_bytes_per_s,
-            dirty: [0.0; OWNERS],
+            hand: 0.0,
+            dirty: VecDeque::new(),
+            clean: [0.0; OWNERS],
             unfinished: 0,
             destage_end: 0,
             rows: RowBlocks::default(),
@@ -81,27 +101,47 @@ impl Hybrid {
         self.rows = RowBlocks::new(records, row_bytes, block_bytes);
     }
 
+    /// What is dirty yet of whom.
+    fn dirty_of(&self, owners: impl Fn(usize) -> bool) -> f64 {
+        let of = self.dirty.iter().filter(|cohort| owners(cohort.owner));
+        of.map(|cohort| cohort.bytes * (1.0 - (self.hand - cohort.since))).sum()
+    }
+
     fn dirty_bytes(&self) -> f64 {
-        self.dirty.iter().sum()
+        self.dirty_of(|_| true)
     }
 
     /// Bytes come in at `start`; when there is room for them.
     pub fn write(&mut self, start: u64, bytes: u64, is_table: bool) -> u64 {
         self.destage_until(start);
-        self.dirty[if is_table { UNFINISHED } else { LOG }] += bytes as f64;
+        self.soil(if is_table { UNFINISHED } else { LOG }, bytes as f64);
         self.unfinished += if is_table { bytes } else { 0 };
         let excess = self.dirty_bytes() - self.cache.bytes as f64 * DIRTY_MAX;
         self.is_full = excess > 0.0;
         let room_at = match self.is_full {
             true => {
                 self.destage_end = self.destage_end.max(start) + self.destage_ns(excess);
-                self.clean(excess);
+                self.destage(excess);
                 self.destage_end
             }
             false => start,
         };
         self.make_room();
         room_at
+    }
+
+    fn soil(&mut self, owner: usize, bytes: f64) {
+        let hand = self.hand;
+        let is_young = |cohort: &&mut Cohort| hand - cohort.since < COHORT_ROUNDS;
+        let mut young = self.dirty.iter_mut().rev().take_while(is_young);
+        match young.find(|cohort| cohort.owner == owner) {
+            Some(cohort) => {
+                let both = cohort.bytes + bytes;
+                cohort.since = (cohort.since * cohort.bytes + hand * bytes) / both.max(1.0);
+                cohort.bytes = both;
+            }
+            None => self.dirty.push_back(Cohort { owner, bytes, since: hand }),
+        }
     }
 
     /// Lets the device behind have worked until `now`. Where nothing is to be destaged it idles.
@@ -114,7 +154,7 @@ impl Hybrid {
         let idle = now.saturating_sub(self.destage_end) as f64 / 1e9;
         let bytes = excess.min(idle * self.behind_bytes_per_s as f64);
         self.destage_end += self.destage_ns(bytes);
-        self.clean(bytes);
+        self.destage(bytes);
     }
 
     fn destage_ns(&self, bytes: f64) -> u64 {
@@ -122,72 +162,116 @@ impl Hybrid {
     }
 
     /// `bytes` of what is dirty go to the device behind and stay as clean ones.
-    fn clean(&mut self, bytes: f64) {
-        let dirty = self.dirty_bytes();
-        if bytes <= 0.0 || dirty <= 0.0 {
-            return;
-        }
-        let part = (bytes / dirty).min(1.0);
-        let tables = (dirty - self.dirty[LOG]) * part;
-        self.dirty.iter_mut().for_each(|dirty| *dirty -= *dirty * part);
+    fn destage(&mut self, bytes: f64) {
         #[cfg(test)]
         {
-            self.bytes_destaged += bytes as u64;
+            self.bytes_destaged += bytes.max(0.0) as u64;
         }
         self.bytes_awaited += if self.is_full { bytes as u64 } else { 0 };
-        self.rows.leave_clean(tables, dirty * part - tables, &mut self.draw);
+        let mut left = bytes;
+        while left > 0.5 {
+            let Some(oldest) = self.dirty.front() else { return };
+            // The hand goes on until all of the oldest is clean, or so many bytes are.
+            let all: f64 = self.dirty.iter().map(|cohort| cohort.bytes).sum();
+            let rounds = (left / all.max(1.0)).min(oldest.since + 1.0 - self.hand).max(0.0);
+            for cohort in &self.dirty {
+                self.clean[cohort.owner] += cohort.bytes * rounds;
+            }
+            left -= all * rounds;
+            self.hand += rounds;
+            while self.dirty.front().is_some_and(|oldest| self.hand - oldest.since > 1.0 - 1e-9) {
+                self.dirty.pop_front();
+            }
+        }
     }
 
     fn make_room(&mut self) {
-        let clean = self.cache.bytes as f64 - self.dirty_bytes();
-        self.rows.shrink(clean.max(0.0) as u64);
+        let room = (self.cache.bytes as f64 - self.dirty_bytes()).max(0.0);
+        let (tables, rows) = (self.clean.iter().sum::<f64>(), self.rows.bytes as f64);
+        let excess = tables + rows - room;
+        if excess <= 0.0 {
+            return;
+        }
+        // What was used again is passed over once.
+        let idle = self.rows.idle_bytes() as f64;
+        let of_tables = (excess * tables / (tables + idle).max(1.0)).min(tables);
+        let part = 1.0 - of_tables / tables.max(1.0);
+        self.clean.iter_mut().for_each(|clean| *clean *= part);
+        self.rows.shrink((rows - (excess - of_tables)).max(0.0) as u64);
     }
 
-    /// A job has replaced parts of levels by what it wrote, which is `into`'s from now on. What was dirty in files
-    /// that a job without output gave to the next level goes there.
+    /// Of what is held of one, a part is gone, or becomes another's.
+    fn take_part(&mut self, owner: usize, part: f64, heir: Option<usize>) {
+        let part = part.clamp(0.0, 1.0);
+        let mut inherited = Vec::new();
+        for cohort in self.dirty.iter_mut().filter(|cohort| cohort.owner == owner) {
+            let gone = cohort.bytes * part;
+            cohort.bytes -= gone;
+            inherited.extend(heir.map(|owner| Cohort { owner, bytes: gone, ..*cohort }));
+        }
+        let clean = self.clean[owner] * part;
+        self.clean[owner] -= clean;
+        if let Some(heir) = heir {
+            self.clean[heir] += clean;
+        }
+        self.dirty.extend(inherited);
+        self.dirty.retain(|cohort| cohort.bytes >= 1.0);
+        self.dirty.make_contiguous().sort_by(|one, other| one.since.total_cmp(&other.since));
+    }
+
+    /// A job has replaced parts of levels by what it wrote, which is `into`'s from now on. What a job without output gave
+    /// to the next level goes there.
     pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, written: u64) {
         for &(level, part) in parts {
-            let gone = self.dirty[level] * part.clamp(0.0, 1.0);
-            self.dirty[level] -= gone;
-            if written == 0 {
-                self.dirty[into] += gone;
-            }
+            self.take_part(level, part, (written == 0).then_some(into));
         }
         let part = written as f64 / self.unfinished.max(written).max(1) as f64;
-        let finished = self.dirty[UNFINISHED] * part;
-        self.dirty[UNFINISHED] -= finished;
-        self.dirty[into] += finished;
+        self.take_part(UNFINISHED, part, Some(into));
+        self.take_part(READ_THROUGH, part, None);
         self.unfinished = self.unfinished.saturating_sub(written);
     }
 
-    /// Whether the block of a record's row is there, of tables of so many bytes; if not, it comes in.
-    pub fn finds_row(&mut self, start: u64, record: u32, bytes: u64, tables: u64) -> bool {
+    /// Whether the block of a record's row is there, which is on those levels; if not, it comes in.
+    pub fn finds_row(&mut self, start: u64, record: u32, bytes: u64, on: &Place) -> bool {
         self.destage_until(start);
-        if self.rows.finds(record) {
+        // Above the last levels rows come and go with their tables.
+        let has_block = on.levels.contains(&(LEVELS - 1));
+        if has_block && self.rows.finds(record) {
             return true;
         }
-        let dirty = self.dirty_bytes() - self.dirty[LOG];
-        if self.draw.fraction() * (tables.max(1) as f64) < dirty {
+        let dirty = self.dirty_of(|owner| on.levels.contains(&owner));
+        let clean: f64 = self.clean[on.levels.clone()].iter().sum();
+        let at = self.draw.fraction() * on.bytes.max(1) as f64;
+        if at < dirty {
             return true;
         }
-        self.rows.take(record, bytes);
-        self.make_room();
-        false
-    }
-
-    /// How many of `bytes` that are read through are there, of the last so many that were written. The rest comes in.
-    pub fn finds_tables(&mut self, start: u64, bytes: u64, youngest: u64) -> u64 {
-        self.destage_until(start);
-        let part = (self.cache.bytes as f64 / youngest.max(1) as f64).min(1.0);
-        let found = (bytes as f64 * part) as u64;
-        self.rows.pass_through(bytes - found);
+        let found = at < dirty + clean;
+        if has_block {
+            if found {
+                let part = (bytes as f64 / clean.max(1.0)).min(1.0);
+                self.clean[on.levels.clone()].iter_mut().for_each(|clean| *clean -= *clean * part);
+            }
+            self.rows.take(record, bytes);
+        } else if !found {
+            self.clean[*on.levels.start()] += (bytes + BLOCK_BYTES) as f64;
+        }
         self.make_room();
         found
     }
-}
 
-/// What a block in the queue is known by that holds no row.
-const NO_ROW: u32 = u32::MAX;
+    /// How many of `bytes` are there, of `all` those parts of levels. The rest comes in.
+    pub fn finds_tables(&mut self, start: u64, bytes: u64, parts: &[(usize, f64)], all: u64) -> u64 {
+        self.destage_until(start);
+        let share = bytes as f64 / all.max(1) as f64;
+        let held = |&(level, part): &(usize, f64)| {
+            (self.dirty_of(|owner| owner == level) + self.clean[level]) * part.clamp(0.0, 1.0) * share
+        };
+        let found = parts.iter().map(held).sum::<f64>().min(bytes as f64);
+        self.clean[READ_THROUGH] += bytes as f64 - found;
+        self.make_room();
+        found as u64
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
@@ -207,7 +291,8 @@ struct RowBlocks {
     /// Blocks and the bytes that they take, oldest first.
     queue: VecDeque<(u32, u64)>,
     bytes: u64,
-    block_bytes: u64,
+    /// Of the blocks in the queue, those that were used again.
+    used: usize,
 }
 
 impl RowBlocks {
@@ -218,8 +303,14 @@ impl RowBlocks {
             state: vec![State::Out; records.div_ceil(rows) as usize],
             queue: VecDeque::new(),
             bytes: 0,
-            block_bytes: block_bytes.max(1),
+            used: 0,
         }
+    }
+
+    /// Of blocks that were not used again.
+    fn idle_bytes(&self) -> u64 {
+        let idle = self.queue.len() - self.used;
+        self.bytes * idle as u64 / self.queue.len().max(1) as u64
     }
 
     fn finds(&mut self, record: u32) -> bool {
@@ -227,34 +318,16 @@ impl RowBlocks {
         else {
             return false;
         };
-        let held = *state != State::Out;
-        if held {
+        if *state == State::Held {
             *state = State::Used;
+            self.used += 1;
         }
-        held
+        *state == State::Used
     }
 
     fn take(&mut self, record: u32, bytes: u64) {
         if let Some(block) = self.block_of.get(record as usize) {
             self.put(*block, bytes + BLOCK_BYTES);
-        }
-    }
-
-    /// Blocks that were dirty, of tables anywhere and of what holds no rows.
-    fn leave_clean(&mut self, tables: f64, others: f64, draw: &mut Draw) {
-        if !self.state.is_empty() {
-            for _ in 0..(tables / self.block_bytes as f64 + draw.fraction()) as u64 {
-                let block = draw.below(self.state.len() as u64) as u32;
-                self.put(block, self.block_bytes);
-            }
-        }
-        self.pass_through(others as u64);
-    }
-
-    fn pass_through(&mut self, bytes: u64) {
-        if bytes > 0 {
-            self.queue.push_back((NO_ROW, bytes));
-            self.bytes += bytes;
         }
     }
 
@@ -270,22 +343,14 @@ impl RowBlocks {
     fn shrink(&mut self, room: u64) {
         while self.bytes > room {
             let Some((block, bytes)) = self.queue.pop_front() else { return };
-            match self.state.get_mut(block as usize) {
-                Some(state) if *state == State::Used => {
-                    *state = State::Held;
-                    self.queue.push_back((block, bytes));
-                }
-                Some(state) => {
-                    *state = State::Out;
-                    self.bytes -= bytes;
-                }
-                None => {
-                    let gone = bytes.min(self.bytes - room);
-                    self.bytes -= gone;
-                    if gone < bytes {
-                        self.queue.push_front((block, bytes - gone));
-                    }
-                }
+            let state = &mut self.state[block as usize];
+            if *state == State::Used {
+                *state = State::Held;
+                self.used -= 1;
+                self.queue.push_back((block, bytes));
+            } else {
+                *state = State::Out;
+                self.bytes -= bytes;
             }
         }
     }

@@ -18,6 +18,7 @@
 //! to the last level.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use crate::Tuning;
 
@@ -53,6 +54,13 @@ pub(crate) struct Job {
     files: usize,
     from_bytes: u64,
     into_bytes: u64,
+}
+
+/// Levels on which a row may be, and the bytes of their tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub levels: RangeInclusive<usize>,
+    pub bytes: u64,
 }
 
 /// A memtable, or the file of level 0 that was made of it.
@@ -381,6 +389,26 @@ impl Tree {
                 ((0..LEVELS).map(|level| (level, part(job.reads, all))).collect(), LAST)
             }
         }
+    }
+
+    /// Where a row is that was last written into that table.
+    pub fn place_of(&self, table: u32) -> Place {
+        if table > self.merged() {
+            return Place { levels: 0..=0, bytes: self.level0_bytes() };
+        }
+        let (base, _) = self.targets();
+        let below = base + 1..=LAST;
+        let bytes_below = self.levels[base..].iter().skip(1).sum::<u64>();
+        match table > self.below_base && base < LAST || bytes_below == 0 {
+            true => Place { levels: base..=base, bytes: self.levels[base] },
+            false => Place { levels: below, bytes: bytes_below },
+        }
+    }
+
+    /// What a compaction takes of the level that it writes into.
+    #[cfg(test)]
+    pub fn overlap(&self, job: &Job) -> u64 {
+        job.into_bytes
     }
 
     /// What tables hold down to where a job writes.

@@ -3,6 +3,8 @@ use device::Extent;
 use super::*;
 use crate::device::{Device, Queues};
 use crate::draw::popular;
+use crate::tree::{Job, Kind, Place, Tree};
+use crate::Tuning;
 
 fn device(text: &str) -> (tempfile::TempDir, device::Control, Device) {
     let dir = tempfile::tempdir().unwrap();
@@ -105,7 +107,8 @@ fn as_many_rows_are_found_as_in_an_emulated_hybrid() {
             theirs.read(at, Extent { file: 1, begin: place * block, bytes: block }, false);
             // A block that is there in part is waited for as one that is not.
             let theirs_hit = std::mem::replace(&mut missed, control.stats().bytes_missed) == missed;
-            let hit = hybrid.finds_row(at, record, block, records * row);
+            let on = Place { levels: LEVELS - 1..=LEVELS - 1, bytes: records * row };
+            let hit = hybrid.finds_row(at, record, block, &on);
             warm |= at == 30_000;
             if warm {
                 found[0] += u32::from(hit);
@@ -115,4 +118,284 @@ fn as_many_rows_are_found_as_in_an_emulated_hybrid() {
         let [ours, theirs] = found.map(|found| f64::from(found) / 30_000.0);
         assert!((ours - theirs).abs() < 0.06, "{cache}: {ours:.3} beside {theirs:.3}");
     }
+}
+
+const ROW_BYTES: u64 = 1084;
+
+/// A tree's files on the emulated device, beside the same tree here.
+struct Twin<'a> {
+    control: &'a device::Control,
+    theirs: device::Cache<'a>,
+    ours: Queues,
+    tree: Tree,
+    /// Of each level, the first to be compacted first.
+    levels: [VecDeque<Extent>; LEVELS],
+    files: u64,
+    log_bytes: u64,
+    running: Vec<Running>,
+}
+
+struct Running {
+    job: Job,
+    /// And their levels.
+    inputs: Vec<(usize, Extent)>,
+    output: Extent,
+    read: u64,
+    ready_at: u64,
+}
+
+/// The first `bytes` of what is there.
+fn take(files: &mut VecDeque<Extent>, bytes: u64) -> Vec<Extent> {
+    let (mut taken, mut left) = (Vec::new(), bytes);
+    while left > 0 {
+        let Some(file) = files.pop_front() else { break };
+        let bytes = file.bytes.min(left);
+        left -= bytes;
+        taken.push(Extent { bytes, ..file });
+        if bytes < file.bytes {
+            files.push_front(Extent { begin: file.begin + bytes, bytes: file.bytes - bytes, ..file });
+        }
+    }
+    taken
+}
+
+impl Twin<'_> {
+    /// Rows are written to the log, by the tables in which they were before, and background jobs take the steps that they
+    /// are ready for.
+    fn turn(&mut self, now: u64, rows: &[u32]) -> u64 {
+        let bytes = rows.len() as u64 * ROW_BYTES;
+        let theirs = self.theirs.write(now, Extent { file: 0, begin: self.log_bytes, bytes });
+        self.ours.write(now, bytes);
+        self.log_bytes += bytes;
+        for &before in rows {
+            self.tree.live_bytes += if before == 0 { ROW_BYTES } else { 0 };
+            self.tree.write(ROW_BYTES, before);
+        }
+        while let Some(job) = self.tree.next_flush() {
+            self.start(job, now);
+        }
+        while self.running.iter().filter(|running| running.job.kind != Kind::Flush).count() == 0 {
+            let Some(job) = self.tree.next_compaction() else { break };
+            self.start(job, now);
+        }
+        for mut running in std::mem::take(&mut self.running) {
+            if running.ready_at > now {
+                self.running.push(running);
+            } else if self.step(&mut running, now) {
+                self.running.push(running);
+            } else {
+                self.finish(running);
+            }
+        }
+        theirs
+    }
+
+    /// A row is read that was last written into that table; `at`: where among the keys. Whether ours and theirs find it;
+    /// `None`: it is in a memtable.
+    fn read(&mut self, now: u64, record: u32, at: f64, table: u32) -> Option<[bool; 2]> {
+        const BLOCK: u64 = 8 * ROW_BYTES;
+        if table > self.tree.flushed {
+            return None;
+        }
+        let on = self.tree.place_of(table);
+        let files: Vec<Extent> = match *on.levels.start() {
+            0 => {
+                let newest = self.tree.flushed - table;
+                let level = &self.levels[0];
+                vec![level[level.len() - 1 - newest as usize]]
+            }
+            _ => self.levels[on.levels.clone()].iter().flatten().copied().collect(),
+        };
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        let mut begin = (at * bytes as f64) as u64 / BLOCK * BLOCK;
+        let control = self.control;
+        let missed = || control.stats().bytes_missed;
+        let before = missed();
+        for file in files {
+            if begin < file.bytes {
+                let extent =
+                    Extent { begin: file.begin + begin, bytes: BLOCK.min(file.bytes - begin), ..file };
+                self.theirs.read(now, extent, false);
+                break;
+            }
+            begin -= file.bytes;
+        }
+        let theirs = missed() == before;
+        let misses = self.ours.used();
+        self.ours.read_row(now, BLOCK, record, || on);
+        Some([self.ours.used().missed_since(&misses) == 0, theirs])
+    }
+
+    fn start(&mut self, job: Job, now: u64) {
+        let mut inputs = Vec::new();
+        if let Kind::Compaction { from, into } = job.kind {
+            let of_next = self.tree.overlap(&job);
+            let of_first = if from == 0 { u64::MAX } else { job.reads - of_next };
+            for (level, bytes) in [(from, of_first), (into, of_next)] {
+                // They are there until it ends.
+                inputs.extend(
+                    take(&mut self.levels[level].clone(), bytes).into_iter().map(|file| (level, file)),
+                );
+            }
+        }
+        self.files += 1;
+        let output = Extent { file: self.files, begin: 0, bytes: 0 };
+        self.running.push(Running { job, inputs, output, read: 0, ready_at: now });
+    }
+
+    /// A part of all inputs is read, or a part of the output written. False: it is done.
+    fn step(&mut self, running: &mut Running, now: u64) -> bool {
+        let Running { job, inputs, output, read, .. } = running;
+        let done = if output.bytes >= job.writes {
+            return false;
+        } else if *read < job.reads && *read <= output.bytes {
+            let bytes = (2u64 << 20).min(job.reads - *read);
+            let part = |of: u64, at: u64| (u128::from(of) * u128::from(at) / u128::from(job.reads)) as u64;
+            let parts = inputs.iter().map(|(_, file)| {
+                let (first, last) = (part(file.bytes, *read), part(file.bytes, *read + bytes));
+                Extent { begin: file.begin + first, bytes: last - first, ..*file }
+            });
+            let done = parts.map(|file| self.theirs.read(now, file, true)).max();
+            let (parts, _) = self.tree.replaced(job);
+            self.ours.read_tables(now, bytes, true, &parts, job.reads);
+            *read += bytes;
+            done.unwrap_or(now)
+        } else {
+            let bytes = (1u64 << 20).min(job.writes - output.bytes);
+            let done = self.theirs.write(now, Extent { begin: output.bytes, bytes, ..*output });
+            self.ours.write_table(now, bytes);
+            output.bytes += bytes;
+            Queues::buffered(done)
+        };
+        running.ready_at = done;
+        true
+    }
+
+    fn finish(&mut self, running: Running) {
+        let Running { job, inputs, output, .. } = running;
+        for (level, file) in inputs {
+            self.theirs.forget(file);
+            take(&mut self.levels[level], file.bytes);
+        }
+        let into = match job.kind {
+            Kind::Compaction { into, .. } => into,
+            _ => 0,
+        };
+        self.levels[into].push_back(output);
+        let (parts, into) = self.tree.replaced(&job);
+        self.ours.replaced(&parts, into, job.writes);
+        self.tree.finish(&job);
+    }
+}
+
+impl<'a> Twin<'a> {
+    fn new(control: &'a device::Control, ours: Device, records: u64) -> Twin<'a> {
+        let tuning = Tuning {
+            memtable_bytes: 838_860,
+            level_base_bytes: 3_355_443,
+            table_file_bytes: 8 << 20,
+            ..Tuning::default()
+        };
+        Twin {
+            control,
+            theirs: control.cache().unwrap(),
+            ours: Queues::new(ours).with_rows(records, ROW_BYTES, 8 * ROW_BYTES),
+            tree: Tree::new(&tuning),
+            levels: Default::default(),
+            files: 0,
+            log_bytes: 0,
+            running: Vec::new(),
+        }
+    }
+
+    /// A turn when there is room for it; else only what goes on behind.
+    fn turn_or_wait(&mut self, now: u64, rows: &[u32]) -> Option<u64> {
+        if self.tree.is_stalled() {
+            self.turn(now, &[]);
+            return None;
+        }
+        Some(self.turn(now, rows))
+    }
+}
+
+/// Between two turns.
+const PAUSE: u64 = 15_000_000;
+
+/// Compactions of a tree that is written as fast as the device takes it.
+#[test]
+fn as_much_of_tables_is_found_as_in_an_emulated_hybrid() {
+    let mut shares = Vec::new();
+    for cache in ["4MiB", "6.5MB", "16MiB", "64MiB"] {
+        let (_dir, control, ours) = device(&format!("hybrid/160,cache={cache}"));
+        let mut twin = Twin::new(&control, ours, 0);
+        let mut now = 1_000_000_000;
+        while twin.tree.live_bytes < 32 << 20 {
+            let done = twin.turn_or_wait(now, &[0; 13]);
+            now = (now + PAUSE).max(done.unwrap_or(0));
+        }
+        let stats = control.stats();
+        near(twin.ours.bytes_destaged(), stats.bytes_destaged, 0.10, &format!("{cache}: destaged"));
+        let (ours, theirs) = (twin.ours.bytes_found(), stats.bytes_hit);
+        let [ours, theirs] = [ours, theirs].map(|found| found as f64 / stats.bytes_read as f64);
+        assert!((ours - theirs).abs() < 0.06, "{cache}: {ours:.3} beside {theirs:.3}");
+        shares.push(theirs);
+    }
+    assert!(shares[0] < 0.1 && shares[3] > 0.9, "of all kinds: {shares:?}");
+}
+
+/// Popular rows are read and written, as under A.
+#[test]
+fn as_many_rows_of_a_tree_at_work_are_found_as_in_an_emulated_hybrid() {
+    let (records, mut shares) = (30_000, Vec::new());
+    for cache in ["4MiB", "6.5MB", "16MiB", "64MiB"] {
+        let (_dir, control, ours) = device(&format!("hybrid/160,cache={cache}"));
+        let mut twin = Twin::new(&control, ours, records);
+        let (mut draw, mut now) = (Draw::new(9), 1_000_000_000);
+        let mut written_in = vec![0; records as usize];
+        let mut next = 0;
+        while next < records {
+            let rows: Vec<u64> = (next..records.min(next + 13)).collect();
+            let tables = vec![0; rows.len()];
+            let memtable = twin.tree.memtable;
+            let done = twin.turn_or_wait(now, &tables);
+            if done.is_some() {
+                rows.iter().for_each(|row| written_in[*row as usize] = memtable);
+                next += rows.len() as u64;
+            }
+            now = (now + PAUSE).max(done.unwrap_or(0));
+        }
+        let places: Vec<f64> = (0..records).map(|_| draw.fraction()).collect();
+        let (mut found, mut read) = ([0, 0], 0);
+        let mut before = twin.ours.bytes_destaged();
+        let mut theirs_before = control.stats();
+        for turn in 0..4_000 {
+            if turn == 1_000 {
+                (found, read) = ([0, 0], 0);
+                before = twin.ours.bytes_destaged();
+                theirs_before = control.stats();
+            }
+            for _ in 0..12 {
+                let record = popular(records, &mut draw) as usize;
+                let hits = twin.read(now, record as u32, places[record], written_in[record]);
+                if let Some(hits) = hits {
+                    read += 1;
+                    found = [0, 1].map(|side| found[side] + u32::from(hits[side]));
+                }
+            }
+            let rows: Vec<usize> = (0..6).map(|_| popular(records, &mut draw) as usize).collect();
+            let tables: Vec<u32> = rows.iter().map(|row| written_in[*row]).collect();
+            let memtable = twin.tree.memtable;
+            let done = twin.turn_or_wait(now, &tables);
+            if done.is_some() {
+                rows.iter().for_each(|row| written_in[*row] = memtable);
+            }
+            now = (now + 2 * PAUSE).max(done.unwrap_or(0));
+        }
+        let destaged = control.stats().bytes_destaged - theirs_before.bytes_destaged;
+        near(twin.ours.bytes_destaged() - before, destaged, 0.20, &format!("{cache}: destaged"));
+        let [ours, theirs] = found.map(|found| f64::from(found) / f64::from(read));
+        assert!((ours - theirs).abs() < 0.05, "{cache}: {ours:.3} beside {theirs:.3}");
+        shares.push(theirs);
+    }
+    assert!(shares[0] < 0.1 && shares[3] > 0.8, "of all kinds: {shares:?}");
 }

@@ -109,8 +109,8 @@ impl World<'_> {
                     if !is_flush && *read <= *written {
                         let bytes = READ_AHEAD_BYTES.min(job.reads - *read);
                         // Of the first, nothing was read ahead.
-                        let youngest = store.tree.bytes_down_to(job);
-                        let done = store.device.read_tables(*now, bytes, *read > 0, youngest);
+                        let (parts, _) = store.tree.replaced(job);
+                        let done = store.device.read_tables(*now, bytes, *read > 0, &parts, job.reads);
                         *read += bytes;
                         return Some(done);
                     }

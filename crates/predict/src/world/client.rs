@@ -159,7 +159,8 @@ impl World<'_> {
         if store.blocks.finds(self.block_of[record as usize]) {
             return self.now;
         }
-        store.device.read_row(self.now, bytes, record, store.tree.live_bytes)
+        let (tree, written_in) = (&store.tree, store.written_in[record as usize]);
+        store.device.read_row(self.now, bytes, record, || tree.place_of(written_in))
     }
 
     /// It was read: the row and its block come into their caches.
