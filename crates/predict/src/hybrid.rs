@@ -104,7 +104,7 @@ impl Hybrid {
     /// What is dirty yet of whom.
     fn dirty_of(&self, owners: impl Fn(usize) -> bool) -> f64 {
         let of = self.dirty.iter().filter(|cohort| owners(cohort.owner));
-        of.map(|cohort| cohort.bytes * (1.0 - (self.hand - cohort.since))).sum()
+        of.map(|cohort| cohort.bytes * (1.0 - (self.hand - cohort.since)).max(0.0)).sum()
     }
 
     fn dirty_bytes(&self) -> f64 {
