@@ -151,17 +151,20 @@ impl Ledger {
         for region in std::mem::take(&mut heartbeat.leads.gone) {
             leads.remove(&region);
         }
+        if restarted {
+            // It begins anew, in what it leads, too.
+            self.followed.told(heartbeat.store, &[], now);
+        }
         for lead in std::mem::take(&mut heartbeat.leads.reports) {
             self.routes.learn(lead.region(), Route { term: lead.term, leader: heartbeat.store });
             self.learn_descriptor(&lead.descriptor);
-            if self.descriptors.contains_key(&lead.region()) {
-                self.former.told(heartbeat.store, heartbeat.incarnation, &lead, now);
+            let StoreHeartbeat { store, incarnation, .. } = heartbeat;
+            if self.descriptors.contains_key(&lead.region())
+                && self.former.told(store, incarnation, &lead, now)
+            {
+                self.followed.leads(store, lead.region());
             }
-            self.followed.leads(heartbeat.store, lead.region());
             leads.insert(lead.region(), lead);
-        }
-        if restarted {
-            self.followed.told(heartbeat.store, &[], now);
         }
         if heartbeat.is_full() {
             self.followed.told(heartbeat.store, &std::mem::take(&mut heartbeat.followed), now);
@@ -232,6 +235,7 @@ impl Ledger {
     /// A store that is no member any more.
     pub fn forget(&mut self, store: StoreId) {
         self.heard.remove(&store);
+        self.followed.told(store, &[], self.last);
     }
 
     pub fn liveness(&self, store: StoreId, now: BootNanos) -> Liveness {

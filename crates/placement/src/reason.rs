@@ -172,7 +172,7 @@ impl fmt::Display for Reason {
             ),
             Reason::ChangePlaces { with, waits_permille } => {
                 write!(f, "it changes places with a peer of region {with}, ")?;
-                // For less only what has no fast peer gets one.
+                // A tenth is what two moves gain at least, but for a region that had no fast peer.
                 if *waits_permille > 900 {
                     f.write_str("so that each of the two has one that is fast, ")?;
                 }

@@ -162,10 +162,10 @@ impl Queues {
         self.flush_end
     }
 
-    /// Parts of levels are no more, and `written` bytes of tables are `into`'s; see [`Hybrid::replaced`].
-    pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, written: u64) {
+    /// Parts of levels are no more, and what was written of tables is `into`'s; see [`Hybrid::replaced`].
+    pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, read: u64, written: u64) {
         if let Some(hybrid) = &mut self.hybrid {
-            hybrid.replaced(parts, into, written);
+            hybrid.replaced(parts, into, read, written);
         }
     }
 

@@ -63,8 +63,9 @@ pub(crate) struct Hybrid {
     dirty: VecDeque<Cohort>,
     /// Beside blocks of rows that were read.
     clean: [f64; OWNERS],
-    /// Tables being written.
+    /// Tables being written, and being read by jobs.
     unfinished: u64,
+    read_through: u64,
     /// When the device behind will have destaged all that a write waited for.
     destage_end: u64,
     rows: RowBlocks,
@@ -86,6 +87,7 @@ impl Hybrid {
             dirty: VecDeque::new(),
             clean: [0.0; OWNERS],
             unfinished: 0,
+            read_through: 0,
             destage_end: 0,
             rows: RowBlocks::default(),
             draw: Draw::new(cache.bytes),
@@ -104,7 +106,7 @@ impl Hybrid {
     /// What is dirty yet of whom.
     fn dirty_of(&self, owners: impl Fn(usize) -> bool) -> f64 {
         let of = self.dirty.iter().filter(|cohort| owners(cohort.owner));
-        of.map(|cohort| cohort.bytes * (1.0 - (self.hand - cohort.since)).max(0.0)).sum()
+        of.map(|cohort| cohort.bytes * (1.0 - (self.hand - cohort.since))).sum()
     }
 
     fn dirty_bytes(&self) -> f64 {
@@ -135,11 +137,8 @@ impl Hybrid {
         let is_young = |cohort: &&mut Cohort| hand - cohort.since < COHORT_ROUNDS;
         let mut young = self.dirty.iter_mut().rev().take_while(is_young);
         match young.find(|cohort| cohort.owner == owner) {
-            Some(cohort) => {
-                let both = cohort.bytes + bytes;
-                cohort.since = (cohort.since * cohort.bytes + hand * bytes) / both.max(1.0);
-                cohort.bytes = both;
-            }
+            // As much is dirty as if it had been written then.
+            Some(cohort) => cohort.bytes += bytes / (1.0 - (hand - cohort.since)),
             None => self.dirty.push_back(Cohort { owner, bytes, since: hand }),
         }
     }
@@ -216,18 +215,29 @@ impl Hybrid {
         }
         self.dirty.extend(inherited);
         self.dirty.retain(|cohort| cohort.bytes >= 1.0);
-        self.dirty.make_contiguous().sort_by(|one, other| one.since.total_cmp(&other.since));
+        let cohorts = self.dirty.make_contiguous();
+        cohorts.sort_by(|one, other| one.since.total_cmp(&other.since).then(one.owner.cmp(&other.owner)));
+        let mut merged: VecDeque<Cohort> = VecDeque::with_capacity(cohorts.len());
+        for cohort in cohorts {
+            match merged.back_mut().filter(|last| last.owner == cohort.owner && last.since == cohort.since) {
+                Some(last) => last.bytes += cohort.bytes,
+                None => merged.push_back(*cohort),
+            }
+        }
+        self.dirty = merged;
     }
 
-    /// A job has replaced parts of levels by what it wrote, which is `into`'s from now on. What a job without output gave
-    /// to the next level goes there.
-    pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, written: u64) {
+    /// A job has replaced parts of levels, of which it read so much, by what it wrote, which is `into`'s from now on. What a
+    /// job without output gave to the next level goes there.
+    pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, read: u64, written: u64) {
         for &(level, part) in parts {
             self.take_part(level, part, (written == 0).then_some(into));
         }
         let part = written as f64 / self.unfinished.max(written).max(1) as f64;
         self.take_part(UNFINISHED, part, Some(into));
+        let part = read as f64 / self.read_through.max(read).max(1) as f64;
         self.take_part(READ_THROUGH, part, None);
+        self.read_through = self.read_through.saturating_sub(read);
         self.unfinished = self.unfinished.saturating_sub(written);
     }
 
@@ -262,6 +272,7 @@ impl Hybrid {
     /// How many of `bytes` are there, of `all` those parts of levels. The rest comes in.
     pub fn finds_tables(&mut self, start: u64, bytes: u64, parts: &[(usize, f64)], all: u64) -> u64 {
         self.destage_until(start);
+        self.read_through += bytes;
         let share = bytes as f64 / all.max(1) as f64;
         let held = |&(level, part): &(usize, f64)| {
             (self.dirty_of(|owner| owner == level) + self.clean[level]) * part.clamp(0.0, 1.0) * share
@@ -310,7 +321,7 @@ impl RowBlocks {
     /// Of blocks that were not used again.
     fn idle_bytes(&self) -> u64 {
         let idle = self.queue.len() - self.used;
-        self.bytes * idle as u64 / self.queue.len().max(1) as u64
+        (self.bytes as f64 * idle as f64 / self.queue.len().max(1) as f64) as u64
     }
 
     fn finds(&mut self, record: u32) -> bool {

@@ -399,7 +399,7 @@ impl Tree {
         let (base, _) = self.targets();
         let below = base + 1..=LAST;
         let bytes_below = self.levels[base..].iter().skip(1).sum::<u64>();
-        match table > self.below_base && base < LAST || bytes_below == 0 {
+        match table > self.below_base && self.levels[base] > 0 || bytes_below == 0 {
             true => Place { levels: base..=base, bytes: self.levels[base] },
             false => Place { levels: below, bytes: bytes_below },
         }

@@ -17,7 +17,7 @@ use super::Machine;
 use crate::alor::Scale;
 use crate::table::{bytes, count, Align, Table};
 
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// A planner knows of a store what its last heartbeats said.
 const LATE_S: f64 = 5.0;

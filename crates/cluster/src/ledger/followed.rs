@@ -11,10 +11,15 @@ use crate::heartbeat::HEAT_WINDOW_S;
 
 /// Less counts as nothing, operations per second.
 const HEAT_MIN: f64 = 1e-3;
+/// And is forgotten so often.
+const SWEEP_NANOS: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
     regions: BTreeMap<RegionId, Known>,
+    /// What each store told last, ascending.
+    told_by: BTreeMap<StoreId, Vec<RegionId>>,
+    swept_at: BootNanos,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,8 +38,10 @@ struct Heat {
 impl Followed {
     /// All that a store tells, by region, ascending.
     pub fn told(&mut self, store: StoreId, heats: &[(RegionId, f64)], now: BootNanos) {
-        for (region, known) in &mut self.regions {
-            if heats.binary_search_by_key(region, |(id, _)| *id).is_err() {
+        let regions: Vec<RegionId> = heats.iter().map(|(region, _)| *region).collect();
+        for region in self.told_by.remove(&store).unwrap_or_default() {
+            let Some(known) = self.regions.get_mut(&region) else { continue };
+            if regions.binary_search(&region).is_err() {
                 if let Some(heat) = known.told.remove(&store) {
                     known.gone = Heat { heat: known.gone.after(now) + heat.after(now), at: now };
                 }
@@ -43,7 +50,13 @@ impl Followed {
         for &(region, heat) in heats {
             self.regions.entry(region).or_default().told.insert(store, Heat { heat, at: now });
         }
-        self.regions.retain(|_, known| !known.told.is_empty() || known.gone.after(now) > HEAT_MIN);
+        if !regions.is_empty() {
+            self.told_by.insert(store, regions);
+        }
+        if now.saturating_sub(self.swept_at) >= SWEEP_NANOS {
+            self.swept_at = now;
+            self.regions.retain(|_, known| !known.told.is_empty() || known.gone.after(now) > HEAT_MIN);
+        }
     }
 
     /// The store tells of the region as its leader, and that includes what it had come to before.

@@ -40,6 +40,7 @@ pub(super) struct Former {
 struct Known {
     /// Who told, in which incarnation: one that restarted has forgotten.
     by: (StoreId, u64),
+    by_since: BootNanos,
     term: Term,
     bytes: u64,
     told: Load,
@@ -49,23 +50,29 @@ struct Known {
 }
 
 impl Former {
-    pub fn told(&mut self, store: StoreId, incarnation: u64, lead: &LeadReport, now: BootNanos) {
+    /// False: a later leader has told already.
+    pub fn told(&mut self, store: StoreId, incarnation: u64, lead: &LeadReport, now: BootNanos) -> bool {
         let (by, told) = ((store, incarnation), Load::of(lead));
+        let before = Load::default();
         let fresh =
-            Known { by, term: lead.term, bytes: lead.bytes, told, before: Load::default(), before_at: now };
+            Known { by, by_since: now, term: lead.term, bytes: lead.bytes, told, before, before_at: now };
         let known = self.regions.entry(lead.region()).or_insert(fresh);
         if lead.term < known.term {
-            return;
+            return false;
         }
         if by != known.by || lead.term != known.term {
             known.before = known.at(now);
             known.before_at = now;
+        }
+        if by != known.by {
             known.by = by;
+            known.by_since = now;
         }
         known.term = lead.term;
         known.told = told;
         // A leader that has not measured the region yet knows less than the one before it.
         known.bytes = if lead.sized { lead.bytes } else { lead.bytes.max(known.bytes) };
+        true
     }
 
     pub fn bytes(&self, region: RegionId) -> u64 {
@@ -83,12 +90,12 @@ impl Former {
 
 impl Known {
     fn at(&self, now: BootNanos) -> Load {
-        let nanos = now.saturating_sub(self.before_at);
-        let seconds = nanos as f64 / 1e9;
+        let seconds = now.saturating_sub(self.before_at) as f64 / 1e9;
         let (rates, heat) = ((-seconds / RATE_WINDOW_S).exp(), (-seconds / HEAT_WINDOW_S).exp());
         let Known { told, before, .. } = self;
         let read_rate = told.read_rate + before.read_rate * rates;
-        let most = match nanos < COLD_S * 1_000_000_000 && before.read_rate >= READS_TELLING {
+        let is_cold = now.saturating_sub(self.by_since) < COLD_S * 1_000_000_000;
+        let most = match is_cold && before.read_rate >= READS_TELLING {
             true => read_rate * before.miss_rate / before.read_rate,
             false => f64::INFINITY,
         };

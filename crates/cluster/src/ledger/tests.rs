@@ -346,6 +346,21 @@ fn what_a_silent_follower_answered_decays() {
 }
 
 #[test]
+fn a_follower_that_starts_anew_as_a_leader_leaves_its_heat_to_the_region() {
+    let mut ledger = ledger(0);
+    ledger.hear(told(0, 1, 1, |_| ()), 0);
+    let followed = vec![(1, 8.0)];
+    ledger.hear(StoreHeartbeat { followed, ..heartbeat(1, 1, &[]) }, 0);
+    ledger.hear(StoreHeartbeat { incarnation: 2, ..told(1, 2, 1, |lead| lead.heat = 0.5) }, 0);
+    assert_eq!(ledger.load(1, 0).heat, 8.5);
+    // What an earlier leader says late takes nothing away.
+    let followed = vec![(1, 4.0)];
+    ledger.hear(StoreHeartbeat { followed, ..heartbeat(2, 1, &[]) }, 0);
+    ledger.hear(told(2, 1, 2, |lead| lead.heat = 4.0), 0);
+    assert_eq!(ledger.load(1, 0).heat, 12.5);
+}
+
+#[test]
 fn a_leader_that_is_elected_again_inherits_from_itself() {
     let mut ledger = ledger(0);
     ledger.hear(told(0, 1, 1, |lead| lead.heat = 10.0), 0);

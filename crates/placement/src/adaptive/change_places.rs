@@ -8,9 +8,12 @@
 //! stores can bear ([`Planner::best_wait`]), so that what a pair gains is what its opposite would lose. Rates are never
 //! twice the same, so for their sake alone peers change places only when they differ twofold, lately and on the long
 //! run ([`Planner::counts`]), and to change back they would have to differ as much the other way. Together the two gain
-//! what two moves should, and what the copies cost. A region that has no fast peer at all gets one from a region that keeps
-//! another, also where the two together gain nothing: every client waits for it sooner or later, and how much longer a
-//! slow store's leader takes when it has much to do is more than the model knows.
+//! what two moves should, and what the copies cost.
+//!
+//! After these a region that has no fast peer at all gets one from a region that keeps another, also where the two together
+//! gain nothing: every client waits for it sooner or later, and how much longer a slow store's leader takes when it has
+//! much to do is more than the model knows. Fast is what is waited for half as long, not a class: those are near each
+//! other. To change back would gain nobody anything, so it is not done.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +28,20 @@ const FAST_TRIED: usize = 8;
 const SPARED_TRIED: usize = 64;
 /// In one round no more pairs are weighed.
 const WEIGHED_MAX: usize = 50_000;
+/// Of regions without a fast peer so many are looked at, those first of which most is asked: what nobody spares one, spares
+/// the others none.
+const RESCUED_TRIED: usize = 256;
+/// Beside a store that is waited for so many times as long one is fast.
+const FAST: f64 = 2.0;
+
+/// For what two peers change places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// The writes of both wait less.
+    Gain,
+    /// The one has a fast peer then, too.
+    Rescue,
+}
 
 /// A follower of the one region goes from `slow` to `fast`, and one of the other comes back. Waits are in seconds per
 /// byte by bytes per second.
@@ -33,7 +50,9 @@ struct Pair {
     slow: At,
     fast: At,
     spares: u32,
-    /// Of the other alone.
+    /// Of the one that gets the fast peer alone, and of the other.
+    own_gain: f64,
+    own_after: f64,
     loss: f64,
     /// Of both, …
     before: f64,
@@ -78,13 +97,45 @@ impl Planner {
             if !round.cells[region as usize].free {
                 continue;
             }
-            if let Some(pair) = self.best_pair(round, fill, region, &mut search) {
+            if let Some(pair) = self.best_pair(round, fill, region, Aim::Gain, &mut search) {
+                self.begin_pair(round, fill, region, pair, operators);
+            }
+        }
+        search.weighed = 0;
+        let in_need = wanting.iter().filter(|region| self.has_no_fast_peer(round, **region, &search));
+        let in_need: Vec<u32> = in_need.copied().take(RESCUED_TRIED).collect();
+        for region in in_need {
+            if !has_room(round) || search.weighed >= WEIGHED_MAX {
+                break;
+            }
+            if !round.cells[region as usize].free {
+                continue;
+            }
+            if let Some(pair) = self.best_pair(round, fill, region, Aim::Rescue, &mut search) {
                 self.begin_pair(round, fill, region, pair, operators);
             }
         }
     }
 
-    fn best_pair(&self, round: &Round<'_>, fill: &Fill, region: u32, search: &mut Search) -> Option<Pair> {
+    /// How little the region's best peer is waited for.
+    fn best_cost(&self, round: &Round<'_>, region: u32) -> f64 {
+        let cost = |seat: &Seat| self.loads.waits.cost(seat.store);
+        round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min)
+    }
+
+    fn has_no_fast_peer(&self, round: &Round<'_>, region: u32, search: &Search) -> bool {
+        let own = self.best_cost(round, region);
+        search.fastest.first().is_some_and(|&at| FAST * self.loads.waits.cost(at) <= own)
+    }
+
+    fn best_pair(
+        &self,
+        round: &Round<'_>,
+        fill: &Fill,
+        region: u32,
+        aim: Aim,
+        search: &mut Search,
+    ) -> Option<Pair> {
         let (waits, leader) = (&self.loads.waits, round.cells[region as usize].leader);
         let followers = || {
             let seats = round.seats(region).iter().map(|seat| seat.store);
@@ -106,7 +157,11 @@ impl Planner {
             let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
             let faster: Vec<At> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
-                let tried = search.tried.get(&(slow, fast)).copied().unwrap_or(0.0);
+                // Of those that gain there is no other than was found.
+                let tried = match aim {
+                    Aim::Gain => search.tried.get(&(slow, fast)).copied().unwrap_or(0.0),
+                    Aim::Rescue => 0.0,
+                };
                 if tried.is_infinite() {
                     continue;
                 }
@@ -115,14 +170,15 @@ impl Planner {
                 let change = Some((slow, fast));
                 let after = self.best_wait(round, region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
                 let most = now - after * written;
-                let is_slower = |seat: &Seat| waits.cost(fast) < waits.cost(seat.store);
-                let may_rescue = round.seats(region).iter().all(is_slower);
-                if (most <= tried && !may_rescue) || !self.is_worth_a_copy(round, region, fast, most) {
+                if most <= tried || !self.is_worth_a_copy(round, region, fast, most) {
                     continue;
                 }
                 search.look_at(self, round, fast);
                 let mut least_loss = f64::INFINITY;
                 for &other in &search.spares[&fast] {
+                    if aim == Aim::Rescue && !self.could_rescue(round, region, other, fast) {
+                        continue;
+                    }
                     search.weighed += 1;
                     let Some(pair) = self.weigh(round, (region, now), other, (slow, fast), search.ceiling)
                     else {
@@ -130,13 +186,13 @@ impl Planner {
                     };
                     least_loss = least_loss.min(pair.loss);
                     if best.is_none_or(|best| pair.gain > best.gain)
-                        && (self.is_worth(round, region, &pair) || self.rescues(round, region, &pair))
+                        && self.is_worth(round, region, aim, &pair)
                         && self.fits(round, fill, region, &pair, search.ceiling)
                     {
                         best = Some(pair);
                     }
                 }
-                if best.is_none() {
+                if best.is_none() && aim == Aim::Gain {
                     search.tried.insert((slow, fast), least_loss);
                 }
             }
@@ -185,6 +241,8 @@ impl Planner {
             slow,
             fast,
             spares: other,
+            own_gain: now - after,
+            own_after: after,
             loss: loss * its,
             before: now + other_now * its,
             after: after + other_after * its,
@@ -207,27 +265,30 @@ impl Planner {
         its.max(own.min(2.0 * own / times))
     }
 
-    /// Whether the region has only slow peers, and the other, of which no more than twice as much is asked, keeps one
-    /// that is faster than those; and both together wait no longer, but for what two moves should gain.
-    fn rescues(&self, round: &Round<'_>, region: u32, pair: &Pair) -> bool {
-        let cost = |seat: &Seat| self.loads.waits.cost(seat.store);
-        let own = round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min);
-        let keeps = |seat: &Seat| seat.store != pair.fast && cost(seat) < own;
-        let (this, other) = (round.region(region), round.region(pair.spares));
-        self.loads.waits.cost(pair.fast) < own
-            && round.seats(pair.spares).iter().any(keeps)
-            && other.write_bytes_rate <= 2.0 * this.write_bytes_rate
-            && other.heat <= 2.0 * this.heat
-            && pair.after <= pair.before * (1.0 + 2.0 * self.gap)
+    /// Whether a region of slow peers only may be spared the other's on `fast`: that one keeps another fast peer, and no
+    /// more than twice as much is asked of it.
+    fn could_rescue(&self, round: &Round<'_>, region: u32, other: u32, fast: At) -> bool {
+        let own = self.best_cost(round, region);
+        let is_fast = |at: At| FAST * self.loads.waits.cost(at) <= own;
+        let (this, giver) = (round.region(region), round.region(other));
+        is_fast(fast)
+            && round.seats(other).iter().any(|seat| seat.store != fast && is_fast(seat.store))
+            && giver.write_bytes_rate <= 2.0 * this.write_bytes_rate
+            && giver.heat <= 2.0 * this.heat
     }
 
-    fn is_worth(&self, round: &Round<'_>, region: u32, pair: &Pair) -> bool {
+    fn is_worth(&self, round: &Round<'_>, region: u32, aim: Aim, pair: &Pair) -> bool {
         let leads = |region: u32| round.cells[region as usize].leader;
         let copy = |region: u32, to: At| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
         let costs = copy(region, pair.fast) + copy(pair.spares, pair.slow);
-        pair.after < pair.before
-            && pair.gain > 2.0 * self.gap * pair.of
-            && pair.gain * f64::from(round.limits.repay_seconds) > costs
+        // What two moves should gain.
+        let part = 2.0 * self.gap;
+        let (gain, of, at_most) = match aim {
+            Aim::Gain => (pair.gain, pair.of, pair.before),
+            // For the one that is rescued, at next to no cost for both.
+            Aim::Rescue => (pair.own_gain, pair.own_gain + pair.own_after, pair.before * (1.0 + part)),
+        };
+        pair.after < at_most && gain > part * of && gain * f64::from(round.limits.repay_seconds) > costs
     }
 
     /// No store gets too busy, or so full that it sheds, not even while it holds both.

@@ -63,14 +63,14 @@ fn as_much_is_destaged_as_of_an_emulated_hybrid() {
     for file in 0..200u64 {
         let extent = Extent { file, begin: 0, bytes: table };
         now = cache.write(now, extent).max(hybrid.write(now, table, true));
-        hybrid.replaced(&[], 0, table);
+        hybrid.replaced(&[], 0, 0, table);
         // Of four tables one stays, which is the next level's.
         if file % 4 == 3 {
             for gone in file - 3..file {
                 cache.forget(Extent { file: gone, begin: 0, bytes: table });
             }
-            hybrid.replaced(&[(0, 0.25)], LEVELS - 1, 0);
-            hybrid.replaced(&[(0, 1.0)], LEVELS - 1, 1);
+            hybrid.replaced(&[(0, 0.25)], LEVELS - 1, 0, 0);
+            hybrid.replaced(&[(0, 1.0)], LEVELS - 1, 0, 1);
         }
         now += 50_000_000;
     }
@@ -179,9 +179,7 @@ impl Twin<'_> {
             self.start(job, now);
         }
         for mut running in std::mem::take(&mut self.running) {
-            if running.ready_at > now {
-                self.running.push(running);
-            } else if self.step(&mut running, now) {
+            if running.ready_at > now || self.step(&mut running, now) {
                 self.running.push(running);
             } else {
                 self.finish(running);
@@ -211,6 +209,7 @@ impl Twin<'_> {
         let control = self.control;
         let missed = || control.stats().bytes_missed;
         let before = missed();
+        assert!(begin < bytes, "there is a file: {on:?}");
         for file in files {
             if begin < file.bytes {
                 let extent =
@@ -283,7 +282,7 @@ impl Twin<'_> {
         };
         self.levels[into].push_back(output);
         let (parts, into) = self.tree.replaced(&job);
-        self.ours.replaced(&parts, into, job.writes);
+        self.ours.replaced(&parts, into, job.reads, job.writes);
         self.tree.finish(&job);
     }
 }

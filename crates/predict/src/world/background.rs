@@ -140,7 +140,7 @@ impl World<'_> {
         let (parts, into) = self.stores[store].tree.replaced(&job);
         let of_last = parts.iter().find(|(level, _)| *level == tree::LEVELS - 1);
         self.stores[store].blocks.replaced(of_last.map_or(0.0, |(_, part)| *part), &mut self.chance);
-        self.stores[store].device.replaced(&parts, into, job.writes);
+        self.stores[store].device.replaced(&parts, into, job.reads, job.writes);
         self.stores[store].tree.finish(&job);
         self.resume_apply(store);
         if let Some(waiting) = then {
