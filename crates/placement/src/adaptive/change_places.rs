@@ -84,12 +84,27 @@ impl Planner {
         wanting: &[u32],
         operators: &mut Vec<Operator>,
     ) {
-        let has_room = |round: &Round<'_>| round.room() >= 2 && round.data_room() >= 2;
         if !has_room(round) || wanting.is_empty() {
             return;
         }
         let mut search = Search::new(round, self);
-        for &region in wanting {
+        self.begin_pairs(round, fill, wanting, Aim::Gain, &mut search, operators);
+        search.weighed = 0;
+        let in_need = wanting.iter().filter(|region| self.has_no_fast_peer(round, **region, &search));
+        let in_need: Vec<u32> = in_need.copied().take(RESCUED_TRIED).collect();
+        self.begin_pairs(round, fill, &in_need, Aim::Rescue, &mut search, operators);
+    }
+
+    fn begin_pairs(
+        &mut self,
+        round: &mut Round<'_>,
+        fill: &mut Fill,
+        regions: &[u32],
+        aim: Aim,
+        search: &mut Search,
+        operators: &mut Vec<Operator>,
+    ) {
+        for &region in regions {
             if !has_room(round) || search.weighed >= WEIGHED_MAX {
                 break;
             }
@@ -97,21 +112,7 @@ impl Planner {
             if !round.cells[region as usize].free {
                 continue;
             }
-            if let Some(pair) = self.best_pair(round, fill, region, Aim::Gain, &mut search) {
-                self.begin_pair(round, fill, region, pair, operators);
-            }
-        }
-        search.weighed = 0;
-        let in_need = wanting.iter().filter(|region| self.has_no_fast_peer(round, **region, &search));
-        let in_need: Vec<u32> = in_need.copied().take(RESCUED_TRIED).collect();
-        for region in in_need {
-            if !has_room(round) || search.weighed >= WEIGHED_MAX {
-                break;
-            }
-            if !round.cells[region as usize].free {
-                continue;
-            }
-            if let Some(pair) = self.best_pair(round, fill, region, Aim::Rescue, &mut search) {
+            if let Some(pair) = self.best_pair(round, fill, region, aim, search) {
                 self.begin_pair(round, fill, region, pair, operators);
             }
         }
@@ -325,6 +326,11 @@ impl Planner {
         }
         fill.refresh(round);
     }
+}
+
+/// For two operators that copy.
+fn has_room(round: &Round<'_>) -> bool {
+    round.room() >= 2 && round.data_room() >= 2
 }
 
 /// Whether no copy comes to the store or leaves it, and two may begin.
