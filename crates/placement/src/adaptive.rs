@@ -13,7 +13,7 @@
 //!    that are as fast. Only what leaves the first two as good as they are.
 //!
 //! A move for one of them never makes worse one that comes before it, and each makes its own strictly
-//! better, or gives a region without a fast peer one and takes none away from another; under a load that does not change
+//! better, or gives a region without a fast peer one that another with two spares; under a load that does not change
 //! planning therefore ends. ALOR's threshold and reserve are
 //! constraints here ([`crate::fill`]).
 //!

@@ -293,7 +293,7 @@ enum State {
     Used,
 }
 
-/// The clean part of the cache.
+/// Of the clean part of the cache the blocks of rows that were read.
 #[derive(Clone, Debug, Default)]
 struct RowBlocks {
     /// By record.

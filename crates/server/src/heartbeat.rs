@@ -203,7 +203,7 @@ struct Reporter {
     incarnation: u64,
     seq: u64,
     book: LeadBook,
-    /// Of the regions that were led, or read of, here.
+    /// Of the regions with a peer here in which something has happened.
     rates: BTreeMap<RegionId, Rates>,
     /// Those whose rates change even when nothing happens any more.
     busy: BTreeSet<RegionId>,
