@@ -158,7 +158,7 @@ impl Planner {
             let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
             let faster: Vec<At> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
-                // Of those that gain there is no other than was found.
+                // What was tried rules out that both gain, and not that one is rescued.
                 let tried = match aim {
                     Aim::Gain => search.tried.get(&(slow, fast)).copied().unwrap_or(0.0),
                     Aim::Rescue => 0.0,
