@@ -1,53 +1,89 @@
-//! The engine's files seen from outside: what it would pass over in silence.
+//! The engine's files, seen from outside.
+//!
+//! The engine numbers the files of each of its two queues without a hole, deletes the oldest ones when no
+//! live entry is left in them, and keeps some of those under their old names to write over them later. A
+//! killed process therefore leaves files that are needed by no one, with holes between them, below the
+//! files that are needed. When the engine opens a directory, it drops every file below the last hole
+//! without a word.
+//!
+//! What tells a legal hole from a lost file is a mark: the oldest file that is needed, kept beside the
+//! watermark. [`GuardedFiles`] makes it durable before any file below it goes, and, before that, the
+//! writes that made those files unneeded.
 
 use std::fs;
-use std::io;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use raft_engine::env::{DefaultFileSystem, FileSystem, Handle, Permission, WriteExt};
 
 use crate::error::{LogError, Result};
+use crate::watermark::Watermark;
 
-const APPENDED: &str = "raftlog";
-const REWRITTEN: &str = "rewrite";
+/// The engine's queues: what is appended, and what a purge moved out of old files.
+const QUEUES: [&str; 2] = ["raftlog", "rewrite"];
+pub(crate) const APPENDED: usize = 0;
+const REWRITTEN: usize = 1;
+
+/// A directory's log files by number, ascending, for each queue.
+pub(crate) struct Files([Vec<(u64, PathBuf)>; 2]);
 
 /// The file that is being appended to, as it was before recovery cut it. At most a little over the target
 /// file size.
-pub(crate) struct Newest {
+pub(crate) struct Tail {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// Refuses a directory in which a file is missing between others, of which the engine would drop all
-/// before the gap. Gives the newest file, whose tail recovery may cut.
-pub(crate) fn check(dir: &Path) -> Result<Option<Newest>> {
-    let failed = |error: io::Error| LogError::Device(format!("{}: {error}", dir.display()));
-    let mut appended = Vec::new();
-    let mut rewritten = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-        match (number, path.extension().and_then(|extension| extension.to_str())) {
-            (Some(number), Some(APPENDED)) => appended.push((number, path)),
-            (Some(number), Some(REWRITTEN)) => rewritten.push((number, path)),
-            _ => {}
+impl Files {
+    pub(crate) fn in_directory(dir: &Path) -> Result<Files> {
+        let failed = |error: io::Error| LogError::Device(format!("{}: {error}", dir.display()));
+        let mut files = [Vec::new(), Vec::new()];
+        for entry in fs::read_dir(dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if let Some((queue, number)) = place_of(&path) {
+                files[queue].push((number, path));
+            }
         }
+        files.iter_mut().for_each(|files| files.sort());
+        Ok(Files(files))
     }
-    for files in [&mut appended, &mut rewritten] {
-        files.sort();
-        if let Some(gap) = files.windows(2).find(|pair| pair[1].0 != pair[0].0 + 1) {
-            let (before, after) = (gap[0].1.display(), gap[1].1.display());
-            return Err(LogError::Corrupt(format!("a file is missing between {before} and {after}")));
-        }
+
+    /// Returns true if nothing was ever appended here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0[APPENDED].is_empty()
     }
-    match appended.pop() {
-        Some((_, path)) => {
-            let bytes = fs::read(&path).map_err(failed)?;
-            Ok(Some(Newest { path, bytes }))
+
+    /// Refuses a directory in which a file is missing that is needed: one at or above the queue's mark and
+    /// below its newest file. A mark of 0 asks for nothing.
+    ///
+    /// Returns the files that the engine is going to ignore, below the last hole of their queue.
+    pub(crate) fn check(&self, needed: [u64; 2]) -> Result<Vec<PathBuf>> {
+        let mut ignored = Vec::new();
+        for (queue, (files, needed)) in self.0.iter().zip(needed).enumerate() {
+            let last_hole = files.windows(2).rposition(|pair| pair[1].0 != pair[0].0 + 1);
+            let used = last_hole.map_or(0, |at| at + 1);
+            if needed > 0 && files.get(used).is_none_or(|(oldest, _)| *oldest > needed) {
+                let is_here = |number: &u64| files.iter().any(|(of, _)| of == number);
+                let missing = (needed..).find(|number| !is_here(number)).expect("files are finite");
+                return Err(LogError::Corrupt(format!("file {} is missing", name_of(queue, missing))));
+            }
+            ignored.extend(files[..used].iter().map(|(_, path)| path.clone()));
         }
-        None => Ok(None),
+        Ok(ignored)
+    }
+
+    pub(crate) fn tail(&self) -> Result<Option<Tail>> {
+        let Some((_, path)) = self.0[APPENDED].last() else { return Ok(None) };
+        let bytes =
+            fs::read(path).map_err(|error| LogError::Device(format!("{}: {error}", path.display())))?;
+        Ok(Some(Tail { path: path.clone(), bytes }))
     }
 }
 
-impl Newest {
+impl Tail {
     /// Makes durable what a process wrote that was killed before it could sync. Recovery has read it, so it will be
     /// vouched for, and nothing written from now on would have to be synced for that.
     pub(crate) fn sync(&self) -> Result<()> {
@@ -59,5 +95,203 @@ impl Newest {
     pub(crate) fn restore(&self) -> Result<()> {
         fs::write(&self.path, &self.bytes)
             .map_err(|error| LogError::Device(format!("{}: {error}", self.path.display())))
+    }
+}
+
+/// A queue's position in [`QUEUES`] and the number of one of its files, as the file's name has them. Files
+/// that are reserved for later use are of no queue.
+fn place_of(path: &Path) -> Option<(usize, u64)> {
+    let extension = path.extension()?;
+    let queue = QUEUES.iter().position(|of| extension == *of)?;
+    Some((queue, path.file_stem()?.to_str()?.parse().ok()?))
+}
+
+fn name_of(queue: usize, number: u64) -> String {
+    format!("{number:016}.{}", QUEUES[queue])
+}
+
+/// The plain file system, which makes durable what the engine's next step rests on before it takes it.
+///
+/// A purge acts on writes that may not be synced, truncations above all: it moves what is left of a region into
+/// the other queue, and it deletes files or writes over them. If power fails then, those writes must not be
+/// lost while what they made unneeded is gone. So the newest appended file is synced, if it holds anything
+/// that is not, before anything is written to the other queue and before a file is deleted or renamed; in the
+/// latter case the mark above the file's number is synced, too. Older files need no sync here: the engine
+/// syncs a file when it closes it. Truncations need not be held back meanwhile, for whatever a decision of the
+/// purge rests on was written before the decision.
+pub(crate) struct GuardedFiles {
+    marks: Arc<Mutex<Watermark>>,
+    newest: Arc<Newest>,
+}
+
+type PlainHandle = <DefaultFileSystem as FileSystem>::Handle;
+type PlainWriter = <DefaultFileSystem as FileSystem>::Writer;
+
+/// The newest file of each queue, and how much of what was appended is synced.
+#[derive(Default)]
+struct Newest {
+    files: Mutex<[Option<(u64, Arc<PlainHandle>)>; 2]>,
+    /// The number of writes to appended files.
+    written: AtomicU64,
+    /// Of them, those that are known to be synced.
+    synced: AtomicU64,
+}
+
+impl Newest {
+    fn handle_of(&self, queue: usize) -> Option<Arc<PlainHandle>> {
+        self.files.lock()[queue].as_ref().map(|(_, handle)| handle.clone())
+    }
+
+    /// Syncs an appended file that is the newest one or was so when the last write to it was counted.
+    fn sync(&self, handle: &PlainHandle) -> io::Result<()> {
+        let written = self.written.load(Ordering::SeqCst);
+        handle.sync()?;
+        self.synced.fetch_max(written, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn sync_what_was_appended(&self) {
+        let written = self.written.load(Ordering::SeqCst);
+        if self.synced.load(Ordering::SeqCst) >= written {
+            return;
+        }
+        // Taken after the count: if it is a newer file by now, the one before was synced as it was closed.
+        let Some(handle) = self.handle_of(APPENDED) else { return };
+        self.sync(&handle).unwrap_or_else(|error| end(&error));
+    }
+}
+
+/// The kernel tells of an error once: a sync that acknowledges a write must not miss it.
+fn end(error: &io::Error) -> ! {
+    tracing::error!(%error, "a sync of the log failed; the process ends");
+    std::process::abort();
+}
+
+impl GuardedFiles {
+    pub(crate) fn new(marks: Arc<Mutex<Watermark>>) -> GuardedFiles {
+        GuardedFiles { marks, newest: Arc::default() }
+    }
+
+    fn handle(&self, path: &Path, handle: PlainHandle, permission: Permission) -> FileHandle {
+        let plain = Arc::new(handle);
+        let place = place_of(path);
+        if let (Some((queue, number)), Permission::ReadWrite) = (place, permission) {
+            let newest = &mut self.newest.files.lock()[queue];
+            if newest.as_ref().is_none_or(|(of, _)| *of <= number) {
+                *newest = Some((number, plain.clone()));
+            }
+        }
+        FileHandle { plain, queue: place.map(|(queue, _)| queue), newest: self.newest.clone() }
+    }
+
+    fn before_it_goes(&self, path: &Path) -> io::Result<()> {
+        let Some((queue, number)) = place_of(path) else { return Ok(()) };
+        self.newest.sync_what_was_appended();
+        if self.marks.lock().needed()[queue] > number {
+            return Ok(());
+        }
+        if let Some(rewritten) = self.newest.handle_of(REWRITTEN) {
+            rewritten.sync().unwrap_or_else(|error| end(&error));
+        }
+        let mut marks = self.marks.lock();
+        marks.need_from(queue, number + 1)?;
+        marks.sync()
+    }
+}
+
+impl FileSystem for GuardedFiles {
+    type Handle = FileHandle;
+    type Reader = <DefaultFileSystem as FileSystem>::Reader;
+    type Writer = FileWriter;
+
+    fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<FileHandle> {
+        let handle = DefaultFileSystem.create(&path)?;
+        Ok(self.handle(path.as_ref(), handle, Permission::ReadWrite))
+    }
+
+    fn open<P: AsRef<Path>>(&self, path: P, permission: Permission) -> io::Result<FileHandle> {
+        let handle = DefaultFileSystem.open(&path, permission)?;
+        Ok(self.handle(path.as_ref(), handle, permission))
+    }
+
+    fn delete<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
+        self.before_it_goes(path.as_ref())?;
+        DefaultFileSystem.delete(path)
+    }
+
+    fn rename<P: AsRef<Path>>(&self, from: P, to: P) -> io::Result<()> {
+        self.before_it_goes(from.as_ref())?;
+        DefaultFileSystem.rename(from, to)
+    }
+
+    fn new_reader(&self, handle: Arc<FileHandle>) -> io::Result<Self::Reader> {
+        DefaultFileSystem.new_reader(handle.plain.clone())
+    }
+
+    fn new_writer(&self, handle: Arc<FileHandle>) -> io::Result<FileWriter> {
+        let plain = DefaultFileSystem.new_writer(handle.plain.clone())?;
+        Ok(FileWriter { plain, queue: handle.queue, newest: self.newest.clone() })
+    }
+}
+
+pub(crate) struct FileHandle {
+    plain: Arc<PlainHandle>,
+    queue: Option<usize>,
+    newest: Arc<Newest>,
+}
+
+impl Handle for FileHandle {
+    fn truncate(&self, offset: usize) -> io::Result<()> {
+        self.plain.truncate(offset)
+    }
+
+    fn file_size(&self) -> io::Result<usize> {
+        self.plain.file_size()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self.queue {
+            Some(APPENDED) => self.newest.sync(&self.plain),
+            _ => self.plain.sync(),
+        }
+    }
+}
+
+pub(crate) struct FileWriter {
+    plain: PlainWriter,
+    queue: Option<usize>,
+    newest: Arc<Newest>,
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.queue == Some(REWRITTEN) {
+            self.newest.sync_what_was_appended();
+        }
+        let written = self.plain.write(bytes);
+        if self.queue == Some(APPENDED) {
+            self.newest.written.fetch_add(1, Ordering::SeqCst);
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.plain.flush()
+    }
+}
+
+impl Seek for FileWriter {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.plain.seek(to)
+    }
+}
+
+impl WriteExt for FileWriter {
+    fn truncate(&mut self, offset: usize) -> io::Result<()> {
+        self.plain.truncate(offset)
+    }
+
+    fn allocate(&mut self, offset: usize, size: usize) -> io::Result<()> {
+        self.plain.allocate(offset, size)
     }
 }

@@ -1,7 +1,7 @@
 //! The log engine as a store uses it.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use replica::{HardState, LogBatch, LogBounds, RegionWrite, RestartCause};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 
 use crate::error::{reading, writing, LogError, Result};
-use crate::files;
+use crate::files::{Files, GuardedFiles, APPENDED};
 use crate::options::Options;
 use crate::records::{self, LogState, PeerLife, STORE_GROUP};
 use crate::watermark::Watermark;
@@ -50,8 +50,10 @@ pub struct RaftLog {
 }
 
 struct Shared {
-    engine: Engine,
+    engine: Engine<GuardedFiles>,
     writer: Mutex<Writer>,
+    /// Locked after `writer`, and by the engine when it lets go of a file.
+    marks: Arc<Mutex<Watermark>>,
     /// A write has failed, so nobody knows what the device holds.
     is_stopped: AtomicBool,
 }
@@ -59,19 +61,23 @@ struct Shared {
 struct Writer {
     /// Of the last batch, store-wide, over all restarts.
     sequence: u64,
-    watermark: Watermark,
     newest_file: u64,
 }
 
 impl RaftLog {
     /// Opens the log in `dir`, which is made if need be, and checks it: the batch that was synced last must be
-    /// there, no file may be missing between others, and each region's entries must follow its truncation.
+    /// there, no file that is needed may be missing, and each region's entries must follow its truncation.
     pub fn open(dir: &Path, options: &Options) -> Result<RaftLog> {
         let config = options.to_engine(dir)?;
         std::fs::create_dir_all(dir).map_err(|error| LogError::Device(error.to_string()))?;
-        let newest = files::check(dir)?;
-        let mut watermark = Watermark::open(dir, newest.is_none())?;
-        let engine = Engine::open(config).map_err(reading)?;
+        let files = Files::in_directory(dir)?;
+        let watermark = Watermark::open(dir, files.is_empty())?;
+        let ignored = files.check(watermark.needed())?;
+        let tail = files.tail()?;
+        let synced = watermark.synced();
+        let marks = Arc::new(Mutex::new(watermark));
+        let engine = Engine::open_with_file_system(config, Arc::new(GuardedFiles::new(marks.clone())))
+            .map_err(reading)?;
         // The engine syncs its directory when it goes on to another file, not when it makes the first.
         File::open(dir)
             .and_then(|dir| dir.sync_all())
@@ -80,24 +86,34 @@ impl RaftLog {
             Some(bytes) => records::decode_sequence(&bytes)?,
             None => 0,
         };
-        if sequence < watermark.synced() {
+        if sequence < synced {
             drop(engine);
-            if let Some(newest) = newest {
-                newest.restore()?;
+            if let Some(tail) = tail {
+                tail.restore()?;
             }
-            return Err(LogError::LostTail { synced: watermark.synced(), found: sequence });
+            return Err(LogError::LostTail { synced, found: sequence });
         }
-        if let Some(newest) = &newest {
-            newest.sync()?;
+        if let Some(tail) = &tail {
+            tail.sync()?;
         }
-        watermark.sync().map_err(|error| LogError::Device(error.to_string()))?;
         let newest_file = engine.file_span(LogQueue::Append).1;
-        let writer = Mutex::new(Writer { sequence, watermark, newest_file });
-        let log = RaftLog { shared: Arc::new(Shared { engine, writer, is_stopped: AtomicBool::new(false) }) };
+        let writer = Mutex::new(Writer { sequence, newest_file });
+        let shared = Shared { engine, writer, marks, is_stopped: AtomicBool::new(false) };
+        let log = RaftLog { shared: Arc::new(shared) };
         for region in log.regions() {
             log.check_region(region)?;
         }
+        log.take_files(&ignored).map_err(|error| LogError::Device(format!("{}: {error}", dir.display())))?;
         Ok(log)
+    }
+
+    /// Makes the files that were found the ones that are needed, and deletes those that the engine ignored.
+    fn take_files(&self, ignored: &[PathBuf]) -> std::io::Result<()> {
+        let needed = [LogQueue::Append, LogQueue::Rewrite].map(|queue| self.shared.engine.file_span(queue).0);
+        let mut marks = self.shared.marks.lock();
+        marks.need(needed)?;
+        marks.sync()?;
+        ignored.iter().try_for_each(std::fs::remove_file)
     }
 
     /// Writes the batch as a whole and, with `sync`, returns once it is on the device.
@@ -154,12 +170,17 @@ impl RaftLog {
         self.write(&mut writes, false).map(|_| ())
     }
 
-    /// Deletes files that nobody needs, rewriting what is live in them, and names the regions whose entries
-    /// keep old files alive. Call it regularly, not from the thread that appends.
+    /// Deletes files that are not needed, rewriting what is live in them, and names the regions whose entries
+    /// keep old files alive. What makes a file unneeded is synced before the file goes. Call it regularly, not
+    /// from the thread that appends.
     pub fn purge(&self) -> Result<Vec<RegionId>> {
         self.refuse_if_stopped()?;
         let engine = &self.shared.engine;
         let pinning = abort_on_panic(|| engine.purge_expired_files()).map_err(|e| self.failed(writing(e)))?;
+        // Files that are to be written over are marked here, where no append waits for the mark's sync.
+        let oldest = engine.file_span(LogQueue::Append).0;
+        let marked = self.shared.marks.lock().need_from(APPENDED, oldest);
+        marked.map_err(|error| self.failed(LogError::Device(error.to_string())))?;
         self.sync_watermark()?;
         Ok(pinning.into_iter().filter(|region| *region != STORE_GROUP).collect())
     }
@@ -167,7 +188,7 @@ impl RaftLog {
     /// Makes the watermark survive power loss. Called at file rotation and by [`purge`](Self::purge); a store
     /// that idles calls it too.
     pub fn sync_watermark(&self) -> Result<()> {
-        let synced = self.shared.writer.lock().watermark.sync();
+        let synced = self.shared.marks.lock().sync();
         synced.map_err(|error| self.failed(LogError::Device(error.to_string())))
     }
 
@@ -257,7 +278,7 @@ impl RaftLog {
         self.shared.writer.lock().sequence
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine<GuardedFiles> {
         &self.shared.engine
     }
 
@@ -314,12 +335,13 @@ impl RaftLog {
         writer.sequence = sequence;
         if sync {
             let newest_file = self.shared.engine.file_span(LogQueue::Append).1;
-            let advanced = writer.watermark.advance(sequence).and_then(|()| {
+            let mut marks = self.shared.marks.lock();
+            let advanced = marks.advance(sequence).and_then(|()| {
                 if newest_file == writer.newest_file {
                     return Ok(());
                 }
                 writer.newest_file = newest_file;
-                writer.watermark.sync()
+                marks.sync()
             });
             advanced.map_err(|error| self.failed(LogError::Device(error.to_string())))?;
         }
@@ -355,9 +377,9 @@ fn begin(writes: &mut raft_engine::LogBatch, region: RegionId, index: LogIndex, 
     writes.put(region, records::LOG_STATE_KEY.to_vec(), state).map_err(writing)
 }
 
-impl Drop for Writer {
+impl Drop for Shared {
     fn drop(&mut self) {
-        if let Err(error) = self.watermark.sync() {
+        if let Err(error) = self.marks.lock().sync() {
             tracing::warn!(%error, "the log's watermark could not be synced at close");
         }
     }

@@ -1,8 +1,19 @@
-//! How far the log had been synced, in a file of its own: what a log that ends early is found out by.
+//! How far the log was synced and which of its files are needed, in a file of their own: this is how a log
+//! that has lost its end or a file is found out.
+//!
+//! ```text
+//! slot, at 0 and at 512, big-endian:
+//!   synced u64 | version u64 = 2 | oldest file needed u64, appended | the same, rewritten | count u64 | xxh3 u64
+//! version 1 ends after `version` with the xxh3 of both, and says nothing of files
+//! ```
 //!
 //! The number of a batch is written here once its `fdatasync` has returned, with a plain `pwrite` that
 //! costs a microsecond. A killed process loses none of it, for the page cache survives. After power loss the
-//! file may be older than the log, never newer: then less is noticed, and nothing is noticed wrongly.
+//! file may be older than the log, never newer: then less is noticed, and nothing is noticed wrongly. For
+//! the marks of files this holds because a mark is synced before a file below it goes.
+//!
+//! The slots lie in different sectors. Writes go to one of them until it is synced, then to the other: a torn
+//! write leaves the state of the last sync.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,17 +25,27 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{LogError, Result};
 
 const FILE: &str = "WATERMARK";
-const VERSION: u64 = 1;
-const SLOT_LEN: usize = 24;
-
-/// Slots lie in different sectors, and writes alternate: a torn write leaves the other one.
+const VERSION: u64 = 2;
+const VERSION_WITHOUT_FILES: u64 = 1;
+const SLOT_LEN: usize = 48;
+const SLOT_WITHOUT_FILES_LEN: usize = 24;
 const SLOT_OFFSETS: [u64; 2] = [0, 512];
 
 pub(crate) struct Watermark {
     file: File,
-    synced: u64,
-    writes: usize,
+    state: State,
+    /// The slot that takes the next writes; the other one holds what was synced last.
+    slot: usize,
     is_dirty: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    synced: u64,
+    /// The oldest file of each queue that is needed; 0 while that is not known.
+    needed: [u64; 2],
+    /// The number of writes of this file, by which the newer slot is found.
+    count: u64,
 }
 
 impl Watermark {
@@ -52,35 +73,60 @@ impl Watermark {
             file.sync_all().map_err(failed)?;
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         }
-        let slots = SLOT_OFFSETS.map(|offset| read_slot(&file, offset));
-        let mut synced = 0;
-        let mut readable = 0;
-        for slot in slots {
-            if let Some(number) = slot.map_err(failed)? {
-                synced = synced.max(number);
-                readable += 1;
+        let mut newest = None;
+        for (slot, offset) in SLOT_OFFSETS.into_iter().enumerate() {
+            if let Some(state) = read_slot(&file, offset).map_err(failed)? {
+                let place = (state.count, state.synced, slot);
+                newest = newest.max(Some((place, state.needed)));
             }
         }
-        if readable == 0 {
+        let Some(((count, synced, slot), needed)) = newest else {
             return Err(LogError::Corrupt(format!("neither slot of {} can be read", path.display())));
-        }
-        Ok(Watermark { file, synced, writes: 0, is_dirty: false })
+        };
+        let state = State { synced, needed, count };
+        Ok(Watermark { file, state, slot: 1 - slot, is_dirty: false })
     }
 
+    /// The number of the last batch that is known to be synced.
     pub(crate) fn synced(&self) -> u64 {
-        self.synced
+        self.state.synced
+    }
+
+    pub(crate) fn needed(&self) -> [u64; 2] {
+        self.state.needed
     }
 
     pub(crate) fn advance(&mut self, synced: u64) -> io::Result<()> {
-        debug_assert!(synced >= self.synced);
-        let mut slot = [0; SLOT_LEN];
-        slot[..8].copy_from_slice(&synced.to_be_bytes());
-        slot[8..16].copy_from_slice(&VERSION.to_be_bytes());
-        let checksum = xxh3_64(&slot[..16]);
-        slot[16..].copy_from_slice(&checksum.to_be_bytes());
-        self.file.write_all_at(&slot, SLOT_OFFSETS[self.writes % 2])?;
-        self.writes += 1;
-        self.synced = synced;
+        debug_assert!(synced >= self.state.synced);
+        self.write(State { synced, ..self.state })
+    }
+
+    /// Notes that a queue's files below `oldest` are not needed.
+    pub(crate) fn need_from(&mut self, queue: usize, oldest: u64) -> io::Result<()> {
+        let mut needed = self.state.needed;
+        needed[queue] = needed[queue].max(oldest);
+        self.need(needed)
+    }
+
+    /// Notes which files are needed.
+    pub(crate) fn need(&mut self, needed: [u64; 2]) -> io::Result<()> {
+        match needed == self.state.needed {
+            true => Ok(()),
+            false => self.write(State { needed, ..self.state }),
+        }
+    }
+
+    fn write(&mut self, state: State) -> io::Result<()> {
+        let state = State { count: self.state.count + 1, ..state };
+        let mut bytes = [0; SLOT_LEN];
+        let numbers = [state.synced, VERSION, state.needed[0], state.needed[1], state.count];
+        for (at, number) in numbers.into_iter().enumerate() {
+            bytes[at * 8..at * 8 + 8].copy_from_slice(&number.to_be_bytes());
+        }
+        let checksum = xxh3_64(&bytes[..SLOT_LEN - 8]);
+        bytes[SLOT_LEN - 8..].copy_from_slice(&checksum.to_be_bytes());
+        self.file.write_all_at(&bytes, SLOT_OFFSETS[self.slot])?;
+        self.state = state;
         self.is_dirty = true;
         Ok(())
     }
@@ -89,13 +135,14 @@ impl Watermark {
         if self.is_dirty {
             self.file.sync_data()?;
             self.is_dirty = false;
+            self.slot = 1 - self.slot;
         }
         Ok(())
     }
 }
 
 /// A slot never written is a watermark of 0. `None` is a torn one.
-fn read_slot(file: &File, offset: u64) -> io::Result<Option<u64>> {
+fn read_slot(file: &File, offset: u64) -> io::Result<Option<State>> {
     let mut slot = [0; SLOT_LEN];
     let mut len = 0;
     while len < SLOT_LEN {
@@ -105,40 +152,83 @@ fn read_slot(file: &File, offset: u64) -> io::Result<Option<u64>> {
         }
     }
     if slot == [0; SLOT_LEN] {
-        return Ok(Some(0));
+        return Ok(Some(State::default()));
     }
     let number = |at: usize| u64::from_be_bytes(slot[at..at + 8].try_into().expect("8 bytes"));
-    let is_whole = number(8) == VERSION && number(16) == xxh3_64(&slot[..16]);
-    Ok(is_whole.then(|| number(0)))
+    let is_whole = |len: usize| number(len - 8) == xxh3_64(&slot[..len - 8]);
+    Ok(match number(8) {
+        VERSION if is_whole(SLOT_LEN) => {
+            Some(State { synced: number(0), needed: [number(16), number(24)], count: number(32) })
+        }
+        VERSION_WITHOUT_FILES if is_whole(SLOT_WITHOUT_FILES_LEN) => {
+            Some(State { synced: number(0), ..State::default() })
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn open(dir: &Path) -> Watermark {
+        Watermark::open(dir, true).unwrap()
+    }
+
     #[test]
-    fn the_newest_whole_slot_counts() {
+    fn a_torn_slot_leaves_the_state_of_the_last_sync() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watermark = Watermark::open(dir.path(), true).unwrap();
-        assert_eq!(watermark.synced(), 0);
-        for number in [5, 6, 9] {
+        let mut watermark = open(dir.path());
+        assert_eq!((watermark.synced(), watermark.needed()), (0, [0, 0]));
+        watermark.advance(5).unwrap();
+        watermark.need_from(0, 3).unwrap();
+        watermark.sync().unwrap();
+        for number in [6, 9] {
             watermark.advance(number).unwrap();
         }
-        watermark.sync().unwrap();
-        assert_eq!(Watermark::open(dir.path(), true).unwrap().synced(), 9);
+        let newest = open(dir.path());
+        assert_eq!((newest.synced(), newest.needed()), (9, [3, 0]));
         let path = dir.path().join(FILE);
         let whole = std::fs::read(&path).unwrap();
-        // The slot of 9 is torn: 6 is left.
-        for byte in 0..SLOT_LEN {
+        for byte in 512..512 + SLOT_LEN {
             let mut torn = whole.clone();
             torn[byte] ^= 0x40;
             std::fs::write(&path, &torn).unwrap();
-            assert_eq!(Watermark::open(dir.path(), true).unwrap().synced(), 6, "{byte}");
+            let left = open(dir.path());
+            assert_eq!((left.synced(), left.needed()), (5, [3, 0]), "{byte}");
         }
         let mut torn = whole;
         torn[0] ^= 1;
         torn[512] ^= 1;
         std::fs::write(&path, &torn).unwrap();
         assert!(matches!(Watermark::open(dir.path(), true), Err(LogError::Corrupt(_))));
+    }
+
+    #[test]
+    fn marks_only_rise_but_for_an_open_that_sets_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watermark = open(dir.path());
+        watermark.need_from(0, 7).unwrap();
+        watermark.need_from(0, 6).unwrap();
+        watermark.need_from(1, 2).unwrap();
+        assert_eq!(open(dir.path()).needed(), [7, 2]);
+        watermark.need([5, 1]).unwrap();
+        watermark.sync().unwrap();
+        assert_eq!(open(dir.path()).needed(), [5, 1]);
+    }
+
+    #[test]
+    fn a_watermark_without_marks_of_files_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut slot = [0; SLOT_WITHOUT_FILES_LEN];
+        slot[..8].copy_from_slice(&77_u64.to_be_bytes());
+        slot[8..16].copy_from_slice(&VERSION_WITHOUT_FILES.to_be_bytes());
+        let checksum = xxh3_64(&slot[..16]);
+        slot[16..].copy_from_slice(&checksum.to_be_bytes());
+        std::fs::write(dir.path().join(FILE), slot).unwrap();
+        let mut watermark = open(dir.path());
+        assert_eq!((watermark.synced(), watermark.needed()), (77, [0, 0]));
+        watermark.advance(78).unwrap();
+        assert_eq!(open(dir.path()).synced(), 78);
     }
 }
