@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use cluster::disk::Disk;
 use cluster::{config, descriptor, MILLISECOND};
-use steelyard_replica::eraftpb::{Message, MessageType};
+use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
     Action, Fatal, HardState, Input, LogBatch, PeerSeed, Refusal, RegionWrite, Role, Worker,
 };
@@ -498,6 +498,35 @@ fn the_only_store_of_a_region_leads_and_leases_at_once_after_a_restart_too() {
     assert!(replayed.filter(|entry| entry.payload == b"one"[..] && entry.token.is_none()).count() == 1);
     trio.step(0, Input::WantLease { region: REGION });
     assert_eq!(lease_of(&trio, 0), Some(trio.now + config(0, 5).lease_nanos));
+}
+
+/// What is flushed says that the store is alone; its log says that two more have a vote by now, and one of them
+/// may lead and have a lease.
+#[test]
+fn a_store_whose_log_holds_a_change_of_peers_holds_back_though_it_was_the_only_voter() {
+    let alone = |kind: EntryType| {
+        let mut trio = Trio::new(1);
+        let mut entries: Vec<Entry> =
+            (6..200).map(|index| Entry { index, term: 5, ..Entry::default() }).collect();
+        entries[150].set_entry_type(kind);
+        let write = RegionWrite { region: REGION, restart: None, entries, hard_state: None };
+        let node = &mut trio.nodes[0];
+        node.disk.write(&LogBatch { number: 1, writes: vec![write], must_sync: true });
+        node.worker =
+            Worker::new(config(0, 5), node.disk.clone(), seed(1), BTreeMap::new(), trio.now).unwrap();
+        trio
+    };
+    let mut trio = alone(EntryType::EntryNormal);
+    trio.tick(0, 1);
+    assert_eq!(trio.role(0), Role::Leader, "it is the only voter");
+
+    let mut trio = alone(EntryType::EntryConfChangeV2);
+    let until = trio.now + config(0, 5).vote_hold_nanos();
+    while trio.now + TICK < until {
+        trio.tick(0, 1);
+        assert_eq!(trio.role(0), Role::Follower, "{} ns before the hold ends", until - trio.now);
+    }
+    assert_eq!(trio.sent(MessageType::MsgRequestVote), 0);
 }
 
 #[test]

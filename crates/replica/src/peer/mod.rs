@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use raft::eraftpb::{ConfChangeV2, ConfState, Entry, HardState as RaftHardState, Message, MessageType};
+use raft::eraftpb::{
+    ConfChangeV2, ConfState, Entry, EntryType, HardState as RaftHardState, Message, MessageType,
+};
 use raft::{RaftState, RawNode, StateRole};
 use types::{
     BootNanos, Changed, LogIndex, PeerId, RegionDescriptor, RegionId, StoreId, Term, FIRST_INDEX, FIRST_TERM,
@@ -20,7 +22,7 @@ use crate::action::{
 use crate::conf::conf_state_of;
 use crate::config::Config;
 use crate::lease::Lease;
-use crate::log_store::{HardState, LogStore};
+use crate::log_store::{HardState, LogError, LogStore};
 use crate::log_view::LogView;
 use crate::message::{is_admissible, is_transfer_vote, lane, snapshot_of};
 use crate::planted::{self, Bug};
@@ -36,6 +38,26 @@ mod hibernation;
 mod merge;
 mod snapshots;
 mod turn;
+
+/// Bytes of entries that are read at once to look for changes.
+const CHANGES_READ_BYTES: u64 = 1 << 20;
+
+/// Returns true if an entry of `first..=last` changes who the peers are.
+fn changes_peers<L: LogStore>(
+    log: &L,
+    region: RegionId,
+    mut first: LogIndex,
+    last: LogIndex,
+) -> Result<bool, LogError> {
+    while first <= last {
+        let entries = log.entries(region, first, last + 1, CHANGES_READ_BYTES)?;
+        if entries.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal) {
+            return Ok(true);
+        }
+        first += entries.len().max(1) as u64;
+    }
+    Ok(false)
+}
 
 /// A turn's actions, by when they must happen.
 #[derive(Default)]
@@ -156,7 +178,6 @@ impl<L: LogStore> Peer<L> {
         let region = seed.descriptor.id;
         let (applied, applied_term) = seed.applied.unwrap_or((FIRST_INDEX, FIRST_TERM));
         let id = seed.descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let is_alone = seed.descriptor.voters().count() == 1;
         let bounds = log.bounds(region)?;
         let saved = log.hard_state(region)?;
         let state = saved.unwrap_or_default();
@@ -184,6 +205,9 @@ impl<L: LogStore> Peer<L> {
             let in_log = in_log.unwrap_or(0);
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
+        // The descriptor is as old as the last flush: the log may have made it more than one voter since.
+        let is_alone =
+            seed.descriptor.voters().count() == 1 && !changes_peers(log, region, applied + 1, bounds.last)?;
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || planted::is(Bug::NoVoteHoldAfterRestart);
         let restarted_at = (!votes_at_once).then_some(now);
@@ -347,6 +371,9 @@ impl<L: LogStore> Peer<L> {
 
     /// As the peer that leads the parent of a split does at once: nobody else is expected to stand.
     pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
+        if self.hold.is_restarting(now) {
+            return;
+        }
         self.drive(config, now, out, |raw| {
             let _ = raw.campaign();
         });
