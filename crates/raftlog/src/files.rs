@@ -127,10 +127,13 @@ pub(crate) struct GuardedFiles {
 type PlainHandle = <DefaultFileSystem as FileSystem>::Handle;
 type PlainWriter = <DefaultFileSystem as FileSystem>::Writer;
 
+/// A file's number, and what it is written by.
+type Numbered = (u64, Arc<PlainHandle>);
+
 /// The newest file of each queue, and how much of what was appended is synced.
 #[derive(Default)]
 struct Newest {
-    files: Mutex<[Option<(u64, Arc<PlainHandle>)>; 2]>,
+    files: Mutex<[Option<Numbered>; 2]>,
     /// The number of writes to appended files.
     written: AtomicU64,
     /// Of them, those that are known to be synced.

@@ -10,6 +10,7 @@ mod files;
 mod log;
 mod log_store;
 mod options;
+mod pieces;
 mod records;
 mod watermark;
 

@@ -11,12 +11,13 @@ use parking_lot::Mutex;
 use raft::eraftpb::Entry;
 use raft_engine::internals::LogQueue;
 use raft_engine::{take_perf_context, Command, Engine, MessageExt};
-use replica::{HardState, LogBatch, LogBounds, RegionWrite, RestartCause};
+use replica::{HardState, LogBatch, LogBounds, RestartCause};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 
 use crate::error::{reading, writing, LogError, Result};
 use crate::files::{Files, GuardedFiles, APPENDED};
 use crate::options::Options;
+use crate::pieces::{self, Part};
 use crate::records::{self, LogState, PeerLife, STORE_GROUP};
 use crate::watermark::Watermark;
 
@@ -54,6 +55,8 @@ struct Shared {
     writer: Mutex<Writer>,
     /// Locked after `writer`, and by the engine when it lets go of a file.
     marks: Arc<Mutex<Watermark>>,
+    /// The bytes of entries that are written at once.
+    piece_bytes: usize,
     /// A write has failed, so nobody knows what the device holds.
     is_stopped: AtomicBool,
 }
@@ -98,7 +101,8 @@ impl RaftLog {
         }
         let newest_file = engine.file_span(LogQueue::Append).1;
         let writer = Mutex::new(Writer { sequence, newest_file });
-        let shared = Shared { engine, writer, marks, is_stopped: AtomicBool::new(false) };
+        let is_stopped = AtomicBool::new(false);
+        let shared = Shared { engine, writer, marks, piece_bytes: options.piece_bytes, is_stopped };
         let log = RaftLog { shared: Arc::new(shared) };
         for region in log.regions() {
             log.check_region(region)?;
@@ -116,16 +120,30 @@ impl RaftLog {
         ignored.iter().try_for_each(std::fs::remove_file)
     }
 
-    /// Writes the batch as a whole and, with `sync`, returns once it is on the device.
+    /// Writes the batch and, with `sync`, returns once all of it is on the device. Large batches are written in
+    /// [pieces](pieces), of which a crash may leave the first ones.
     ///
-    /// Aborts the process when the sync fails: the kernel may have dropped the pages, so neither a retry nor
-    /// anything else this process says about its log can be believed.
+    /// After [`LogError::NoSpace`] the same batch may be appended again. Aborts the process when the sync fails:
+    /// the kernel may have dropped the pages, so neither a retry nor anything else this process says about its
+    /// log can be believed.
     pub fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended> {
+        let pieces = pieces::cut(batch, self.shared.piece_bytes);
+        let mut appended = Appended::default();
+        for (number, piece) in pieces.iter().enumerate() {
+            let written = self.append_piece(piece, sync && number + 1 == pieces.len())?;
+            appended.bytes += written.bytes;
+            appended.total += written.total;
+            appended.sync += written.sync;
+        }
+        Ok(appended)
+    }
+
+    fn append_piece(&self, piece: &[Part<'_>], sync: bool) -> Result<Appended> {
         let mut writes = raft_engine::LogBatch::default();
-        for write in &batch.writes {
-            assert_ne!(write.region, STORE_GROUP, "no region has the store's own number");
-            if let Some(restart) = &write.restart {
-                begin(&mut writes, write.region, restart.index, restart.term)?;
+        for part in piece {
+            assert_ne!(part.region, STORE_GROUP, "no region has the store's own number");
+            if let Some(restart) = part.restart {
+                begin(&mut writes, part.region, restart.index, restart.term)?;
                 let descriptor = restart.descriptor.clone();
                 let life = match restart.cause {
                     RestartCause::Split { parent, at } => {
@@ -136,16 +154,16 @@ impl RaftLog {
                     }
                 };
                 writes
-                    .put(STORE_GROUP, records::peer_key(write.region), records::encode_peer(&life))
+                    .put(STORE_GROUP, records::peer_key(part.region), records::encode_peer(&life))
                     .map_err(writing)?;
             }
-            if let (Some(first), Some(last)) = (write.entries.first(), write.entries.last()) {
-                self.check_follows(write, first.index, last.index)?;
-                writes.add_entries::<EntryExt>(write.region, &write.entries).map_err(writing)?;
+            if let (Some(first), Some(last)) = (part.entries.first(), part.entries.last()) {
+                self.check_follows(part, first.index, last.index)?;
+                writes.add_entries::<EntryExt>(part.region, part.entries).map_err(writing)?;
             }
-            if let Some(state) = &write.hard_state {
+            if let Some(state) = &part.hard_state {
                 let bytes = records::encode_hard_state(state);
-                writes.put(write.region, records::HARD_STATE_KEY.to_vec(), bytes).map_err(writing)?;
+                writes.put(part.region, records::HARD_STATE_KEY.to_vec(), bytes).map_err(writing)?;
             }
         }
         self.write_numbered(writes, sync)
@@ -309,9 +327,9 @@ impl RaftLog {
     }
 
     /// The engine panics at a hole.
-    fn check_follows(&self, write: &RegionWrite, first: u64, last: u64) -> Result<()> {
-        let (region, count) = (write.region, write.entries.len());
-        let bounds = match &write.restart {
+    fn check_follows(&self, part: &Part<'_>, first: u64, last: u64) -> Result<()> {
+        let (region, count) = (part.region, part.entries.len());
+        let bounds = match part.restart {
             Some(restart) => LogBounds { first: restart.index + 1, last: restart.index },
             None => self.bounds_of(region)?,
         };

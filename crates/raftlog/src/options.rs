@@ -16,6 +16,9 @@ pub struct Options {
     pub purge_threshold_bytes: u64,
     /// Zeroed files made at the first open, so that early appends overwrite instead of allocating. 0 for none.
     pub prefill_bytes: u64,
+    /// The bytes of entries above which a batch is written in several pieces. The engine takes less than 2 GiB at
+    /// once, and copies that.
+    pub piece_bytes: usize,
     /// Batches above this are compressed with LZ4; 0 for never.
     pub compression_threshold_bytes: u64,
 }
@@ -26,6 +29,7 @@ impl Default for Options {
             target_file_bytes: 16 * MIB,
             purge_threshold_bytes: 256 * MIB,
             prefill_bytes: 32 * MIB,
+            piece_bytes: 32 << 20,
             compression_threshold_bytes: 0,
         }
     }

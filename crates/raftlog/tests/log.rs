@@ -170,6 +170,53 @@ fn a_hole_is_refused_and_the_log_goes_on() {
 }
 
 #[test]
+fn a_batch_larger_than_the_engine_takes_is_written_in_pieces_and_may_be_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { piece_bytes: 20_000, ..small() };
+    let log = RaftLog::open(dir.path(), &options).unwrap();
+    log.found(&[founded(1), founded(2)]).unwrap();
+    let before = log.sequence();
+    let state = HardState { term: 7, vote: Some(1), commit: 40 };
+    let of = |region| RegionWrite {
+        region,
+        restart: None,
+        entries: entries(7, 6..=45, &[region as u8; 5_000]),
+        hard_state: Some(state),
+    };
+    let large = batch(vec![of(1), of(2)]);
+    let written = log.append(&large, true).unwrap();
+    assert!(written.bytes > 400_000, "{written:?}");
+    assert!(log.sequence() >= before + 20, "{} pieces", log.sequence() - before);
+    // As after a full device, which may have taken the first pieces.
+    log.append(&large, true).unwrap();
+    drop(log);
+    let log = open(dir.path());
+    for region in [1, 2] {
+        assert_eq!(log.bounds(region).unwrap(), LogBounds { first: 6, last: 45 });
+        assert_eq!(log.entries(region, 6, 46, u64::MAX).unwrap(), of(region).entries);
+        assert_eq!(log.hard_state(region).unwrap(), Some(state));
+    }
+}
+
+/// 2.2 GiB, of which the test itself holds 64 MiB.
+#[test]
+#[ignore = "writes gigabytes; make test-large runs it"]
+fn more_than_two_gibibytes_that_waited_for_room_are_one_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = RaftLog::open(dir.path(), &Options::default()).unwrap();
+    log.found(&[founded(1)]).unwrap();
+    let payload = Bytes::from(vec![7; 64 << 20]);
+    let entry = |index| Entry { index, term: 5, data: payload.clone(), ..Entry::default() };
+    let large = batch(vec![write(1, (6..6 + 36).map(entry).collect())]);
+    let written = log.append(&large, true).unwrap();
+    assert!(written.bytes > 2 << 30, "{written:?}");
+    drop(log);
+    let log = RaftLog::open(dir.path(), &Options::default()).unwrap();
+    assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 6, last: 41 });
+    assert_eq!(log.entries(1, 41, 42, u64::MAX).unwrap()[0].data, payload);
+}
+
+#[test]
 fn a_destroyed_peer_leaves_a_tombstone_and_may_live_again() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
