@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use raftlog::RaftLog;
-use replica::{Action, Input};
+use replica::{Action, Input, LogBatch, RestartCause};
 use tokio::sync::oneshot;
 use types::{RegionId, StoreId};
 
@@ -196,7 +196,10 @@ impl RegionWorker {
                     };
                     self.gather(to, lane, region, message);
                 }
-                Action::Persist(batch) => to_log.push(ToLog::Append(batch)),
+                Action::Persist(batch) => {
+                    self.accept_snapshots(&batch);
+                    to_log.push(ToLog::Append(batch));
+                }
                 Action::Apply { region, entries } => {
                     let proposals = &mut self.proposals;
                     let entries = entries.into_iter().map(|entry| ToApply {
@@ -262,6 +265,14 @@ impl RegionWorker {
             if self.log.send(job).is_err() {
                 self.store.fatal("the log thread has gone");
             }
+        }
+    }
+
+    /// Files of the snapshots that this batch accepts must not go before they are ingested.
+    fn accept_snapshots(&self, batch: &LogBatch) {
+        let restarts = batch.writes.iter().filter_map(|write| Some((write.region, write.restart.as_ref()?)));
+        for (region, restart) in restarts.filter(|(_, restart)| restart.cause == RestartCause::Snapshot) {
+            self.store.snapshots().accept(region, restart.index, restart.term);
         }
     }
 

@@ -12,9 +12,9 @@
 //! is the worker's to say.
 //!
 //! Invariants: the raft message is handed to the worker only when every file it speaks of is here, was
-//! compared with its checksum, and is durable. A snapshot that the worker was told of is kept until it is
-//! ingested, superseded by a later one that was ingested, or forgotten; one that nobody touches goes after an
-//! hour.
+//! compared with its checksum, and is durable. A snapshot that the worker has accepted is kept until it or a later
+//! one of its region was ingested, or the region is forgotten. One that is not accepted goes after an hour without
+//! use.
 
 mod counters;
 mod maker;
@@ -273,6 +273,13 @@ impl SnapshotService {
             Ok(stream) => drop(queues.to_receive.try_send(receiver::Incoming { from, stream, read })),
             Err(error) => tracing::warn!(from, %error, "a connection for a snapshot cannot be used"),
         }
+    }
+
+    /// Keeps a received snapshot until it was [ingested](Self::ingest), or the region is [forgotten](Self::forget). To be
+    /// called before the log says that it was accepted, for from then on nothing else can replace the rows.
+    pub fn accept(&self, region: RegionId, index: LogIndex, term: Term) {
+        let Some((shared, _)) = self.running() else { return };
+        shared.received.accept(received::Key { region, index, term });
     }
 
     /// Replaces the region's rows by those of a received snapshot, as

@@ -35,6 +35,8 @@ enum State {
     /// Being received from this store, over this connection.
     Receiving(StoreId, TcpStream),
     Whole,
+    /// Accepted: the log says, or is about to say, that it replaces the region's rows, and then nothing else can.
+    Accepted,
     Ingesting,
 }
 
@@ -124,7 +126,7 @@ impl Received {
                 State::Partial => superseded.push(*of),
                 // Its thread notices, and leaves a part to whoever comes next.
                 State::Receiving(_, stream) => drop(stream.shutdown(Shutdown::Both)),
-                State::Whole | State::Ingesting => {}
+                State::Whole | State::Accepted | State::Ingesting => {}
             }
         }
         let gone = self.take_away(&mut entries, &superseded);
@@ -144,7 +146,7 @@ impl Received {
                 Begin::Busy("an earlier connection for it is being ended")
             }
             Some(State::Ingesting) => Begin::Busy("it is being applied"),
-            Some(State::Whole) => Begin::Whole,
+            Some(State::Whole | State::Accepted) => Begin::Whole,
         };
         Ok((begun, gone))
     }
@@ -161,12 +163,22 @@ impl Received {
         }
     }
 
+    /// Keeps a snapshot, however long it waits, until it or a later one of the region was ingested or the region is
+    /// forgotten. To be called before the log says that it was accepted.
+    pub fn accept(&self, key: Key) {
+        if let Some(entry) = self.table.entries.lock().get_mut(&key) {
+            if matches!(entry.state, State::Whole) {
+                entry.state = State::Accepted;
+            }
+        }
+    }
+
     /// Keeps a snapshot from being deleted or received again for as long as the result lives.
     /// Also says whether its files need not be verified again.
     pub fn begin_ingest(&self, key: Key) -> (Ingesting<'_>, Files) {
         let mut files = Files::Unknown;
         if let Some(entry) = self.table.entries.lock().get_mut(&key) {
-            if matches!(entry.state, State::Whole) {
+            if matches!(entry.state, State::Whole | State::Accepted) {
                 entry.state = State::Ingesting;
                 if std::mem::take(&mut entry.verified) {
                     files = Files::Verified;
@@ -185,13 +197,13 @@ impl Received {
             match &entry.state {
                 State::Receiving(_, stream) => drop(stream.shutdown(Shutdown::Both)),
                 State::Ingesting => {}
-                State::Partial | State::Whole => gone.push(*key),
+                State::Partial | State::Whole | State::Accepted => gone.push(*key),
             }
         }
         self.take_away(&mut entries, &gone)
     }
 
-    /// Forgets what nobody has touched since `before`; gives the directories to delete.
+    /// Forgets snapshots that were not accepted and not touched since `before`; gives the directories to delete.
     pub fn sweep(&self, before: Instant) -> Vec<PathBuf> {
         let mut entries = self.table.entries.lock();
         let is_old =
@@ -277,7 +289,8 @@ impl Drop for Ingesting<'_> {
         if let Some(entry) = self.table.entries.lock().get_mut(&self.key) {
             entry.touched = Instant::now();
             if matches!(entry.state, State::Ingesting) {
-                entry.state = State::Whole;
+                // Unless it is forgotten now, it was not ingested and will be.
+                entry.state = State::Accepted;
             }
         }
     }

@@ -646,6 +646,35 @@ fn a_whole_snapshot_outlives_a_restart_and_parts_and_leftovers_go_in_time() {
 }
 
 #[test]
+fn an_accepted_snapshot_is_kept_however_long_it_waits() {
+    let pair = Pair::new();
+    for region in [3, 4] {
+        fill(&pair.source.host.keyspace, region, 50, 2 * MIB);
+    }
+    let messages = [3, 4].map(|region| {
+        let message = pair.make(region);
+        pair.source.service.send(region, TARGET, message.clone());
+        pair.arrives(region, &message);
+        message
+    });
+    pair.target.service.accept(3, 50, 5);
+    // For hours there is no room for it.
+    for _ in 0..2 {
+        pair.target.sweep();
+        assert_eq!(pair.target.keys(), [Key { region: 3, index: 50, term: 5 }]);
+        let refused = pair.target.service.ingest(&descriptor_of(3), 50, 6, &[]);
+        assert!(refused.is_err(), "it is of another term");
+    }
+    // Its sender does not know, and is told that it is here.
+    pair.source.service.send(3, TARGET, messages[0].clone());
+    pair.arrives(3, &messages[0]);
+    pair.ingest(3, &messages[0]);
+    until_empty(&pair.received());
+    let gone = pair.target.service.ingest(&descriptor_of(4), 50, 5, &[descriptor_of(4).slots.unwrap()]);
+    assert!(gone.is_err(), "the other was not accepted, and went");
+}
+
+#[test]
 fn a_part_of_an_earlier_snapshot_gives_way_to_a_later_one() {
     let pair = Pair::new();
     fill(&pair.source.host.keyspace, 3, 50, 5 * MIB);
