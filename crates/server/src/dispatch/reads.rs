@@ -1,9 +1,15 @@
 //! Strong reads at the leader, weak reads anywhere.
 //!
-//! A strong read takes its view of the rows first and checks the lease afterwards: had another leader
-//! been elected before the view was taken, the lease would be over by then. Without a lease a ReadIndex
-//! round that began after the read did proves the same. The region's slots are looked at afterwards, too: what
-//! it gave away before the view was taken may have been written elsewhere since.
+//! Every read takes its view of the rows first and proves afterwards that the view may be answered from. That
+//! the region's own rows were there, whole, and that the slots were the region's, must hold for all of them:
+//! a peer may be removed, or a snapshot replace its rows, while a read waits in the pool. On top of this a
+//! strong read is proved by
+//!
+//! - **the lease**, if it still holds after the view was taken: had another leader been elected before, the lease
+//!   would be over by then; or
+//! - **a ReadIndex round** that began after the read did. It is over before the view is taken, and holds for all
+//!   that the peer has applied since: rows of a peer that lost its lead meanwhile are still those of a later
+//!   moment.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -22,6 +28,14 @@ use crate::store::Store;
 
 /// Slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
+
+/// What makes a read as fresh as it has to be.
+enum Proof {
+    /// The leader's lease, which must hold after the view was taken.
+    Lease,
+    /// A round of heartbeats, or an entry that was applied, before the view is taken; or nothing, for a weak read.
+    AlreadyThere,
+}
 
 /// What one pass over the rows made of the commands.
 struct Pass {
@@ -43,43 +57,41 @@ impl Store {
     ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.touch(region);
-        let mut pass = None;
         let now = clock::boot_nanos();
         if region.should_want_lease(now) {
             let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
         }
+        let mut pass = None;
         if region.lease_holds(now) {
-            let read = self.pass(region, &items).await?;
-            if region.lease_holds(clock::boot_nanos()) {
-                self.metrics.reads_by_lease.inc_by(items.len() as u64);
-                pass = Some(read);
-            }
+            pass = self.proved_pass(region, version, &items, Proof::Lease).await?;
         }
         let pass = match pass {
-            Some(pass) => pass,
+            Some(pass) => {
+                self.metrics.reads_by_lease.inc_by(items.len() as u64);
+                pass
+            }
             None => {
                 self.read_index(region, deadline).await?;
                 self.metrics.reads_by_read_index.inc_by(items.len() as u64);
-                self.pass(region, &items).await?
+                let proved = self.proved_pass(region, version, &items, Proof::AlreadyThere).await?;
+                proved.ok_or(NotDone::NotLeader)?
             }
         };
         region.misses.fetch_add(pass.misses, Ordering::Relaxed);
-        if !lie_in(&items, region, version) {
-            return Err(NotDone::NotLeader);
-        }
         self.settle(region, version, &items, pass, deadline).await
     }
 
-    /// A read of whatever this store has applied: fresh or not. `None` at a command that only the leader
-    /// can answer, for it met a key past its time.
+    /// A read of whatever this store has applied: fresh or not. `None`: only the leader can answer, for the
+    /// command met a key past its time, or the rows are not there to be read.
     pub async fn read_weakly(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
         item: Item,
     ) -> Result<Option<Answer>, Reply> {
-        match self.pass(region, &Arc::new(vec![item])).await {
-            Ok(mut pass) => {
-                let answer = pass.answers.pop().flatten();
+        let version = region.newest().epoch.version;
+        match self.proved_pass(region, version, &Arc::new(vec![item]), Proof::AlreadyThere).await {
+            Ok(pass) => {
+                let answer = pass.and_then(|mut pass| pass.answers.pop().flatten());
                 if answer.is_some() {
                     region.reads.fetch_add(1, Ordering::Relaxed);
                     self.touch(region);
@@ -89,6 +101,25 @@ impl Store {
             Err(NotDone::Error(error)) => Err(error),
             Err(NotDone::NotLeader) => Err(cluster_down()),
         }
+    }
+
+    /// A pass over the rows that is known to be right. `None`: it may have seen rows that are not the region's,
+    /// or not all of them, or the lease has ended.
+    async fn proved_pass(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        version: u64,
+        items: &Arc<Vec<Item>>,
+        proof: Proof,
+    ) -> Result<Option<Pass>, NotDone> {
+        let Some(rows) = region.rows() else { return Ok(None) };
+        let pass = self.pass(region, items).await?;
+        let holds = match proof {
+            Proof::Lease => region.lease_holds(clock::boot_nanos()),
+            Proof::AlreadyThere => true,
+        };
+        let is_right = holds && region.rows() == Some(rows) && lie_in(items, region, version);
+        Ok(is_right.then_some(pass))
     }
 
     async fn read_index(&self, region: &RegionShared, deadline: Instant) -> Result<(), NotDone> {
@@ -193,12 +224,11 @@ impl Store {
                     self.submit(region, Work::Maintenance(due), deadline).await?;
                 }
             }
-            let mut pass = self.pass(region, &one).await?;
-            if !lie_in(&one, region, version) {
+            // Leadership was proved again by what has just been committed and applied here.
+            let Some(mut pass) = self.proved_pass(region, version, &one, Proof::AlreadyThere).await? else {
                 return Ok(None);
-            }
+            };
             if let Some(answer) = pass.answers.pop().flatten() {
-                // Leadership was proved again by what has just been committed and applied here.
                 return Ok(Some(answer));
             }
         }
@@ -235,7 +265,7 @@ impl Pass {
 mod tests {
     use bytes::Bytes;
     use storage::{RegionState, Txn};
-    use types::SlotRange;
+    use types::{RegionDescriptor, SlotRange};
 
     use super::*;
     use crate::fixture::Fixture;
@@ -267,5 +297,73 @@ mod tests {
         assert_eq!(misses_of(&["GET a", "GET b"]).await, 0);
         assert_eq!(misses_of(&["GET large"]).await, 1);
         assert_eq!(misses_of(&["GET large", "GET a", "GET large", "GET b"]).await, 2);
+    }
+
+    fn write(fixture: &Fixture, value: &str) {
+        let mut entry = command::entry::Builder::new();
+        entry.push(0, false, &["SET", "key", value].map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
+        let mut txn = Txn::new(fixture.store.engine.flash(), 1, RegionState::default());
+        command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
+        fixture.store.engine.write(&txn.finish().0).unwrap();
+    }
+
+    /// As a removal of the peer does it.
+    fn remove_peer(fixture: &Fixture) {
+        fixture.store.peer_gone(1);
+        fixture.store.engine.flash().destroy_region(1, &[SlotRange::ALL]).unwrap();
+    }
+
+    /// Asks the leader, without a lease, and lets the round of heartbeats succeed once `meanwhile` was done.
+    async fn read_by_index(fixture: &Fixture, meanwhile: impl FnOnce()) -> Result<Answers, NotDone> {
+        let (store, region) = (fixture.store.clone(), fixture.store.regions.get(1).unwrap());
+        let version = region.newest().epoch.version;
+        let reading = tokio::spawn(async move {
+            let deadline = Instant::now() + std::time::Duration::from_secs(60);
+            store.read(&region, version, Arc::new(vec![item("GET key")]), deadline).await
+        });
+        let granted = loop {
+            match fixture.told().next() {
+                Some(ToWorker::ReadIndex { reply, .. }) => break reply,
+                Some(_) => {}
+                None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+            }
+        };
+        meanwhile();
+        granted.send(Ok(())).unwrap();
+        reading.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_read_by_read_index_does_not_answer_from_rows_that_have_gone_meanwhile() {
+        let fixture = Fixture::new();
+        write(&fixture, "live");
+        let answers = read_by_index(&fixture, || ()).await.ok().unwrap();
+        assert_eq!(answers[0].clone().unwrap().into_reply(), Reply::bulk("live"));
+        let moved = read_by_index(&fixture, || remove_peer(&fixture)).await;
+        assert!(matches!(moved, Err(NotDone::NotLeader)), "{:?}", moved.ok());
+    }
+
+    /// Rows go, and come again, while reads wait for their turn in the pool.
+    #[test]
+    fn a_read_that_waited_in_the_pool_is_not_answered_from_rows_of_another_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let fixture = Fixture::new();
+        // Too large for RAM, so that a read of it goes to the pool.
+        write(&fixture, &"x".repeat((1 << 20) + 1));
+        let region = fixture.store.regions.get(1).unwrap();
+        let descriptor = region.descriptor();
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let answer = runtime.block_on(async {
+            tokio::task::spawn_blocking(move || wait.recv());
+            let (store, of) = (fixture.store.clone(), region.clone());
+            let reading = tokio::spawn(async move { store.read_weakly(&of, item("GET key")).await });
+            // It runs up to where it waits for the pool, which is busy.
+            tokio::task::yield_now().await;
+            remove_peer(&fixture);
+            fixture.store.set_local_regions(&[RegionDescriptor::clone(&descriptor)]);
+            release.send(()).unwrap();
+            reading.await.unwrap().unwrap().map(Answer::into_reply)
+        });
+        assert_eq!(answer, None, "the rows of a new peer that has none yet");
     }
 }

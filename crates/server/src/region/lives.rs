@@ -72,6 +72,9 @@ impl Lives {
     fn replace(&self, descriptor: RegionDescriptor, index: LogIndex, term: Term) -> Result<(), Stopping> {
         let region = descriptor.id;
         let replaced = self.slots_of(region);
+        if let Some(shared) = self.store.regions.get(region) {
+            shared.begin_replacing();
+        }
         loop {
             match self.store.snapshots().ingest(&descriptor, index, term, &replaced) {
                 Ok(()) => break,
@@ -158,5 +161,110 @@ impl Lives {
 
     fn is_stopping(&self) -> bool {
         self.store.stopping.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use bytes::Bytes;
+    use storage::rows::{region_descriptor_row, region_state_row};
+    use storage::{RegionState, Txn};
+
+    use super::*;
+    use crate::dispatch::{Answer, Item};
+    use crate::fixture::Fixture;
+    use crate::region::snapshots::Host;
+    use crate::snapshot::{received_dir, Limits, SnapshotService};
+
+    const KEYS: usize = 200;
+    const TERM: Term = 6;
+
+    fn command(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    /// Makes the rows those of the region after this entry. They have the same keys at every index.
+    fn fill(fixture: &Fixture, descriptor: &RegionDescriptor, index: LogIndex) {
+        let mut entry = command::entry::Builder::new();
+        for key in 0..KEYS {
+            entry.push(0, false, &command(&format!("SET key:{key} value:{index}")));
+        }
+        let engine = &fixture.store.engine;
+        let mut txn = Txn::new(engine.flash(), descriptor.id, RegionState::default());
+        command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
+        let (mut writes, mut state) = txn.finish();
+        (state.applied_index, state.applied_term) = (index, TERM);
+        writes.rows.push((region_state_row(descriptor.id), Some(state.encode())));
+        writes.rows.push((region_descriptor_row(descriptor.id), Some(descriptor.encode())));
+        engine.write(&writes).unwrap();
+    }
+
+    fn read_weakly(fixture: &Fixture, runtime: &tokio::runtime::Runtime, key: usize) -> Option<resp::Reply> {
+        let region = fixture.store.regions.get(1).unwrap();
+        let item = Item::new(command(&format!("GET key:{key}")), 0, false).unwrap();
+        let answer = runtime.block_on(fixture.store.read_weakly(&region, item)).unwrap();
+        answer.map(Answer::into_reply)
+    }
+
+    #[test]
+    fn rows_that_a_snapshot_replaces_are_not_read_before_it_is_complete() {
+        let fixture = Fixture::new();
+        let store = &fixture.store;
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let descriptor = RegionDescriptor::clone(&store.regions.get(1).unwrap().descriptor());
+        let snapshots = store.config.dir.join("snapshots");
+        let host = Arc::new(Host { store: store.clone() });
+        store.set_snapshots(SnapshotService::start(&snapshots, Limits::default(), host).unwrap());
+        let log = RaftLog::open(&store.config.dir.join("log"), &raftlog::Options::default()).unwrap();
+        let (to_lives, jobs) = crossbeam_channel::unbounded();
+        let (apply, applied) = crossbeam_channel::unbounded();
+        let lives = Lives { store: store.clone(), log, jobs, apply };
+        let thread = std::thread::spawn(move || lives.run());
+
+        let (mut refused, mut served, mut strange) = (0, 0, Vec::new());
+        for round in 1..=5 {
+            let (before, after) = (100 * round, 100 * round + 50);
+            fill(&fixture, &descriptor, after);
+            let dir = received_dir(&snapshots, 1, after, TERM);
+            let pace = &mut |_| ControlFlow::Continue(());
+            store.engine.flash().write_snapshot(1, &dir, 1 << 20, pace).unwrap();
+            fill(&fixture, &descriptor, before);
+            to_lives
+                .send(LifeJob::Snapshot { descriptor: descriptor.clone(), index: after, term: TERM })
+                .unwrap();
+            let mut key = 0;
+            let reloaded = loop {
+                match read_weakly(&fixture, &runtime, key % KEYS) {
+                    None => refused += 1,
+                    Some(resp::Reply::Bulk(value))
+                        if [before, after].iter().any(|at| value == format!("value:{at}")) =>
+                    {
+                        served += 1
+                    }
+                    Some(other) => strange.push((round, other)),
+                }
+                key += 1;
+                if let Ok(Job::Reload(descriptor)) = applied.try_recv() {
+                    break descriptor;
+                }
+            };
+            store.set_local_regions(&[reloaded]);
+            let value = read_weakly(&fixture, &runtime, 0);
+            if value != Some(resp::Reply::bulk(format!("value:{after}"))) {
+                strange.push((round, value.unwrap_or(resp::Reply::Nil)));
+            }
+        }
+        drop(to_lives);
+        thread.join().unwrap();
+        store.snapshots().stop();
+        assert!(
+            strange.is_empty(),
+            "keys that always existed: {} reads such as {:?}",
+            strange.len(),
+            strange[0]
+        );
+        assert!(refused > 0, "no read came while rows were replaced; {served} were served");
     }
 }

@@ -23,6 +23,10 @@ pub struct Leadership {
     pub leader: Option<StoreId>,
 }
 
+/// See [`RegionShared::rows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsToken(u64);
+
 /// Published by the region's worker and by heartbeats; read by clients' connections.
 pub struct RegionShared {
     id: RegionId,
@@ -34,6 +38,8 @@ pub struct RegionShared {
     slots: AtomicU32,
     /// Whether this store holds a peer.
     local: AtomicBool,
+    /// The number of times that the peer's rows went or came, not by entries: odd while they are on their way.
+    replacements: AtomicU64,
     leadership: Mutex<Leadership>,
     /// The leader again, for the hot path: one load.
     leader: AtomicU64,
@@ -67,6 +73,7 @@ impl RegionShared {
             descriptor: ArcSwap::new(descriptor),
             slots,
             local: AtomicBool::new(local),
+            replacements: AtomicU64::new(0),
             leadership: Mutex::new(Leadership { term: 0, leader: None }),
             leader: AtomicU64::new(NOBODY),
             lease_until: AtomicU64::new(0),
@@ -89,6 +96,19 @@ impl RegionShared {
 
     pub fn is_local(&self) -> bool {
         self.local.load(Ordering::Acquire)
+    }
+
+    /// Returns a token of the rows that this store's peer has, or `None` while they are not there to be read: there
+    /// is no peer here, or a snapshot is replacing them. Reads that took place between two equal tokens saw
+    /// rows of the region, whole.
+    pub fn rows(&self) -> Option<RowsToken> {
+        let replacements = self.replacements.load(Ordering::SeqCst);
+        (replacements % 2 == 0 && self.is_local()).then_some(RowsToken(replacements))
+    }
+
+    /// To be called before a snapshot takes the rows away; [`set_local`](Self::set_local) ends it.
+    pub fn begin_replacing(&self) {
+        self.replacements.fetch_or(1, Ordering::SeqCst);
     }
 
     /// As this store's own peer has applied it; without one here, the newest that was heard of.
@@ -132,6 +152,9 @@ impl RegionShared {
     pub fn set_local(&self, applied: &RegionDescriptor) -> bool {
         let moves = self.learn(applied);
         self.publish(Arc::new(applied.clone()));
+        let _ = self.replacements.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |replacements| {
+            (replacements % 2 == 1).then_some(replacements + 1)
+        });
         !self.local.swap(true, Ordering::AcqRel) || moves
     }
 
@@ -140,6 +163,7 @@ impl RegionShared {
         self.set_lease(None);
         self.publish_status(None);
         self.held_by_all.store(0, Ordering::Release);
+        self.begin_replacing();
         self.local.store(false, Ordering::Release);
         self.publish(self.newest.load_full());
     }
@@ -292,6 +316,24 @@ mod tests {
         assert!(!region.is_local() && !region.lease_holds(1));
         assert_eq!(*region.descriptor(), after);
         assert_eq!(region.slots(), Some(SlotRange { first: 7, last: 8 }));
+    }
+
+    #[test]
+    fn rows_that_went_and_came_are_other_rows() {
+        let founded = RegionDescriptor::founded(1, None, &[0]);
+        let region = RegionShared::new(founded.clone(), true);
+        let first = region.rows().unwrap();
+        region.set_local(&founded);
+        assert_eq!(region.rows(), Some(first), "entries that are applied replace nothing");
+        region.begin_replacing();
+        assert_eq!(region.rows(), None);
+        region.set_local(&founded);
+        let second = region.rows().unwrap();
+        assert_ne!(second, first);
+        region.remove_local();
+        assert_eq!(region.rows(), None);
+        region.set_local(&founded);
+        assert!(![first, second].contains(&region.rows().unwrap()));
     }
 
     #[test]
