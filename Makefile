@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ENV := settings=$$(scripts/setup.sh); eval "$$settings";
 
-.PHONY: help build demo test soak test-faults test-clients bench-peers bench-plan fmt fmt-check clippy
+.PHONY: help build demo test test-large soak test-faults test-clients bench-peers bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -18,6 +18,11 @@ demo: build ## six unequal stores on this machine, under load
 test: build ## all tests; random cases from seed PROPTEST_RNG_SEED=n
 	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo test --release --workspace && \
 	cargo test --release -p steelyard-sim --features planted --test planted
+
+test-large: build ## logs of gigabytes, killed and robbed of power while their files come and go; half an hour
+	@$(ENV) cargo test --release -p steelyard-raftlog --test log -- --ignored more_than && \
+	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release -p steelyard-raftlog --test power && \
+	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 600_mb
 
 soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts
 	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release -p steelyard-sim && \

@@ -25,17 +25,22 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            target_file_bytes: 16 * MIB,
-            purge_threshold_bytes: 256 * MIB,
-            prefill_bytes: 32 * MIB,
-            piece_bytes: 32 << 20,
-            compression_threshold_bytes: 0,
-        }
+        Options::of_size(256 * MIB)
     }
 }
 
 impl Options {
+    /// A log that is purged when its files exceed so many bytes.
+    pub fn of_size(bytes: u64) -> Options {
+        Options {
+            target_file_bytes: bytes / 16,
+            purge_threshold_bytes: bytes,
+            prefill_bytes: bytes / 8,
+            piece_bytes: 32 << 20,
+            compression_threshold_bytes: 0,
+        }
+    }
+
     pub(crate) fn to_engine(&self, dir: &Path) -> Result<Config> {
         let dir = dir.to_str().ok_or_else(|| LogError::Options(format!("{dir:?} is not UTF-8")))?;
         let prefill = self.prefill_bytes >= self.target_file_bytes;

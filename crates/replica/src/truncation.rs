@@ -17,12 +17,19 @@ pub struct Truncation {
 
 impl Default for Truncation {
     fn default() -> Truncation {
+        Truncation::of_log_size(256 << 20)
+    }
+}
+
+impl Truncation {
+    /// For a store's log that is to stay at about so many bytes.
+    pub fn of_log_size(bytes: u64) -> Truncation {
         Truncation {
             keep_entries: 1024,
-            keep_bytes: 16 << 20,
+            keep_bytes: bytes / 16,
             step_entries: 1024,
-            step_bytes: 4 << 20,
-            lag_bytes: 256 << 20,
+            step_bytes: bytes / 64,
+            lag_bytes: bytes,
         }
     }
 }

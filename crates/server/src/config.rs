@@ -113,6 +113,9 @@ pub struct Config {
     pub reserve_bytes: u64,
     /// Live user bytes that this store is meant to hold; absent: what it holds and its device still takes.
     pub capacity_bytes: Option<u64>,
+    /// Bytes of the Raft log's files above which those that are not needed go. Rows are flushed often enough for that,
+    /// and a peer that lags by more gets a snapshot.
+    pub raft_log_bytes: u64,
     /// From what a device does to what a store on it does.
     pub fit: device::Fit,
     /// Whether the store measures its device by itself.
@@ -132,6 +135,9 @@ pub struct Config {
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
 }
+
+/// Sixteen files of a few hundred entries.
+const RAFT_LOG_BYTES_MIN: u64 = 4 << 20;
 
 impl Config {
     /// This store's own entry in `members`.
@@ -172,6 +178,7 @@ impl Config {
             raft_tick: Duration::from_millis(50),
             reserve_bytes: 256 << 20,
             capacity_bytes: None,
+            raft_log_bytes: 256 << 20,
             fit: device::Fit::shipped(),
             probe: true,
             snapshot_rate: 100 << 20,
@@ -206,6 +213,9 @@ impl Config {
         }
         if self.replicas == 0 {
             return Err("replicas is at least 1".into());
+        }
+        if self.raft_log_bytes < RAFT_LOG_BYTES_MIN {
+            return Err("raft-log-size is at least 4 MiB".into());
         }
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick is at least 5 ms".into());

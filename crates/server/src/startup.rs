@@ -272,13 +272,14 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.election_ticks = ELECTION_TICKS;
     raft.heartbeat_ticks = HEARTBEAT_TICKS;
     raft.hibernate_ticks = HIBERNATE_TICKS;
+    raft.truncation = replica::Truncation::of_log_size(config.raft_log_bytes);
     // A little below the time for which voters keep quiet, by more than clocks may drift.
     raft.lease_nanos = raft.vote_hold_nanos() / 100 * 95;
     raft
 }
 
 fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>), StartError> {
-    let log = RaftLog::open(&dir.log_dir(), &raftlog::Options::default())
+    let log = RaftLog::open(&dir.log_dir(), &raftlog::Options::of_size(config.raft_log_bytes))
         .map_err(|e| StartError::Log { path: dir.log_dir(), reason: e.to_string() })?;
     let rows_error = |reason: String| StartError::Rows { path: dir.rows_dir(), reason };
     let wrong = |e: rocks::OptionError| StartError::Config(e.to_string());

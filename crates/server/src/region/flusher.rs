@@ -10,11 +10,16 @@ use std::time::{Duration, Instant};
 use raftlog::{LogError, RaftLog};
 
 use super::inbox::ToWorker;
+use crate::config::Config;
 use crate::store::Store;
 
-/// Rows written since the last flush that make another one worth it. RocksDB flushes full memtables by
-/// itself; this is well above their size, so that it seldom cuts one short.
-const FLUSH_BYTES: u64 = 192 << 20;
+/// Returns the bytes of rows written since the last flush that make another one worth it: 192 MiB for the default
+/// size of the log. RocksDB flushes full memtables by itself; this is well above their size, so that it seldom
+/// cuts one short.
+fn flush_bytes(config: &Config) -> u64 {
+    config.raft_log_bytes / 4 * 3
+}
+
 /// The log is not kept longer than this for the sake of rows in memory.
 const FLUSH_PERIOD: Duration = Duration::from_secs(60);
 /// On a full device rows are flushed sooner: the log is cut, and what the rows really take is known.
@@ -42,7 +47,8 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
         let full = store.disk.is_full();
         let period = if full { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
         let wanted = store.flush_soon.swap(false, Ordering::Relaxed);
-        let flushes = bytes >= FLUSH_BYTES || wanted || (bytes > 0 && flushed.elapsed() >= period);
+        let flushes =
+            bytes >= flush_bytes(&store.config) || wanted || (bytes > 0 && flushed.elapsed() >= period);
         if flushes {
             flush(&store);
             flushed = Instant::now();

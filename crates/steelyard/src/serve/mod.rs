@@ -164,6 +164,9 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(size) = options.maxmemory {
         config.maxmemory = size.0;
     }
+    if let Some(size) = options.raft_log_size {
+        config.raft_log_bytes = size.0;
+    }
     if let Some(size) = options.reserve {
         config.reserve_bytes = size.0;
     }
@@ -311,6 +314,8 @@ mod tests {
         assert_eq!(config.rocksdb, [("max_open_files".to_owned(), "100".to_owned())]);
         assert_eq!(config.this().forward.unwrap().port(), 7100);
         assert!(config.probe && config.capacity_bytes.is_none());
+        assert_eq!(configure(options("raft-log-size = \"32mb\"")).unwrap().raft_log_bytes, 32 << 20);
+        assert!(configure(options("raft-log-size = \"1mb\"")).unwrap().validate().is_err());
         let config = configure(options("capacity = \"5gb\"\nprobe = \"no\"")).unwrap();
         assert!(!config.probe && config.capacity_bytes == Some(5 << 30));
     }

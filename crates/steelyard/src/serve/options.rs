@@ -93,6 +93,9 @@ pub struct Options {
     /// data [default: 256mb]
     #[arg(long, value_name = "SIZE")]
     pub reserve: Option<Size>,
+    /// Bytes of the Raft log above which files that are not needed are deleted; 4mb at least [default: 256mb]
+    #[arg(long, value_name = "SIZE")]
+    pub raft_log_size: Option<Size>,
     /// Milliseconds a command may wait for a leader or a quorum [default: 5000]
     #[arg(long, value_name = "MS")]
     pub request_timeout: Option<u64>,
@@ -182,6 +185,7 @@ impl Options {
             fsync: self.fsync.or(file.fsync),
             maxmemory: self.maxmemory.or(file.maxmemory),
             reserve: self.reserve.or(file.reserve),
+            raft_log_size: self.raft_log_size.or(file.raft_log_size),
             request_timeout: self.request_timeout.or(file.request_timeout),
             raft_tick: self.raft_tick.or(file.raft_tick),
             io_threads: self.io_threads.or(file.io_threads),

@@ -12,6 +12,7 @@ mod failover;
 mod identity;
 mod partitions;
 mod power;
+mod recycling;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod tails;

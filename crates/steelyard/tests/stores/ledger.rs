@@ -27,11 +27,13 @@ pub struct Shape {
     pub incrementers: usize,
     pub readers: usize,
     pub counters: usize,
+    /// Written keys have values of so many bytes at least.
+    pub value_bytes: usize,
 }
 
 impl Shape {
-    pub const MIXED: Shape = Shape { writers: 12, incrementers: 6, readers: 6, counters: 3 };
-    pub const WRITES: Shape = Shape { writers: 32, incrementers: 0, readers: 0, counters: 0 };
+    pub const MIXED: Shape = Shape { writers: 12, incrementers: 6, readers: 6, counters: 3, value_bytes: 0 };
+    pub const WRITES: Shape = Shape { writers: 32, incrementers: 0, readers: 0, counters: 0, value_bytes: 0 };
 }
 
 /// An operation on a counter, as its client saw it.
@@ -60,6 +62,7 @@ struct Page {
 pub struct Load {
     runtime: Runtime,
     clients: Vec<SocketAddr>,
+    value_bytes: usize,
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<Page>>,
@@ -69,6 +72,7 @@ pub struct Load {
 pub struct Ledger {
     runtime: Runtime,
     clients: Vec<SocketAddr>,
+    value_bytes: usize,
     page: Page,
 }
 
@@ -86,6 +90,7 @@ impl Load {
         let mut load = Load {
             runtime: runtime.expect("a runtime"),
             clients: clients.to_vec(),
+            value_bytes: shape.value_bytes,
             stop: Arc::default(),
             acknowledged: Arc::default(),
             tasks: Vec::new(),
@@ -93,7 +98,8 @@ impl Load {
         };
         for writer in 0..shape.writers {
             let (client, stop, count) = load.tools(writer);
-            load.tasks.push(load.runtime.spawn(write(client, format!("{name}:w{writer}"), stop, count)));
+            let name = format!("{name}:w{writer}");
+            load.tasks.push(load.runtime.spawn(write(client, name, shape.value_bytes, stop, count)));
         }
         for number in 0..shape.incrementers {
             let (client, stop, count) = load.tools(number);
@@ -153,7 +159,7 @@ impl Load {
         for task in self.tasks {
             page.add(self.runtime.block_on(task).expect("the load goes on to its end"));
         }
-        Ledger { runtime: self.runtime, clients: self.clients, page }
+        Ledger { runtime: self.runtime, clients: self.clients, value_bytes: self.value_bytes, page }
     }
 }
 
@@ -176,13 +182,29 @@ fn call(words: &[&str], read: bool) -> Call {
     Call::new(words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect(), read)
 }
 
-async fn write(client: ClusterClient, name: String, stop: Arc<AtomicBool>, count: Arc<AtomicU64>) -> Page {
+/// The value that a key is written with, which no other key has.
+fn value_of(key: &str, bytes: usize) -> String {
+    let mut value = key.to_owned();
+    while value.len() < bytes {
+        value.push('/');
+        value.push_str(key);
+    }
+    value
+}
+
+async fn write(
+    client: ClusterClient,
+    name: String,
+    value_bytes: usize,
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+) -> Page {
     let mut page = Page::default();
     let mut number = 0u64;
     while !stop.load(Ordering::Relaxed) {
         let key = format!("{name}:{number}");
         number += 1;
-        match client.call(&call(&["SET", &key, &key], false)).await {
+        match client.call(&call(&["SET", &key, &value_of(&key, value_bytes)], false)).await {
             Outcome::Done(Reply::Error(text)) => page.errors.push(text.into_owned()),
             Outcome::Done(_) => {
                 page.acknowledged.push(key);
@@ -248,8 +270,10 @@ impl Ledger {
         let mut lost = Vec::new();
         for keys in page.acknowledged.chunks(512) {
             for (key, found) in keys.iter().zip(self.get_all(&client, keys)) {
-                if found.as_deref() != Some(key.as_bytes()) {
-                    lost.push(format!("{key} -> {found:?}"));
+                let expected = value_of(key, self.value_bytes);
+                if found.as_deref() != Some(expected.as_bytes()) {
+                    let start = found.map(|value| value.slice(..value.len().min(64)));
+                    lost.push(format!("{key} -> {start:?}"));
                 }
             }
         }

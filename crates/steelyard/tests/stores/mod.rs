@@ -326,6 +326,14 @@ impl Store {
         self.child.as_ref().expect("the store was started").pid()
     }
 
+    /// The most memory that the process has held since it started, in bytes.
+    pub fn peak_rss(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+
     /// SIGKILL, and waits for the end.
     pub fn kill(&mut self) {
         if let Some(child) = &mut self.child {

@@ -1,0 +1,141 @@
+//! Raft logs that outgrow their files many times, killed and robbed of their power while files come and go.
+//!
+//! In the short runs the logs are small; `make test-large` makes the same with logs of their default size.
+
+use std::path::Path;
+
+use device::Survival;
+use types::Draw;
+
+use crate::disk::under_all;
+use crate::stores::ledger::{Ledger, Load, Shape};
+use crate::stores::say;
+use crate::stores::wire::Wire;
+use crate::{pause, Plan, Stores};
+
+/// How much is written between two faults, and to logs of which size.
+struct Size {
+    log: &'static str,
+    bytes: u64,
+    value_bytes: usize,
+    rounds: u64,
+}
+
+const SMALL: Size = Size { log: "4mb", bytes: 96 << 20, value_bytes: 128 << 10, rounds: 4 };
+const LARGE: Size = Size { log: "256mb", bytes: 600 << 20, value_bytes: 4 << 10, rounds: 10 };
+
+/// Several regions, of which only one is written to: the others pin the files that hold their last entries.
+fn plan(stores: u16, size: &Size) -> Plan<'static> {
+    let flags: &[(&str, &str)] = match size.log {
+        "4mb" => &[("--raft-log-size", "4mb")],
+        _ => &[],
+    };
+    Plan { stores, regions: 4, cluster_enabled: true, in_ram: true, flags, ..Plan::default() }
+}
+
+/// Writes once to keys of all regions.
+fn write_cold(stores: &Stores) {
+    let mut wire = Wire::open(stores.all[0].forward.expect("a cluster has forward ports"));
+    (0..64).for_each(|key| wire.ok(&["SET", &format!("cold:{key}"), "cold"]));
+}
+
+fn assert_cold(stores: &Stores) {
+    let mut wire = Wire::open(stores.all[0].forward.expect("a cluster has forward ports"));
+    for key in 0..64 {
+        assert_eq!(wire.text(&["GET", &format!("cold:{key}")]).as_deref(), Some("cold"));
+    }
+}
+
+/// Starts a load on one slot and lets it write as much as is asked for, and a little more by chance.
+fn write(stores: &Stores, size: &Size, round: u64, draw: &mut Draw) -> Load {
+    let shape = Shape { value_bytes: size.value_bytes, ..Shape::WRITES };
+    let load = Load::start(&stores.clients(), &format!("{{busy}}:{round}"), shape);
+    let mut left = size.bytes / size.value_bytes as u64;
+    while left > 0 {
+        let some = left.min(200);
+        load.await_more(some);
+        left -= some;
+    }
+    pause(draw.below(700));
+    load
+}
+
+/// Whether files of the log are missing between others, as they legally may where the log does not need them.
+fn has_hole(dir: &Path) -> bool {
+    let names = std::fs::read_dir(dir.join("log")).expect("a log").map(|entry| entry.expect("a file").path());
+    let mut numbers: Vec<u64> = names
+        .filter(|path| path.extension().is_some_and(|extension| extension == "raftlog"))
+        .map(|path| path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).expect("a number"))
+        .collect();
+    numbers.sort_unstable();
+    numbers.windows(2).any(|pair| pair[1] != pair[0] + 1)
+}
+
+fn kill_while_files_come_and_go(size: &Size) {
+    let _place = crate::place();
+    let mut stores = Stores::start(&plan(1, size));
+    write_cold(&stores);
+    let mut draw = Draw::new(14);
+    let mut ledgers: Vec<Ledger> = Vec::new();
+    let (mut round, mut holes) = (0, 0);
+    // Whether a kill finds a hole is chance: some purges leave none.
+    while round < size.rounds || (holes == 0 && round < 5 * size.rounds) {
+        let load = write(&stores, size, round, &mut draw);
+        let rss = stores.all[0].peak_rss();
+        stores.all[0].kill();
+        holes += u64::from(has_hole(&stores.all[0].dir));
+        stores.all[0].restart();
+        ledgers.push(load.finish());
+        ledgers.iter().for_each(|ledger| ledger.check("kill -9"));
+        assert_cold(&stores);
+        say(&format!("round {round}: peak RSS {} MiB, {holes} holes so far", rss >> 20));
+        round += 1;
+    }
+    assert!(holes > 0, "no kill left a hole between the files of the log");
+}
+
+fn lose_power_while_files_come_and_go(size: &Size) {
+    let _place = crate::place();
+    let mut stores = Stores::prepare(&plan(3, size));
+    let disks = under_all(&mut stores);
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    write_cold(&stores);
+    let mut draw = Draw::new(15);
+    let mut ledgers: Vec<Ledger> = Vec::new();
+    for round in 0..size.rounds.div_ceil(2) {
+        let load = write(&stores, size, round, &mut draw);
+        stores.kill_all();
+        for disk in &disks {
+            let survival = if round == 0 { Survival::Synced } else { Survival::Torn(draw.number()) };
+            disk.lose_power(survival);
+        }
+        stores.all.iter_mut().for_each(|store| store.spawn());
+        stores.await_ready();
+        ledgers.push(load.finish());
+        ledgers.iter().for_each(|ledger| ledger.check("power loss"));
+        assert_cold(&stores);
+    }
+}
+
+#[test]
+fn a_store_whose_log_files_were_recycled_starts_after_kill_9() {
+    kill_while_files_come_and_go(&SMALL);
+}
+
+#[test]
+fn three_stores_whose_log_files_were_recycled_start_after_a_loss_of_power() {
+    lose_power_while_files_come_and_go(&SMALL);
+}
+
+#[test]
+#[ignore = "gigabytes: make test-large"]
+fn ten_kills_after_600_mb_each() {
+    kill_while_files_come_and_go(&LARGE);
+}
+
+#[test]
+#[ignore = "gigabytes: make test-large"]
+fn five_losses_of_power_after_600_mb_each() {
+    lose_power_while_files_come_and_go(&LARGE);
+}
