@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-ENV := settings=$$(scripts/setup.sh); eval "$$settings";
+# $(call ENV,TARGET) installs what TARGET needs beside what all need.
+ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
 .PHONY: help build demo test test-large soak test-faults test-clients bench-peers bench-plan fmt fmt-check clippy
 
@@ -28,17 +29,17 @@ soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts
 	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release -p steelyard-sim && \
 	"$$CARGO_TARGET_DIR/release/steelyard-sim" --seeds "$${FROM:-1000000}..18446744073709551615" --hours "$${HOURS:-1}"
 
-test-faults: ## faults on real processes, ROUNDS=20 of each, every history judged twice (needs Go)
-	@$(ENV) histories=$$(mktemp -d); trap 'rm -rf "$$histories"' EXIT; export STEELYARD_HISTORIES="$$histories"; \
+test-faults: ## faults on real processes, ROUNDS=20 of each, every history judged twice
+	@$(call ENV,test-faults) histories=$$(mktemp -d); trap 'rm -rf "$$histories"' EXIT; export STEELYARD_HISTORIES="$$histories"; \
 	cargo test --release -p steelyard-faults && \
 	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release -p steelyard --test faults -- --nocapture && \
 	cd tests/porcupine && go run . "$$histories"
 
 test-clients: build ## redis-py, ioredis, go-redis, redis-cli, redis-benchmark
-	@$(ENV) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients"
+	@$(call ENV,test-clients) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients"
 
 bench-peers: build ## beside redis-server and etcd, one run, ratios
-	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" bench peers
+	@$(call ENV,bench-peers) "$$CARGO_TARGET_DIR/release/steelyard" bench peers
 
 bench-plan: ## one round of placement over 1,000 stores and 1,000,000 regions
 	@$(ENV) cargo test --release -p steelyard-placement --test scale -- --ignored --nocapture

@@ -2,13 +2,19 @@
 # Prepares a Debian machine to build and test, then prints the environment that the build needs as
 # shell assignments on stdout. Everything meant for a person goes to stderr.
 #   eval "$(scripts/setup.sh)"
+# A target that needs more names itself, and what it needs is installed as well:
+#   eval "$(scripts/setup.sh bench-peers)"     # or test-faults, test-clients
 set -eu
 say() { printf 'setup: %s\n' "$*" >&2; }
+
+# Where `service` is, which users other than root have in no search path.
+PATH=$PATH:/usr/sbin:/sbin
 
 missing=
 need() { # package, reason, test command...
     package=$1 reason=$2
     shift 2
+    case " $missing " in *" $package "*) return 0 ;; esac
     "$@" >/dev/null 2>&1 && return 0
     missing="$missing $package"
     say "$package is missing: $reason"
@@ -21,9 +27,55 @@ need cmake "protoc of the Raft crate is compiled with it" command -v cmake
 need redis-server "the oracle of the differential test" command -v redis-server
 need redis-tools "redis-cli and redis-benchmark" command -v redis-cli
 need strace "the tests that make a sync of the log fail" command -v strace
+need iproute2 "the tests that cut networks" command -v ip
+
+need_go() { # reason
+    need golang-go "$1" command -v go
+    need ca-certificates "Go modules are fetched over HTTPS" test -e /etc/ssl/certs/ca-certificates.crt
+}
+for target in "$@"; do
+    case "$target" in
+        bench-peers)
+            need etcd-server "the neighbour that three stores are measured beside" command -v etcd
+            need_go "go-ycsb, which asks both sides, is built with it" ;;
+        test-faults)
+            need_go "Porcupine, which judges every history again, is built with it" ;;
+        test-clients)
+            need python3-venv "redis-py is installed into a directory of its own" python3 -c 'import ensurepip, venv'
+            need nodejs "ioredis runs on it" command -v node
+            need npm "installs ioredis" command -v npm
+            need_go "go-redis is built with it" ;;
+        *)
+            say "'$target' is no target that needs more: bench-peers, test-faults, test-clients"
+            exit 2 ;;
+    esac
+done
+
+# The service that a package starts when it is installed.
+service_of() { # package
+    case "$1" in
+        redis-server) echo redis-server ;;
+        etcd-server) echo etcd ;;
+    esac
+}
+is_running() { # service
+    command -v service >/dev/null && service "$1" status >/dev/null 2>&1
+}
 
 root=
 [ "$(id -u)" = 0 ] || root=sudo
+install_package() { # package
+    service=$(service_of "$1")
+    was_running=no
+    [ -z "$service" ] || ! is_running "$service" || was_running=yes
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >&2 ||
+        say "$1 could not be installed"
+    # It would take its port, and nobody asked for it.
+    if [ -n "$service" ] && [ "$was_running" = no ] && is_running "$service"; then
+        say "stopping the service $service, which the installation started"
+        $root service "$service" stop >&2 || say "the service $service could not be stopped"
+    fi
+}
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null; then
         say "no apt-get here; install by hand:$missing"
@@ -31,19 +83,10 @@ if [ -n "$missing" ]; then
         say "not root and no sudo; install by hand:$missing"
     else
         say "installing:$missing"
-        # A redis-server that the package would start takes port 6379, and nobody asked for it.
-        was_running=no
-        pidof redis-server >/dev/null 2>&1 && was_running=yes
         $root apt-get update -qq >&2 || say "apt-get update failed; trying with the lists that are here"
         for package in $missing; do
-            $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2 ||
-                say "$package could not be installed"
+            install_package "$package"
         done
-        case "$missing" in *redis-server*)
-            if [ "$was_running" = no ] && command -v service >/dev/null; then
-                $root service redis-server stop >&2 || true
-            fi ;;
-        esac
     fi
 fi
 

@@ -80,8 +80,9 @@ const CACHE_BYTES: u64 = 1_000_000_000;
 impl Profile {
     pub const NAMES: [&'static str; 4] = ["nvm", "high-end-ssd", "plain-ssd", "hybrid"];
 
-    /// After the data sheets of ALOR's devices (its §5.1): a DRAM-backed block device, an Intel Optane
-    /// 900p, an Intel SATA SSD; and the first as a cache of 1 GB before the last.
+    /// The devices of ALOR §4.1: a block device of 16 GB that emulates NVM in DRAM, an Intel Optane 900p of 280 GB, an
+    /// Intel SATA SSD of 256 GB; and the first as a cache of 1 GB before the last. The paper gives no speeds: they are
+    /// after data sheets of such devices.
     pub fn named(name: &str) -> Option<Profile> {
         if name == "hybrid" {
             let (fast, slow) = (Profile::named("nvm")?, Profile::named("plain-ssd")?);

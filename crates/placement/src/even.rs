@@ -1,4 +1,4 @@
-//! Leaders under `even`, ED, the usual scheme (ALOR §2): every live store leads as many user regions as any
+//! Leaders under `even`, ED, the usual scheme (ALOR §3.1, §4.1): every live store leads as many user regions as any
 //! other. (Data is evened out in [`crate::data`].)
 //!
 //! A leader can only move to one of its region's peers, so moving one from a store that leads much to one

@@ -27,7 +27,7 @@ impl Capability {
     /// Stores of which nothing is known are equals.
     pub const UNKNOWN: Capability = Capability { kv_bytes_per_s: 1.0, ops_per_s: 1.0 };
 
-    /// What leader placement compares (ALOR ranks devices by the KV bytes/s that they can write). Numbers
+    /// What leader placement compares: KV bytes written per second, by which ALOR rates nodes (§3.2). Numbers
     /// that make no sense count as no speed at all.
     pub fn speed(&self) -> u64 {
         // A cast saturates, and takes NaN for 0.

@@ -46,7 +46,7 @@ fn performance_of_3_3_2_2_1_1_gives_data_in_about_that_ratio() {
     }
 }
 
-/// §4.3 scales from 4 to 6 stores. A store that could take more than a third of the data has a peer of
+/// §4.5 scales from 4 to 6 stores. A store that could take more than a third of the data has a peer of
 /// every region and no more than that; what is left is in proportion.
 #[test]
 fn at_4_5_and_6_stores_data_is_in_proportion_as_far_as_three_peers_allow() {

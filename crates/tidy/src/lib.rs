@@ -1,2 +1,4 @@
-//! The rules of the house are tests, in `tests/house.rs`; there is nothing to link.
+//! The rules of the house are tests, in `tests/house.rs`. Here is how they read Rust sources.
 #![forbid(unsafe_code)]
+
+pub mod source;

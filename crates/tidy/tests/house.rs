@@ -5,19 +5,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every crate, and which of ours it may depend on. An arrow only ever points down.
+use steelyard_tidy::source::{production_lines, submodule, test_modules};
+
+/// Every crate, and which of ours it depends on. An arrow only ever points down.
 const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
-    ("resp", &["types"]),
+    ("resp", &[]),
     ("storage", &["types"]),
     ("command", &["types", "resp", "storage"]),
     ("placement", &["types"]),
     ("cluster", &["types", "storage", "placement"]),
     ("predict", &["types", "placement", "cluster"]),
-    ("replica", &["types", "storage"]),
+    ("replica", &["types"]),
     ("rocks", &["types", "storage"]),
     ("raftlog", &["types", "replica"]),
-    ("device", &["types"]),
+    ("device", &[]),
     ("devshim", &["device"]),
     (
         "server",
@@ -37,9 +39,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench", &["types", "resp"]),
     ("faults", &["resp", "bench"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "cluster", "placement"]),
-    ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "cluster", "predict"]),
+    ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "predict"]),
     ("tidy", &[]),
 ];
+
+/// Which of our crates the tests of a crate depend on beside those: in no program, so they may be impure, but no
+/// less part of the map.
+const TEST_EDGES: &[(&str, &[&str])] = &[("predict", &["device"]), ("steelyard", &["devshim", "faults"])];
 
 const PURE: &[&str] = &["types", "resp", "storage", "command", "replica", "cluster", "placement", "predict"];
 
@@ -101,11 +107,11 @@ fn crate_names() -> BTreeSet<String> {
         .collect()
 }
 
-/// Names under `[dependencies]` and `[build-dependencies]`, those of one target included.
-fn dependencies(name: &str) -> BTreeSet<String> {
-    fn collect(table: &toml::Table, found: &mut BTreeSet<String>) {
-        for kind in ["dependencies", "build-dependencies"] {
-            if let Some(entries) = table.get(kind).and_then(toml::Value::as_table) {
+/// Names under the given kinds of dependencies, those of one target included.
+fn dependencies_of(name: &str, kinds: &[&str]) -> BTreeSet<String> {
+    fn collect(table: &toml::Table, kinds: &[&str], found: &mut BTreeSet<String>) {
+        for kind in kinds {
+            if let Some(entries) = table.get(*kind).and_then(toml::Value::as_table) {
                 found.extend(entries.iter().map(|(key, value)| {
                     let renamed = value.get("package").and_then(toml::Value::as_str);
                     renamed.unwrap_or(key).trim_start_matches("steelyard-").to_owned()
@@ -113,13 +119,42 @@ fn dependencies(name: &str) -> BTreeSet<String> {
             }
         }
         if let Some(targets) = table.get("target").and_then(toml::Value::as_table) {
-            targets.values().filter_map(toml::Value::as_table).for_each(|target| collect(target, found));
+            targets
+                .values()
+                .filter_map(toml::Value::as_table)
+                .for_each(|target| collect(target, kinds, found));
         }
     }
     let manifest = fs::read_to_string(crates_dir().join(name).join("Cargo.toml")).expect("a manifest");
     let mut found = BTreeSet::new();
-    collect(&manifest.parse().expect("a manifest is TOML"), &mut found);
+    collect(&manifest.parse().expect("a manifest is TOML"), kinds, &mut found);
     found
+}
+
+/// What a crate is compiled with outside of its tests.
+fn dependencies(name: &str) -> BTreeSet<String> {
+    dependencies_of(name, &["dependencies", "build-dependencies"])
+}
+
+/// Edges that a table lacks, and edges of the table that no manifest has.
+fn differences(table: &[(&str, &[&str])], edges: &BTreeSet<(String, String)>) -> Vec<String> {
+    let listed: BTreeSet<(String, String)> = table
+        .iter()
+        .flat_map(|(from, to)| to.iter().map(|to| ((*from).to_owned(), (*to).to_owned())))
+        .collect();
+    let extra = edges.difference(&listed).map(|(from, to)| format!("{from} must not depend on {to}"));
+    let gone =
+        listed.difference(edges).map(|(from, to)| format!("{from} does not depend on {to}: take it out"));
+    extra.chain(gone).collect()
+}
+
+/// Every pair of our crates of which the first has the second among its dependencies, as `of` finds them.
+fn edges(of: impl Fn(&str) -> BTreeSet<String>) -> BTreeSet<(String, String)> {
+    let ours = crate_names();
+    let pairs = |from: &String| -> Vec<(String, String)> {
+        of(from).intersection(&ours).map(|to| (from.clone(), to.clone())).collect()
+    };
+    ours.iter().flat_map(pairs).collect()
 }
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -133,15 +168,22 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Lines of a file before its test module, comments taken out.
-fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let before_tests = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
-    before_tests.enumerate().map(|(at, line)| (at + 1, line.split("//").next().unwrap_or("")))
-}
-
-fn is_test_file(path: &Path) -> bool {
-    let shown = path.to_string_lossy();
-    shown.contains("/tests/") || shown.ends_with("/tests.rs")
+/// Sources of a crate that are in its library or program: no file of a module that only tests have.
+fn production_sources(name: &str) -> Vec<(PathBuf, String)> {
+    let src = crates_dir().join(name).join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a source file");
+        (path, text)
+    };
+    let files: Vec<(PathBuf, String)> = files.into_iter().map(read).collect();
+    let tests: Vec<PathBuf> = files
+        .iter()
+        .flat_map(|(path, text)| test_modules(text).into_iter().map(|module| submodule(path, &module)))
+        .collect();
+    let is_test = |path: &Path| tests.iter().any(|test| path.with_extension("").starts_with(test));
+    files.into_iter().filter(|(path, _)| !is_test(path)).collect()
 }
 
 fn assert_none(broken: Vec<String>) {
@@ -155,17 +197,35 @@ fn every_crate_has_a_row_in_the_table_of_edges() {
 }
 
 #[test]
-fn dependencies_between_our_crates_point_down() {
-    let ours = crate_names();
+fn dependencies_between_our_crates_are_those_of_the_table() {
+    assert_none(differences(EDGES, &edges(dependencies)));
+}
+
+#[test]
+fn dependencies_of_tests_on_our_crates_are_those_of_the_table() {
+    let of_tests = |name: &str| &dependencies_of(name, &["dev-dependencies"]) - &dependencies(name);
+    assert_none(differences(TEST_EDGES, &edges(of_tests)));
+}
+
+#[test]
+fn edges_of_the_table_point_down() {
+    let level = |name: &str| EDGES.iter().position(|(listed, _)| *listed == name);
     let mut broken = Vec::new();
-    for (name, allowed) in EDGES {
-        for dependency in dependencies(name).intersection(&ours) {
-            if !allowed.contains(&dependency.as_str()) {
-                broken.push(format!("{name} must not depend on {dependency}"));
-            }
+    for (from, to) in EDGES.iter().flat_map(|(from, to)| to.iter().map(move |to| (*from, *to))) {
+        if level(to) >= level(from) {
+            broken.push(format!(
+                "{from} stands above {to} in the table, which a crate that it depends on must not"
+            ));
         }
     }
     assert_none(broken);
+}
+
+#[test]
+fn edges_are_compared_both_ways() {
+    let edge = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    let found = differences(&[("a", &["b", "c"])], &BTreeSet::from([edge("a", "b"), edge("b", "a")]));
+    assert_eq!(found, ["b must not depend on a", "a does not depend on c: take it out"]);
 }
 
 #[test]
@@ -200,14 +260,9 @@ fn engines_are_used_by_their_owners_alone() {
         if name == "replica" {
             continue;
         }
-        let mut files = Vec::new();
-        sources(&crates_dir().join(&name).join("src"), &mut files);
-        for file in files {
-            let text = fs::read_to_string(&file).expect("a source file");
-            for (at, line) in code_lines(&text) {
-                if line.contains("RawNode") {
-                    broken.push(format!("{}:{at}: only replica drives a Raft group", file.display()));
-                }
+        for (file, text) in production_sources(&name) {
+            for line in production_lines(&text).iter().filter(|line| line.text.contains("RawNode")) {
+                broken.push(format!("{}:{}: only replica drives a Raft group", file.display(), line.number));
             }
         }
     }
@@ -218,14 +273,12 @@ fn engines_are_used_by_their_owners_alone() {
 fn pure_crates_have_no_clock_thread_file_socket_or_ambient_randomness() {
     let mut broken = Vec::new();
     for name in PURE {
-        let mut files = Vec::new();
-        sources(&crates_dir().join(name).join("src"), &mut files);
+        let files = production_sources(name);
         assert!(!files.is_empty(), "{name} has no sources: the scan looks in the wrong place");
-        for file in files.iter().filter(|file| !is_test_file(file)) {
-            let text = fs::read_to_string(file).expect("a source file");
-            for (at, line) in code_lines(&text) {
-                for call in BANNED_CALLS.iter().filter(|call| line.contains(**call)) {
-                    broken.push(format!("{}:{at}: {call} in a pure crate", file.display()));
+        for (file, text) in files {
+            for line in production_lines(&text) {
+                for call in BANNED_CALLS.iter().filter(|call| line.text.contains(**call)) {
+                    broken.push(format!("{}:{}: {call} in a pure crate", file.display(), line.number));
                 }
             }
         }
@@ -264,7 +317,7 @@ fn files_have_a_subject_and_an_end() {
         if BANNED_MODULES.contains(&module) || BANNED_MODULES.contains(&folder) {
             broken.push(format!("{}: a module is named for its subject", file.display()));
         }
-        let lines = code_lines(&fs::read_to_string(&file).expect("a source file")).count();
+        let lines = production_lines(&fs::read_to_string(&file).expect("a source file")).len();
         if lines > FILE_LINES_MAX {
             broken.push(format!("{}: {lines} lines without tests, split it", file.display()));
         }

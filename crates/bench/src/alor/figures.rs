@@ -1,13 +1,10 @@
-//! Which figure compares what, and the paper's numbers for it as far as they are known here.
-//!
-//! ALOR's evaluation (NPC 2018, §4) makes five comparisons, each by throughput and latency. Which of its
-//! figures 5 to 18 shows which is our assignment, in the order of that section; a comparison's numbers do not
-//! depend on it.
+//! Which figure compares what: ALOR's (NPC 2018), by their captions in §4.2 to §4.7, and our own.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::scale::Scale;
-use crate::ycsb::Workload;
+use crate::ycsb::{Kind, Workload};
 
 /// The baseline of every ratio: the usual even distribution.
 pub const BASELINE: &str = "even";
@@ -16,8 +13,13 @@ pub const BASELINE: &str = "even";
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     Throughput,
+    /// Of all operations of a workload, whatever they do.
     MeanLatency,
     TailLatency,
+    MeanWriteLatency,
+    TailWriteLatency,
+    MeanReadLatency,
+    TailReadLatency,
 }
 
 impl Metric {
@@ -26,28 +28,63 @@ impl Metric {
             Metric::Throughput => "throughput",
             Metric::MeanLatency => "mean latency",
             Metric::TailLatency => "p99 latency",
+            Metric::MeanWriteLatency => "mean write latency",
+            Metric::TailWriteLatency => "p99 write latency",
+            Metric::MeanReadLatency => "mean read latency",
+            Metric::TailReadLatency => "p99 read latency",
+        }
+    }
+
+    /// Kinds of operations that are counted; `None`: all.
+    pub fn kinds(self) -> Option<&'static [Kind]> {
+        match self {
+            Metric::Throughput | Metric::MeanLatency | Metric::TailLatency => None,
+            Metric::MeanWriteLatency | Metric::TailWriteLatency => Some(&[Kind::Insert, Kind::Update]),
+            Metric::MeanReadLatency | Metric::TailReadLatency => Some(&[Kind::Read]),
+        }
+    }
+
+    /// Whether the workload has operations that are counted.
+    pub fn is_of(self, workload: Workload) -> bool {
+        self.kinds().is_none_or(|kinds| kinds.iter().any(|kind| workload.share(*kind) > 0))
+    }
+
+    /// The same metric of all operations, where those of the workload are all counted.
+    pub fn of_all(self, workload: Workload) -> Option<Metric> {
+        let counted = |kinds: &[Kind]| kinds.iter().map(|kind| workload.share(*kind)).sum::<u64>();
+        match self {
+            _ if self.kinds().is_some_and(|kinds| counted(kinds) < 100) => None,
+            Metric::Throughput => Some(Metric::Throughput),
+            Metric::MeanLatency | Metric::MeanWriteLatency | Metric::MeanReadLatency => {
+                Some(Metric::MeanLatency)
+            }
+            Metric::TailLatency | Metric::TailWriteLatency | Metric::TailReadLatency => {
+                Some(Metric::TailLatency)
+            }
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Comparison {
-    /// The paper's main cluster under every workload.
+    /// The paper's main cluster under every workload (§4.2).
     Workloads,
-    /// The same number of stores, more or fewer of them fast.
+    /// The same number of stores, more or fewer of them fast (§4.4).
     Mixes,
-    /// Four, five and six stores, the data in proportion.
+    /// Four, five and six stores, the data in proportion (§4.5).
     Scales,
-    /// Leader migration alone, and with the skewed layout.
+    /// Leader migration alone, and with the skewed layout (§4.6).
     Components,
-    /// Each store an NVM cache before a plain SSD, beside the same hardware in unequal stores.
+    /// Four stores that each have an NVM cache before a plain SSD, beside one NVM store and three plain ones (§4.7).
     Hybrid,
+    /// Not the paper's: six stores with an NVM cache, beside one NVM store and five plain ones.
+    SixHybrids,
     /// Not the paper's: equal stores, on which no policy may differ from the baseline.
     Equal,
 }
 
 /// What is compared on one cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     pub mix: &'static str,
     pub policies: &'static [&'static str],
@@ -67,7 +104,8 @@ impl Comparison {
             &[group("2H4P", BOTH), group("1N2H3P", BOTH), group("2N2H2P", BOTH), group("3N2H1P", BOTH)];
         const SCALES: &[Group] = &[group("1H3P", BOTH), group("1N1H3P", BOTH), group("1N2H3P", BOTH)];
         const COMPONENTS: &[Group] = &[group("1N2H3P", &[BASELINE, "leader-only", "alor"])];
-        const HYBRID: &[Group] = &[group("6Y", &[BASELINE]), group("1N5P", &["alor"])];
+        const HYBRID: &[Group] = &[group("4Y", &[BASELINE]), group("1N3P", BOTH)];
+        const SIX_HYBRIDS: &[Group] = &[group("6Y", &[BASELINE]), group("1N5P", &["alor"])];
         const EQUAL: &[Group] = &[group("6P", ALL_POLICIES)];
         match self {
             Comparison::Workloads => WORKLOADS,
@@ -75,6 +113,7 @@ impl Comparison {
             Comparison::Scales => SCALES,
             Comparison::Components => COMPONENTS,
             Comparison::Hybrid => HYBRID,
+            Comparison::SixHybrids => SIX_HYBRIDS,
             Comparison::Equal => EQUAL,
         }
     }
@@ -82,14 +121,37 @@ impl Comparison {
     /// The cluster under [`BASELINE`] that `mix` is compared with: itself, but for hybrid stores.
     pub fn baseline_mix(self, mix: &'static str) -> &'static str {
         match self {
-            Comparison::Hybrid => "6Y",
+            Comparison::Hybrid => "4Y",
+            Comparison::SixHybrids => "6Y",
             _ => mix,
         }
     }
 
+    /// Whether ratios are over this. Beside hybrid stores even distribution over unequal ones is not.
+    pub fn is_baseline(self, mix: &str, policy: &str) -> bool {
+        let own = self.groups().iter().find(|group| group.mix == mix);
+        policy == BASELINE && own.is_some_and(|group| self.baseline_mix(group.mix) == mix)
+    }
+
+    /// A line for readers who compare with the paper's figure; may be empty.
+    pub fn note(self) -> &'static str {
+        match self {
+            Comparison::Mixes | Comparison::Scales => {
+                "The paper shows Load. The other workloads are ours, and their latencies those of all operations."
+            },
+            Comparison::Hybrid => {
+                "As in the paper, four stores hold 5 GB, by the data factor. A hybrid's plain SSD has three quarters of a \
+                 store's capacity, its cache a quarter. Ratios are over the hybrid stores."
+            }
+            _ => "",
+        }
+    }
+
+    /// Workloads that are shown, those of the paper among them.
     pub fn workloads(self) -> &'static [Workload] {
         match self {
-            Comparison::Components | Comparison::Hybrid => &[Workload::Load, Workload::A],
+            Comparison::Components | Comparison::Hybrid => &[Workload::Load, Workload::C],
+            Comparison::SixHybrids => &[Workload::Load, Workload::A],
             _ => &[Workload::Load, Workload::A, Workload::B, Workload::C],
         }
     }
@@ -97,11 +159,26 @@ impl Comparison {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// The paper's number; `equal` has none.
+    /// The paper's number, or a name where the paper has no such figure.
     pub name: &'static str,
     pub title: &'static str,
     pub comparison: Comparison,
     pub metrics: &'static [Metric],
+}
+
+impl Figure {
+    pub fn is_the_papers(&self) -> bool {
+        self.name.bytes().all(|byte| byte.is_ascii_digit())
+    }
+
+    /// `Figure 5`, or the title.
+    pub fn heading(&self) -> String {
+        if self.is_the_papers() {
+            format!("Figure {}", self.name)
+        } else {
+            self.title.to_owned()
+        }
+    }
 }
 
 const fn figure(
@@ -113,168 +190,161 @@ const fn figure(
     Figure { name, title, comparison, metrics }
 }
 
-use Metric::{MeanLatency, TailLatency, Throughput};
+const THROUGHPUT: &[Metric] = &[Metric::Throughput];
+const LATENCY: &[Metric] = &[Metric::MeanLatency, Metric::TailLatency];
+const WRITES: &[Metric] = &[Metric::MeanWriteLatency, Metric::TailWriteLatency];
+const READS: &[Metric] = &[Metric::MeanReadLatency, Metric::TailReadLatency];
+const EVERYTHING: &[Metric] = &[Metric::Throughput, Metric::MeanLatency, Metric::TailLatency];
 
-pub const FIGURES: [Figure; 15] = [
-    figure("5", "Throughput by workload, 1N2H3P", Comparison::Workloads, &[Throughput]),
-    figure("6", "Mean latency by workload, 1N2H3P", Comparison::Workloads, &[MeanLatency]),
-    figure("7", "p99 latency by workload, 1N2H3P", Comparison::Workloads, &[TailLatency]),
-    figure("8", "Throughput by mix of devices", Comparison::Mixes, &[Throughput]),
-    figure("9", "Mean latency by mix of devices", Comparison::Mixes, &[MeanLatency]),
-    figure("10", "p99 latency by mix of devices", Comparison::Mixes, &[TailLatency]),
-    figure("11", "Throughput of four, five and six stores", Comparison::Scales, &[Throughput]),
-    figure("12", "Mean latency of four, five and six stores", Comparison::Scales, &[MeanLatency]),
-    figure("13", "p99 latency of four, five and six stores", Comparison::Scales, &[TailLatency]),
-    figure("14", "Throughput of ALOR's components", Comparison::Components, &[Throughput]),
-    figure("15", "Latency of ALOR's components", Comparison::Components, &[MeanLatency, TailLatency]),
-    figure("16", "Throughput beside hybrid stores", Comparison::Hybrid, &[Throughput]),
-    figure("17", "Mean latency beside hybrid stores", Comparison::Hybrid, &[MeanLatency]),
-    figure("18", "p99 latency beside hybrid stores", Comparison::Hybrid, &[TailLatency]),
+pub const FIGURES: [Figure; 14] = [
+    figure("5", "Throughput by workload, 1N2H3P", Comparison::Workloads, THROUGHPUT),
+    figure("6", "Writes by workload, 1N2H3P", Comparison::Workloads, WRITES),
+    figure("7", "Reads by workload, 1N2H3P", Comparison::Workloads, READS),
+    figure("11", "Throughput by mix of devices", Comparison::Mixes, THROUGHPUT),
+    figure("12", "Latency by mix of devices", Comparison::Mixes, LATENCY),
+    figure("13", "Throughput of four, five and six stores", Comparison::Scales, THROUGHPUT),
+    figure("14", "Latency of four, five and six stores", Comparison::Scales, LATENCY),
+    figure("15", "Throughput of ALOR's components", Comparison::Components, THROUGHPUT),
+    figure("16", "Latency of ALOR's components", Comparison::Components, LATENCY),
+    figure("17", "Throughput beside hybrid stores", Comparison::Hybrid, THROUGHPUT),
+    figure("18", "Latency beside hybrid stores", Comparison::Hybrid, LATENCY),
     figure(
-        "equal",
-        "Six equal stores (not in the paper)",
-        Comparison::Equal,
-        &[Throughput, MeanLatency, TailLatency],
+        "all-operations",
+        "All operations by workload, 1N2H3P (not in the paper)",
+        Comparison::Workloads,
+        LATENCY,
+    ),
+    figure("six-hybrids", "Beside six hybrid stores (not in the paper)", Comparison::SixHybrids, EVERYTHING),
+    figure("equal", "Six equal stores (not in the paper)", Comparison::Equal, EVERYTHING),
+];
+
+/// Figures of the paper that are no comparison of runs: number, caption, and where the numbers are.
+const NOT_DRAWN: [(&str, &str, &str); 3] = [
+    (
+        "8",
+        "throughput during the data loading process",
+        "no plot is made of it; every second of Load is in the runs' JSON files (`series`)",
+    ),
+    (
+        "9",
+        "latency during the data loading process",
+        "no plot is made of it; every second of Load is in the runs' JSON files (`series`)",
+    ),
+    (
+        "10",
+        "relationship between I/O and KV performance",
+        "no plot is made of it; `steelyard calibrate` measures and fits it",
     ),
 ];
 
-/// `5`, `5-7` or `equal`; an empty list is every figure of the paper.
-pub fn select(wanted: &[String]) -> Result<Vec<Figure>, String> {
-    let unknown = |text: &str| format!("'{text}' is no figure: 5 to 18, ranges as 5-7, or equal");
-    if wanted.is_empty() {
-        return Ok(FIGURES.iter().copied().filter(|figure| figure.name != "equal").collect());
-    }
-    let mut names: Vec<String> = Vec::new();
+fn is_known(name: &str) -> bool {
+    FIGURES.iter().any(|figure| figure.name == name) || NOT_DRAWN.iter().any(|(number, ..)| *number == name)
+}
+
+/// The names that are asked for; an empty list asks for every figure of the paper.
+fn names(wanted: &[String]) -> Result<BTreeSet<String>, String> {
+    let unknown = |text: &str| {
+        format!("'{text}' is no figure: 5 to 18, ranges as 5-7, all-operations, six-hybrids or equal")
+    };
+    let everything = ["5-18".to_owned()];
+    let wanted = if wanted.is_empty() { &everything } else { wanted };
+    let mut names = BTreeSet::new();
     for text in wanted {
-        match text.split_once('-') {
-            Some((from, to)) => {
-                let (from, to): (u8, u8) = from
-                    .parse()
-                    .and_then(|from| to.parse().map(|to| (from, to)))
-                    .map_err(|_| unknown(text))?;
-                if from > to {
-                    return Err(unknown(text));
-                }
-                names.extend((from..=to).map(|number| number.to_string()));
-            }
-            None => names.push(text.clone()),
-        }
-    }
-    if let Some(name) = names.iter().find(|name| FIGURES.iter().all(|figure| figure.name != **name)) {
-        return Err(unknown(name));
-    }
-    Ok(FIGURES.iter().copied().filter(|figure| names.iter().any(|name| name == figure.name)).collect())
-}
-
-/// What the paper says of a policy over even distribution.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Paper {
-    Ratio(f64),
-    /// No number, only in words.
-    Words(&'static str),
-    Unknown,
-}
-
-impl Paper {
-    pub fn text(self) -> String {
-        match self {
-            Paper::Ratio(ratio) => format!("{ratio:.3}"),
-            Paper::Words(words) => words.to_owned(),
-            Paper::Unknown => "not given here".to_owned(),
-        }
-    }
-}
-
-const HYBRID: &str = "hybrid";
-
-/// ALOR §4. Of mixes, scales and single latencies only what is quoted in its abstract and text is known here.
-pub fn paper(comparison: Comparison, mix: &str, policy: &str, workload: Workload, metric: Metric) -> Paper {
-    let main = mix == "1N2H3P";
-    match (comparison, policy, workload, metric) {
-        (_, "alor", Workload::Load, Throughput) if main => Paper::Ratio(1.726),
-        (_, "alor", Workload::A, Throughput) if main => Paper::Ratio(1.615),
-        (_, "alor", Workload::B, Throughput) if main => Paper::Ratio(1.137),
-        (_, "alor", Workload::C, Throughput) if main => Paper::Words("slightly below 1"),
-        (_, "leader-only", Workload::Load, Throughput) if main => Paper::Ratio(1.2285),
-        (Comparison::Hybrid, "alor", Workload::Load, Throughput) => Paper::Ratio(1.2857),
-        _ => Paper::Unknown,
-    }
-}
-
-/// Over all workloads of the main cluster.
-pub fn paper_mean(metric: Metric) -> f64 {
-    match metric {
-        Throughput => 1.3689,
-        MeanLatency => 1.0 - 0.2454,
-        TailLatency => 1.0 - 0.2132,
-    }
-}
-
-/// Bytes per second of the `nvm` device, and its size where stores have no capacity: that of the paper's.
-const NVM_WRITE: f64 = 5e9;
-const NVM_READ: f64 = 8e9;
-const NVM_BYTES: f64 = 5e9;
-
-/// The devices of a mix as a run makes them. The caches of all hybrid stores together are one `nvm` device, as the
-/// unequal stores beside them have one: its bandwidths, and the room that a store has, in equal parts.
-/// Its latencies are each cache's own, for parts of a device answer no sooner.
-pub fn scaled_devices(mix: &str, scale: &Scale) -> Result<Vec<String>, String> {
-    let names = devices(mix)?;
-    let caches = names.iter().filter(|name| **name == HYBRID).count().max(1) as f64;
-    let bytes = scale.capacity_bytes().map_or(NVM_BYTES * scale.data_factor, |bytes| bytes as f64);
-    let hybrid = format!(
-        "{HYBRID},cache={}B,cache-write={}B/s,cache-read={}B/s",
-        (bytes / caches) as u64,
-        (NVM_WRITE / caches) as u64,
-        (NVM_READ / caches) as u64
-    );
-    Ok(names.into_iter().map(|name| if name == HYBRID { hybrid.clone() } else { name.to_owned() }).collect())
-}
-
-/// `1N2H3P` -> the devices' names, fastest kinds first.
-pub fn devices(mix: &str) -> Result<Vec<&'static str>, String> {
-    let wrong = || format!("'{mix}' is no mix of devices: counts of N, H, P and Y, as in 1N2H3P");
-    let mut devices = Vec::new();
-    let mut rest = mix;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-        let number: usize = rest[..digits].parse().map_err(|_| wrong())?;
-        let name = match rest.as_bytes()[digits] {
-            b'N' => "nvm",
-            b'H' => "high-end-ssd",
-            b'P' => "plain-ssd",
-            b'Y' => HYBRID,
-            _ => return Err(wrong()),
+        let range = text.split_once('-').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        let of_text: Vec<String> = match range {
+            Some((from, to)) => (from..=to).map(|number: u8| number.to_string()).collect(),
+            None => vec![text.clone()],
         };
-        if number > 50 {
-            return Err(wrong());
+        if of_text.is_empty() || !of_text.iter().all(|name| is_known(name)) {
+            return Err(unknown(text));
         }
-        devices.extend(std::iter::repeat_n(name, number));
-        rest = &rest[digits + 1..];
+        names.extend(of_text);
     }
-    if devices.len() < 3 {
-        return Err(format!("'{mix}' has {} stores, and three copies need three", devices.len()));
+    Ok(names)
+}
+
+/// `5`, `5-7` or `equal`; an empty list is every figure of the paper. Of a range, those that can be drawn: see
+/// [`not_drawn`].
+pub fn select(wanted: &[String]) -> Result<Vec<Figure>, String> {
+    let names = names(wanted)?;
+    let alone = NOT_DRAWN.iter().find(|(number, ..)| wanted.iter().any(|text| text == number));
+    if let Some((number, caption, why)) = alone {
+        return Err(format!("figure {number}, {caption}: {why}"));
     }
-    Ok(devices)
+    Ok(FIGURES.iter().copied().filter(|figure| names.contains(figure.name)).collect())
+}
+
+/// Figures of the paper among those asked for that [`select`] leaves out, and why.
+pub fn not_drawn(wanted: &[String]) -> Vec<String> {
+    let names = names(wanted).unwrap_or_default();
+    let asked = NOT_DRAWN.iter().filter(|(number, ..)| names.contains(*number));
+    asked.map(|(number, caption, why)| format!("figure {number}, {caption}: {why}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::mix::devices;
     use super::*;
 
+    fn strings(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn names_of(texts: &[&str]) -> Result<Vec<&'static str>, String> {
+        select(&strings(texts)).map(|figures| figures.iter().map(|figure| figure.name).collect())
+    }
+
     #[test]
-    fn figures_5_to_18_are_all_there_and_in_order() {
-        let names: Vec<String> = select(&[]).unwrap().iter().map(|figure| figure.name.to_owned()).collect();
-        assert_eq!(names, (5..=18).map(|number| number.to_string()).collect::<Vec<_>>());
-        let some = |texts: &[&str]| {
-            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-            select(&texts).map(|figures| figures.iter().map(|figure| figure.name).collect::<Vec<_>>())
-        };
-        assert_eq!(some(&["5-7", "14"]).unwrap(), ["5", "6", "7", "14"]);
-        assert_eq!(some(&["equal"]).unwrap(), ["equal"]);
-        for bad in ["4", "19", "7-5", "x", "5-x"] {
-            assert!(some(&[bad]).is_err(), "{bad}");
+    fn figures_5_to_18_are_drawn_or_said_not_to_be() {
+        let drawn = names_of(&[]).unwrap();
+        assert_eq!(drawn, ["5", "6", "7", "11", "12", "13", "14", "15", "16", "17", "18"]);
+        let left_out = not_drawn(&[]);
+        assert_eq!(left_out.len(), 3);
+        assert!(left_out[2].starts_with("figure 10, relationship between I/O and KV performance: "));
+        assert_eq!(names_of(&["5-7", "15"]).unwrap(), ["5", "6", "7", "15"]);
+        assert_eq!(names_of(&["7-11"]).unwrap(), ["7", "11"]);
+        assert_eq!(not_drawn(&strings(&["5-7", "9-11"])).len(), 2);
+        assert_eq!(names_of(&["equal", "six-hybrids"]).unwrap(), ["six-hybrids", "equal"]);
+        assert!(not_drawn(&strings(&["equal"])).is_empty());
+        for bad in ["4", "19", "7-5", "x", "5-x", "5-19", ""] {
+            let error = names_of(&[bad]).unwrap_err();
+            assert!(error.contains("is no figure"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_figure_that_is_not_drawn_is_refused_by_its_number() {
+        let error = names_of(&["5", "8"]).unwrap_err();
+        assert!(error.starts_with("figure 8, throughput during the data loading process: "), "{error}");
+    }
+
+    /// The captions of ALOR §4.2, and §4.4 to §4.7.
+    #[test]
+    fn figures_show_what_their_captions_say() {
+        let all = |name: &str| FIGURES.into_iter().find(|figure| figure.name == name).unwrap();
+        let show = |name: &str, comparison: Comparison, metrics: &[Metric]| {
+            let figure = all(name);
+            assert_eq!((figure.comparison, figure.metrics), (comparison, metrics), "{name}");
+        };
+        show("5", Comparison::Workloads, THROUGHPUT);
+        show("6", Comparison::Workloads, &[Metric::MeanWriteLatency, Metric::TailWriteLatency]);
+        show("7", Comparison::Workloads, &[Metric::MeanReadLatency, Metric::TailReadLatency]);
+        for (throughput, latency, comparison) in [
+            ("11", "12", Comparison::Mixes),
+            ("13", "14", Comparison::Scales),
+            ("15", "16", Comparison::Components),
+            ("17", "18", Comparison::Hybrid),
+        ] {
+            show(throughput, comparison, THROUGHPUT);
+            show(latency, comparison, LATENCY);
+        }
+        assert_eq!(Comparison::Components.workloads(), [Workload::Load, Workload::C]);
+        assert_eq!(Comparison::Hybrid.workloads(), [Workload::Load, Workload::C]);
+        let stores = |comparison: Comparison| {
+            comparison.groups().iter().map(|group| devices(group.mix).unwrap().len()).collect::<Vec<_>>()
+        };
+        assert_eq!(stores(Comparison::Scales), [4, 5, 6]);
+        assert_eq!(stores(Comparison::Hybrid), [4, 4]);
     }
 
     #[test]
@@ -286,35 +356,26 @@ mod tests {
                 let baseline = figure.comparison.baseline_mix(group.mix);
                 let has = |g: &&Group| g.mix == baseline && g.policies.contains(&BASELINE);
                 assert!(groups.iter().any(|g| has(&g)), "{} {}", figure.name, group.mix);
+                assert!(figure.comparison.is_baseline(baseline, BASELINE));
+                assert!(!figure.comparison.is_baseline(baseline, "alor"));
             }
         }
-        assert_eq!(devices("1N2H3P").unwrap()[..3], ["nvm", "high-end-ssd", "high-end-ssd"]);
-        assert!(devices("1N").is_err() && devices("3").is_err() && devices("3X").is_err());
+        assert!(!Comparison::Hybrid.is_baseline("1N3P", BASELINE));
     }
 
     #[test]
-    fn the_caches_of_hybrid_stores_are_one_nvm_device() {
-        let scale = Scale { data_factor: 0.01, capacity_headroom: 0.0, ..Scale::named("quick").unwrap() };
-        let stores = scaled_devices("6Y", &scale).unwrap();
-        assert_eq!(stores.len(), 6);
-        assert_eq!(stores[5], "hybrid,cache=8333333B,cache-write=833333333B/s,cache-read=1333333333B/s");
-        let mixed = scaled_devices("1N2Y", &scale).unwrap();
-        assert_eq!(mixed[0], "nvm");
-        assert_eq!(mixed[2], "hybrid,cache=25000000B,cache-write=2500000000B/s,cache-read=4000000000B/s");
-        assert!(scaled_devices("1Y", &scale).is_err());
-        let roomy = Scale { capacity_headroom: 1.2, ..scale };
-        assert!(scaled_devices("6Y", &roomy).unwrap()[0].starts_with("hybrid,cache=10000000B,"));
-    }
-
-    /// The paper's own numbers agree with each other: leader migration, then ALOR over it.
-    #[test]
-    fn components_multiply_to_the_whole() {
-        let of = |policy| match paper(Comparison::Components, "1N2H3P", policy, Workload::Load, Throughput) {
-            Paper::Ratio(ratio) => ratio,
-            other => panic!("{other:?}"),
+    fn latencies_of_writes_are_of_workloads_that_write() {
+        let of = |metric: Metric| {
+            let all = Comparison::Workloads.workloads().iter().copied();
+            all.filter(|workload| metric.is_of(*workload)).collect::<Vec<_>>()
         };
-        assert!((of("leader-only") * 1.4053 / of("alor") - 1.0).abs() < 0.001);
-        let unknown = paper(Comparison::Mixes, "2H4P", "alor", Workload::Load, Throughput);
-        assert_eq!(unknown.text(), "not given here");
+        use Workload::{Load, A, B, C};
+        assert_eq!(of(Metric::TailWriteLatency), [Load, A, B]);
+        assert_eq!(of(Metric::MeanReadLatency), [A, B, C]);
+        assert_eq!(of(Metric::MeanLatency), [Load, A, B, C]);
+        assert_eq!(Metric::MeanWriteLatency.of_all(Load), Some(Metric::MeanLatency));
+        assert_eq!(Metric::TailReadLatency.of_all(C), Some(Metric::TailLatency));
+        assert_eq!(Metric::MeanReadLatency.of_all(A), None);
+        assert_eq!(Metric::Throughput.of_all(A), Some(Metric::Throughput));
     }
 }

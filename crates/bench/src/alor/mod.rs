@@ -6,6 +6,8 @@
 
 mod evidence;
 mod figures;
+mod mix;
+mod paper;
 mod plot;
 mod predictions;
 mod report;
@@ -14,7 +16,8 @@ mod scale;
 mod statistics;
 
 pub use evidence::{Evidence, Sample, StoreSample, StoreUse};
-pub use figures::{devices, scaled_devices, select, Comparison, Figure, Metric, BASELINE, FIGURES};
+pub use figures::{not_drawn, select, Comparison, Figure, Metric, BASELINE, FIGURES};
+pub use mix::{capacity_bytes, devices, records, scaled_devices};
 pub use plot::write_plots;
 pub use predictions::Prediction;
 pub use report::{charts, report};

@@ -7,7 +7,8 @@ use anyhow::{anyhow, Context};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::figures::{Metric, Paper};
+use super::figures::Metric;
+use super::paper::Paper;
 use super::statistics::{Bar, Chart};
 use crate::svg::{drawn, legend, Area, Failure, Swatch, FONT, PALETTE};
 
@@ -17,12 +18,8 @@ const GROUP_WIDTH: f64 = 0.8;
 const PAPER_COLOUR: RGBColor = RGBColor(40, 40, 40);
 
 pub fn file_name(chart: &Chart) -> String {
-    let metric = match chart.metric {
-        Metric::Throughput => "throughput",
-        Metric::MeanLatency => "mean-latency",
-        Metric::TailLatency => "p99-latency",
-    };
-    format!("figure-{}-{metric}.svg", chart.figure.name)
+    let figure = if chart.figure.is_the_papers() { "figure-" } else { "" };
+    format!("{figure}{}-{}.svg", chart.figure.name, chart.metric.name().replace(' ', "-"))
 }
 
 /// One file per chart that has anything to show.
@@ -78,7 +75,7 @@ fn draw(chart: &Chart, root: &Area<'_>) -> Result<(), Failure> {
     let groups = groups(chart);
     let policies = policies(chart);
     let better = if chart.metric == Metric::Throughput { "higher is better" } else { "lower is better" };
-    let caption = format!("Figure {}: {} over even, {better}", chart.figure.name, chart.metric.name());
+    let caption = format!("{}: {} over even, {better}", chart.figure.heading(), chart.metric.name());
     let mut plot = ChartBuilder::on(root)
         .caption(caption, (FONT, 18))
         .margin(12)
@@ -163,8 +160,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_in_the_paper_has_no_number() {
+        let figure = select(&["six-hybrids".to_owned()]).unwrap()[0];
+        let runs = [run("6Y", "even", 1, 100.0, 100.0), run("1N5P", "alor", 1, 130.0, 120.0)];
+        let chart = chart(figure, Metric::TailLatency, &runs);
+        assert_eq!(file_name(&chart), "six-hybrids-p99-latency.svg");
+        let text = svg(&chart).unwrap();
+        assert!(text.contains("Beside six hybrid stores") && !text.contains("Figure"), "{text}");
+    }
+
+    #[test]
     fn groups_name_their_cluster_where_there_are_several() {
-        let figure = select(&["8".to_owned()]).unwrap()[0];
+        let figure = select(&["11".to_owned()]).unwrap()[0];
         let runs = [run("2H4P", "even", 1, 100.0, 100.0)];
         let chart = chart(figure, Metric::Throughput, &runs);
         let labels: Vec<String> = super::groups(&chart).into_iter().map(|(label, _)| label).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Metric, BASELINE};
+use super::figures::Metric;
 use super::statistics::{Bar, Chart};
 use crate::table::{Align, Table};
 use crate::ycsb::Workload;
@@ -22,15 +22,19 @@ pub const CLOSE: f64 = 0.25;
 /// Policies whose measured ratios are closer than this have no order.
 pub const TIE: f64 = 0.05;
 
-fn predicted(predictions: &[Prediction], bar: &Bar, metric: Metric) -> Option<f64> {
-    if bar.policy == BASELINE {
+fn is_baseline(chart: &Chart, bar: &Bar) -> bool {
+    chart.figure.comparison.is_baseline(&bar.mix, &bar.policy)
+}
+
+fn predicted(predictions: &[Prediction], chart: &Chart, bar: &Bar) -> Option<f64> {
+    if is_baseline(chart, bar) {
         return Some(1.0);
     }
     let of = |prediction: &&Prediction| {
         prediction.mix == bar.mix
             && prediction.policy == bar.policy
             && prediction.workload == bar.workload
-            && prediction.metric == metric
+            && prediction.metric == chart.metric
     };
     predictions.iter().find(of).map(|prediction| prediction.ratio)
 }
@@ -46,7 +50,8 @@ fn over(chart: &Chart, bar: &Bar) -> Option<&'static str> {
 pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
-        ("figure", Right),
+        ("figure", Left),
+        ("metric", Left),
         ("stores", Left),
         ("workload", Left),
         ("policy", Left),
@@ -59,7 +64,7 @@ pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
         let both: Vec<(&Bar, f64, f64)> = chart
             .bars
             .iter()
-            .filter_map(|bar| Some((bar, predicted(predictions, bar, chart.metric)?, bar.ratio?)))
+            .filter_map(|bar| Some((bar, predicted(predictions, chart, bar)?, bar.ratio?)))
             .collect();
         for (index, (bar, predicted, measured)) in both.iter().enumerate() {
             let cluster = over(chart, bar);
@@ -71,7 +76,7 @@ pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
                     in_order += usize::from((predicted > rival_predicted) == (measured > rival_measured));
                 }
             }
-            if bar.policy == BASELINE {
+            if is_baseline(chart, bar) {
                 continue;
             }
             all += 1;
@@ -79,6 +84,7 @@ pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
             close += usize::from((predicted / measured).ln().abs() <= CLOSE.ln_1p());
             table.row([
                 chart.figure.name.to_owned(),
+                chart.metric.name().to_owned(),
                 bar.mix.clone(),
                 bar.workload.name().to_owned(),
                 bar.policy.clone(),
@@ -131,7 +137,7 @@ mod tests {
         let text = section(&charts, &predictions);
         // Load: even below both is right, alor above leader-only is not. A: too close to have an order.
         assert!(text.contains("2 of 3 ratios are within 25%; 2 of 3 pairs"), "{text}");
-        assert!(text.contains("| 5 | 1N2H3P | Load | alor | 1.55 | 2.00 | -22% |"), "{text}");
+        assert!(text.contains("| 5 | throughput | 1N2H3P | Load | alor | 1.55 | 2.00 | -22% |"), "{text}");
     }
 
     fn judged(figure: &str, runs: &[Run], predictions: &[Prediction]) -> String {
@@ -143,7 +149,7 @@ mod tests {
         let runs = [run("6Y", "even", 1, 100.0, 100.0), run("1N5P", "alor", 1, 130.0, 120.0)];
         let predictions = [prediction("alor", Workload::Load, 1.2), prediction("alor", Workload::A, 0.9)];
         let predictions = predictions.map(|one| Prediction { mix: "1N5P".to_owned(), ..one });
-        let text = judged("16", &runs, &predictions);
+        let text = judged("six-hybrids", &runs, &predictions);
         // Load: the unequal ones above the hybrid ones is right. A: below them is not.
         assert!(text.contains("1 of 2 ratios are within 25%; 1 of 2 pairs"), "{text}");
     }
@@ -159,7 +165,7 @@ mod tests {
         ];
         let main = [prediction("alor", Workload::Load, 1.1), prediction("alor", Workload::A, 1.1)];
         let other = main.clone().map(|one| Prediction { mix: "2H4P".to_owned(), ratio: 1.3, ..one });
-        let text = judged("8", &runs, &[main.as_slice(), other.as_slice()].concat());
+        let text = judged("11", &runs, &[main.as_slice(), other.as_slice()].concat());
         assert!(text.contains("; 4 of 4 pairs"), "{text}");
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::evidence::Evidence;
-use super::figures::{paper_mean, Comparison, Figure, Metric, BASELINE};
+use super::figures::{Comparison, Figure, Metric, BASELINE};
+use super::paper::paper_mean;
 use super::plot::file_name;
 use super::predictions::{self, Prediction};
 use super::runs::{Account, Phase, Rest, Run, Setup};
@@ -33,7 +34,7 @@ pub fn report(
 ) -> String {
     let mut text = String::from("# ALOR's evaluation, made again\n\n");
     text += &settings(setup);
-    text += &summary(charts);
+    text += &summary(charts, runs);
     for chart in charts {
         text += &section(chart);
     }
@@ -122,8 +123,8 @@ fn settings(setup: &Setup) -> String {
     text
 }
 
-/// The paper's sums over all workloads of its main cluster.
-fn summary(charts: &[Chart]) -> String {
+/// The paper's means over its main cluster's workloads, where a figure of that is wanted.
+fn summary(charts: &[Chart], runs: &[Run]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
         ("mean over workloads", Left),
@@ -133,7 +134,12 @@ fn summary(charts: &[Chart]) -> String {
         ("of", Left),
         ("paper", Right),
     ]);
-    for chart in charts.iter().filter(|chart| chart.figure.comparison == Comparison::Workloads) {
+    let comparison = |chart: &&Chart| chart.figure.comparison == Comparison::Workloads;
+    let Some(Chart { figure, .. }) = charts.iter().find(comparison) else {
+        return String::new();
+    };
+    for metric in [Metric::Throughput, Metric::MeanLatency, Metric::TailLatency] {
+        let chart = chart(*figure, metric, runs);
         let mut policies: Vec<&str> = Vec::new();
         for bar in &chart.bars {
             if bar.policy != BASELINE && bar.value.is_some() && !policies.contains(&bar.policy.as_str()) {
@@ -143,21 +149,25 @@ fn summary(charts: &[Chart]) -> String {
         for policy in policies {
             let Some((ratio, workloads)) = chart.mean_ratio("1N2H3P", policy) else { continue };
             let names: Vec<&str> = workloads.iter().map(|workload| workload.name()).collect();
+            let paper = paper_mean(metric).filter(|_| policy == "alor");
             table.row([
-                chart.metric.name().to_owned(),
+                metric.name().to_owned(),
                 policy.to_owned(),
                 format!("{ratio:.2}"),
                 change(ratio),
                 names.join(", "),
-                if policy == "alor" { change(paper_mean(chart.metric)) } else { "-".to_owned() },
+                paper.map_or("-".to_owned(), change),
             ]);
         }
     }
     if table.is_empty() {
-        String::new()
-    } else {
-        format!("## Over all workloads\n\nThe paper's are over Load, A, B and C.\n\n{}\n", table.markdown())
+        return String::new();
     }
+    format!(
+        "## Over all workloads\n\nLatencies here are of all operations. The paper's mean of throughput is over Load, A, B \
+         and C; it does not say which operations and workloads its means of latency are over.\n\n{}\n",
+        table.markdown()
+    )
 }
 
 /// `+36.89%`.
@@ -166,9 +176,9 @@ fn change(ratio: f64) -> String {
 }
 
 fn section(chart: &Chart) -> String {
-    let number = match chart.figure.name.parse::<u8>() {
-        Ok(number) => format!("Figure {number}: "),
-        Err(_) => String::new(),
+    let number = match chart.figure.is_the_papers() {
+        true => format!("{}: ", chart.figure.heading()),
+        false => String::new(),
     };
     let mut text = format!("## {number}{}", chart.figure.title);
     if chart.figure.metrics.len() > 1 {
@@ -178,6 +188,10 @@ fn section(chart: &Chart) -> String {
     if chart.is_empty() {
         text += "Nothing was measured.\n\n";
         return text;
+    }
+    let note = chart.figure.comparison.note();
+    if !note.is_empty() {
+        let _ = writeln!(text, "{note}\n");
     }
     let _ = writeln!(text, "![{}]({})\n", chart.figure.title, file_name(chart));
     use Align::{Left, Right};
@@ -204,7 +218,10 @@ fn section(chart: &Chart) -> String {
             good(format!("{} to {}", shown(bar.least), shown(bar.most))),
             format!("{}{void}", bar.runs),
             bar.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
-            if bar.policy == BASELINE { "-".to_owned() } else { bar.paper.text() },
+            match chart.figure.comparison.is_baseline(&bar.mix, &bar.policy) {
+                true => "-".to_owned(),
+                false => bar.paper.text(),
+            },
         ]);
     }
     let _ = writeln!(text, "{}", table.markdown());
@@ -368,10 +385,10 @@ mod tests {
             run("1N2H3P", "even", 2, 1100.0, 1900.0),
             void,
         ];
-        let figures = select(&["5-6".to_owned(), "16".to_owned()]).unwrap();
+        let figures = select(&["5-6".to_owned(), "17".to_owned()]).unwrap();
         let account = Account {
             refused: ["policy 'adaptive' is unknown to this program".to_owned()].into(),
-            failed: vec![(Case { mix: "6Y".into(), policy: "even".into(), run: 1 }, "no such device".into())],
+            failed: vec![(Case { mix: "4Y".into(), policy: "even".into(), run: 1 }, "no such device".into())],
             made: 4,
             found: 0,
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// ALOR §4: 10 GB of records of 1 KiB, over six stores.
+/// ALOR §4.1 and §4.2: 10 GB of values of 1 KB under keys of 16 bytes, over six stores.
 const PAPER_RECORDS: f64 = 10_000_000.0;
 const PAPER_STORES: f64 = 6.0;
 /// Of each store. With three copies of 10 GB its six stores were exactly full.
@@ -83,7 +83,12 @@ impl Scale {
 
     /// The paper's data per store, whatever the number of stores.
     pub fn records(&self, stores: usize) -> u64 {
-        (PAPER_RECORDS * self.data_factor * stores as f64 / PAPER_STORES).round() as u64
+        self.records_of(stores as f64 / PAPER_STORES)
+    }
+
+    /// A part of the paper's 10 GB.
+    pub fn records_of(&self, part: f64) -> u64 {
+        (PAPER_RECORDS * self.data_factor * part).round() as u64
     }
 
     pub fn phase_at_most(&self) -> Duration {

@@ -1,9 +1,10 @@
 //! From runs to a figure's numbers: medians over good runs, and ratios to the baseline.
 
-use super::figures::{paper, Figure, Metric, Paper, BASELINE};
+use super::figures::{Figure, Metric, BASELINE};
+use super::paper::{paper, Paper};
 use super::runs::{Phase, Run};
 use crate::measure::median;
-use crate::ycsb::Workload;
+use crate::ycsb::{Latency, Workload};
 
 /// One value of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,29 +33,36 @@ pub struct Chart {
     pub bars: Vec<Bar>,
 }
 
-fn value(phase: &Phase, metric: Metric) -> f64 {
+/// `None`: it has no operations that the metric counts.
+fn value(phase: &Phase, metric: Metric) -> Option<f64> {
+    let latency = || -> Option<Latency> {
+        match metric.kinds() {
+            None => Some(phase.summary.latency),
+            Some(kinds) => kinds.iter().find_map(|kind| phase.summary.kinds.get(kind)).copied(),
+        }
+    };
     match metric {
-        Metric::Throughput => phase.summary.per_second(),
-        Metric::MeanLatency => phase.summary.latency.mean_us,
-        Metric::TailLatency => phase.summary.latency.p99_us as f64,
+        Metric::Throughput => Some(phase.summary.per_second()),
+        Metric::MeanLatency | Metric::MeanWriteLatency | Metric::MeanReadLatency => Some(latency()?.mean_us),
+        Metric::TailLatency | Metric::TailWriteLatency | Metric::TailReadLatency => {
+            Some(latency()?.p99_us as f64)
+        }
     }
 }
 
 /// Good values, and how many runs were void.
 fn values(runs: &[Run], mix: &str, policy: &str, workload: Workload, metric: Metric) -> (Vec<f64>, usize) {
     let of_case = runs.iter().filter(|run| run.case.mix == mix && run.case.policy == policy);
-    let phases: Vec<&Phase> = of_case.filter_map(|run| run.phase(workload)).collect();
-    let good: Vec<f64> =
-        phases.iter().filter(|phase| phase.void.is_empty()).map(|phase| value(phase, metric)).collect();
-    let void = phases.len() - good.len();
-    (good, void)
+    let (good, void): (Vec<&Phase>, Vec<&Phase>) =
+        of_case.filter_map(|run| run.phase(workload)).partition(|phase| phase.void.is_empty());
+    (good.into_iter().filter_map(|phase| value(phase, metric)).collect(), void.len())
 }
 
 pub fn chart(figure: Figure, metric: Metric, runs: &[Run]) -> Chart {
     let mut bars = Vec::new();
     for group in figure.comparison.groups() {
         let baseline_mix = figure.comparison.baseline_mix(group.mix);
-        for workload in figure.comparison.workloads() {
+        for workload in figure.comparison.workloads().iter().filter(|workload| metric.is_of(**workload)) {
             let baseline = values(runs, baseline_mix, BASELINE, *workload, metric).0;
             let baseline = (!baseline.is_empty()).then(|| median(&baseline)).filter(|value| *value > 0.0);
             for policy in group.policies {
@@ -74,9 +82,9 @@ pub fn chart(figure: Figure, metric: Metric, runs: &[Run]) -> Chart {
                     void,
                     ratio: value.and_then(|value| Some(value / baseline?)),
                     ratio_range: (over(least), over(most)),
-                    paper: match *policy {
-                        BASELINE => Paper::Ratio(1.0),
-                        policy => paper(figure.comparison, group.mix, policy, *workload, metric),
+                    paper: match figure.comparison.is_baseline(group.mix, policy) {
+                        true => Paper::Ratio(1.0),
+                        false => paper(figure.comparison, group.mix, policy, *workload, metric),
                     },
                 });
             }
@@ -107,6 +115,7 @@ mod tests {
     use super::super::figures::select;
     use super::super::runs::tests::run;
     use super::*;
+    use crate::ycsb::Kind;
 
     fn figure(name: &str) -> Figure {
         select(&[name.to_owned()]).unwrap()[0]
@@ -153,16 +162,44 @@ mod tests {
 
     #[test]
     fn latencies_are_compared_as_they_are() {
-        let chart = chart(figure("6"), Metric::MeanLatency, &runs());
+        let chart = chart(figure("all-operations"), Metric::MeanLatency, &runs());
         let ratio = bar(&chart, "alor", Workload::A).ratio.unwrap();
         assert!((ratio - 100.0 / 180.0).abs() < 1e-9, "{ratio}");
     }
 
     #[test]
+    fn latencies_of_writes_and_of_reads_are_their_own() {
+        let mut runs = runs();
+        for run in runs.iter_mut().filter(|run| run.case.policy == "alor") {
+            let kinds = &mut run.phases[1].summary.kinds;
+            *kinds = [(Kind::Read, 5_000.0), (Kind::Update, 15_000.0)]
+                .map(|(kind, mean_us)| (kind, Latency { mean_us, p99_us: 70_000, ..Latency::default() }))
+                .into();
+        }
+        let of = |name: &str, metric: Metric| {
+            let chart = chart(figure(name), metric, &runs);
+            bar(&chart, "alor", Workload::A).value.unwrap()
+        };
+        assert_eq!(of("6", Metric::MeanWriteLatency), 15_000.0);
+        assert_eq!(of("7", Metric::MeanReadLatency), 5_000.0);
+        assert_eq!(of("7", Metric::TailReadLatency), 70_000.0);
+        let writes = chart(figure("6"), Metric::MeanWriteLatency, &runs);
+        assert!(writes.bars.iter().all(|bar| bar.workload != Workload::C), "C writes nothing");
+        assert!(bar(&writes, "alor", Workload::Load).value.is_some(), "Load does nothing else");
+    }
+
+    #[test]
     fn hybrid_stores_are_the_baseline_of_their_figure() {
-        let runs = [run("6Y", "even", 1, 100.0, 100.0), run("1N5P", "alor", 1, 130.0, 120.0)];
-        let chart = chart(figure("16"), Metric::Throughput, &runs);
+        let runs = [
+            run("4Y", "even", 1, 100.0, 100.0),
+            run("1N3P", "even", 1, 80.0, 70.0),
+            run("1N3P", "alor", 1, 130.0, 120.0),
+        ];
+        let chart = chart(figure("17"), Metric::Throughput, &runs);
         assert_eq!(bar(&chart, "alor", Workload::Load).ratio, Some(1.3));
         assert_eq!(bar(&chart, "alor", Workload::Load).paper, Paper::Ratio(1.2857));
+        let of = |mix: &str| chart.bars.iter().find(|bar| bar.mix == mix && bar.policy == BASELINE).unwrap();
+        assert_eq!((of("4Y").ratio, of("4Y").paper), (Some(1.0), Paper::Ratio(1.0)));
+        assert_eq!((of("1N3P").ratio, of("1N3P").paper), (Some(0.8), Paper::Words("below 1")));
     }
 }

@@ -10,12 +10,12 @@ const LOADS: [(usize, f64); 2] = [(64, 3.0), (512, 5.0)];
 
 pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     let Some(program) = servers::installed("etcd") else {
-        report.skip("etcd is not installed: no comparison with etcd");
+        report.skip("etcd is not installed (Debian's package: etcd-server): no comparison with etcd");
         return Ok(());
     };
     let tools = plan.tools.clone();
     let Some(client) = tokio::task::spawn_blocking(move || ycsb::program(&tools)).await?? else {
-        report.skip("Go is not installed, so go-ycsb cannot be built: no comparison with etcd");
+        report.skip("Go is not installed (golang-go), so go-ycsb cannot be built: no comparison with etcd");
         return Ok(());
     };
     let mut comparisons: Vec<Comparison> = LOADS

@@ -1,5 +1,5 @@
 //! From a device's I/O speed to what a store makes of it: a polynomial through pairs that were measured
-//! before (ALOR §4.1). `steelyard calibrate` measures pairs; the fit that is shipped has its provenance in it.
+//! before (ALOR §3.2, §4.3). `steelyard calibrate` measures pairs; the fit that is shipped has its provenance in it.
 //!
 //! What a fit says is positive and never falls, for every input: over the measured range it is the least
 //! squares polynomial among those that do not fall there; below the range it is in proportion, above it goes on

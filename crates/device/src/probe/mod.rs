@@ -1,4 +1,4 @@
-//! Measures the device under a directory: random 8 MiB direct writes, as ALOR's capability test (its §4.1),
+//! Measures the device under a directory: random 8 MiB direct writes, after ALOR's test of a node (§3.2, §4.3),
 //! then syncs and random 4 KiB reads of what was written.
 //!
 //! Our own test uses ordinary file calls, so an emulated store measures its emulation. Where `fio` is

@@ -3,7 +3,7 @@
 //! that it is given. Those of the figures share one, which is so in [`ratios`] only.)
 
 use anyhow::{anyhow, ensure, Context};
-use bench::alor::{scaled_devices, Scale};
+use bench::alor::{self, scaled_devices, Scale};
 use device::Fit;
 use placement::Policy;
 use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
@@ -46,7 +46,8 @@ pub fn question(plan: &Plan, text: &str) -> anyhow::Result<Settings> {
         let mut stores = stores::parse(text, scale.device_speed, &Fit::shipped(), capacity)?;
         scale_caches(&mut stores, scale.data_factor);
         let (apply_reads, runs) = (usize::from(plan.apply_reads), u64::from(plan.runs));
-        return Ok(like_bench(stores, &scale, apply_reads, (plan.seed, runs)));
+        let records = scale.records(stores.len());
+        return Ok(like_bench(stores, records, &scale, apply_reads, (plan.seed, runs)));
     }
     let bytes = plan.data.map_or(10 << 30, |data| data.0);
     let data_factor = factor(plan, bytes)?;
@@ -122,6 +123,7 @@ pub fn of(
 /// What `bench reproduce alor` runs at a scale.
 fn like_bench(
     stores: Vec<predict::Store>,
+    records: u64,
     scale: &Scale,
     apply_reads: usize,
     (seed, runs): (u64, u64),
@@ -137,7 +139,6 @@ fn like_bench(
             _ => {}
         }
     }
-    let records = scale.records(stores.len());
     let question = Question {
         regions: Question::founded(&stores, scale.regions, 3),
         replicas: stores.len().min(3),
@@ -187,11 +188,12 @@ pub fn ratios(
 
 fn of_mix(mix: &str, scale: &Scale) -> anyhow::Result<Question> {
     let devices = scaled_devices(mix, scale).map_err(|error| anyhow!(error))?;
-    let (capacity, fit) = (scale.capacity_bytes().unwrap_or(0), Fit::shipped());
+    let records = alor::records(mix, scale).map_err(|error| anyhow!(error))?;
+    let (capacity, fit) = (alor::capacity_bytes(mix, scale).unwrap_or(0), Fit::shipped());
     let stores = devices
         .iter()
         .enumerate()
         .map(|(id, device)| stores::store(id as u64, device, scale.device_speed, &fit, capacity));
     let stores = stores.collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(like_bench(stores, scale, Tuning::default().apply_reads, (1, RUNS)).question)
+    Ok(like_bench(stores, records, scale, Tuning::default().apply_reads, (1, RUNS)).question)
 }

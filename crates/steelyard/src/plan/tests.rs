@@ -175,10 +175,12 @@ fn figures_are_predicted_over_the_cluster_that_they_are_compared_with() {
         let ratios = settings::ratios(mix, beside, Policy::Even, &both, &[Workload::Load], &scale).unwrap();
         ratios.iter().map(|ratio| (ratio.ops_per_s, ratio.throughput)).collect::<Vec<_>>()
     };
-    let (unequal, hybrid) = (ratios("1N5P", "6Y"), ratios("6Y", "6Y"));
-    assert_eq!(hybrid[0].1, 1.0);
-    for (ops_per_s, ratio) in unequal {
-        assert!((ratio - ops_per_s / hybrid[0].0).abs() < 1e-9 && ratio != 1.0, "{ratio}");
+    for (mix, beside) in [("1N3P", "4Y"), ("1N5P", "6Y")] {
+        let (unequal, hybrid) = (ratios(mix, beside), ratios(beside, beside));
+        assert_eq!(hybrid[0].1, 1.0);
+        for (ops_per_s, ratio) in unequal {
+            assert!((ratio - ops_per_s / hybrid[0].0).abs() < 1e-9 && ratio != 1.0, "{ratio}");
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context};
 use bench::alor::{
-    devices, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Rest, Scale, Setup,
-    REQUEST_TIMEOUT_MS,
+    capacity_bytes, devices, records, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Rest,
+    Scale, Setup, REQUEST_TIMEOUT_MS,
 };
 use bench::cluster_client::{Call, ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
@@ -73,7 +73,8 @@ impl Stores {
 
     pub fn start(&self, mix: &str, policy: &str, setup: &Setup) -> anyhow::Result<Cluster> {
         let devices = scaled_devices(mix, &setup.scale).map_err(|error| anyhow!(error))?;
-        self.start_wanted(&Wanted { devices, ..Wanted::new(policy, &setup.scale) })
+        let capacity = capacity_bytes(mix, &setup.scale);
+        self.start_wanted(&Wanted { devices, capacity, ..Wanted::new(policy, &setup.scale) })
     }
 
     pub fn start_wanted(&self, wanted: &Wanted<'_>) -> anyhow::Result<Cluster> {
@@ -167,7 +168,7 @@ impl Stores {
         settle(&observer, PLACING_PATIENCE).await?;
         let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
-        let records = setup.scale.records(cluster.stores.len());
+        let records = records(&case.mix, &setup.scale).map_err(|error| anyhow!(error))?;
         let mut phases = Vec::new();
         let (mut rests, started_unix_ms) = (Vec::new(), unix_ms());
         for workload in WORKLOADS {

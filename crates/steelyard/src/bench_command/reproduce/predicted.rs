@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{anyhow, Context};
-use bench::alor::{Bar, Chart, Metric, Prediction, Scale, BASELINE};
+use bench::alor::{Bar, Chart, Metric, Prediction, Scale};
 use bench::ycsb::Workload;
 use placement::Policy;
 use predict::Ratio;
@@ -18,7 +18,8 @@ pub fn predictions(charts: &[Chart], scale: &Scale) -> anyhow::Result<Vec<Predic
     let mut all = Vec::new();
     for (chart, bar) in measured(charts) {
         let found = of_mix.get(&clusters(chart, bar)).and_then(|all| find(all, &bar.policy, bar.workload));
-        let Some(ratio) = found else {
+        // The simulation tells latencies of all operations alone.
+        let (Some(ratio), Some(metric)) = (found, chart.metric.of_all(bar.workload)) else {
             continue;
         };
         all.push(Prediction {
@@ -26,10 +27,11 @@ pub fn predictions(charts: &[Chart], scale: &Scale) -> anyhow::Result<Vec<Predic
             policy: bar.policy.clone(),
             workload: bar.workload,
             metric: chart.metric,
-            ratio: match chart.metric {
+            ratio: match metric {
                 Metric::Throughput => ratio.throughput,
                 Metric::MeanLatency => ratio.mean_latency,
                 Metric::TailLatency => ratio.p99_latency,
+                _ => continue,
             },
         });
     }
@@ -67,11 +69,7 @@ fn ratios(charts: &[Chart], scale: &Scale) -> anyhow::Result<BTreeMap<Clusters, 
 fn measured(charts: &[Chart]) -> impl Iterator<Item = (&Chart, &Bar)> {
     let pairs = charts.iter().flat_map(|chart| chart.bars.iter().map(move |bar| (chart, bar)));
     pairs.filter(|(chart, bar)| {
-        let is_baseline = {
-            let (mix, over) = clusters(chart, bar);
-            mix == over && bar.policy == BASELINE
-        };
-        !is_baseline && bar.ratio.is_some()
+        !chart.figure.comparison.is_baseline(&bar.mix, &bar.policy) && bar.ratio.is_some()
     })
 }
 
