@@ -45,10 +45,11 @@ impl Store {
         self.touch(region);
         let mut pass = None;
         let now = clock::boot_nanos();
-        if region.should_want_lease(now) {
+        let may_use_lease = self.may_use_lease();
+        if may_use_lease && region.should_want_lease(now) {
             let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
         }
-        if region.lease_holds(now) {
+        if may_use_lease && region.lease_holds(now) {
             let read = self.pass(region, &items).await?;
             if region.lease_holds(clock::boot_nanos()) {
                 self.metrics.reads_by_lease.inc_by(items.len() as u64);
