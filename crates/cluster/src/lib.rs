@@ -34,9 +34,9 @@ pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Ro
 pub use order::Order;
 pub use rows::apply_entry;
 pub use state::{
-    Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError, StoreFacts,
-    StoreRecord, StoreState, CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER,
-    CONFIG_REPLICAS, HISTORY_MAX,
+    AgreedSettings, Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError,
+    StoreFacts, StoreRecord, StoreState, StrongReads, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET,
+    CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS, CONFIG_STRONG_READS, HISTORY_MAX,
 };
 pub use view::view;
 pub use wire::WireError;

@@ -153,7 +153,9 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             Value::Null
         }
         Ask::Config => {
-            let rows: Vec<ConfigRow> = store.cluster.settings().into_iter().map(config_row).collect();
+            let behind = store.cluster.stores_behind();
+            let settings = store.cluster.settings().into_iter();
+            let rows: Vec<ConfigRow> = settings.map(|setting| config_row(setting, &behind)).collect();
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::SetConfig { name, value } => {
@@ -286,8 +288,14 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
     }
 }
 
-fn config_row(setting: cluster::Setting) -> ConfigRow {
-    ConfigRow { name: setting.name.to_owned(), value: setting.value, note: setting.note }
+/// `behind`: the stores that may still go by what was agreed on before.
+fn config_row(setting: cluster::Setting, behind: &[StoreId]) -> ConfigRow {
+    let mut note = setting.note.clone();
+    if setting.is_for_every_store() && !behind.is_empty() {
+        let stores: Vec<String> = behind.iter().map(StoreId::to_string).collect();
+        note += &format!("; perhaps not known to store {} yet", stores.join(" "));
+    }
+    ConfigRow { name: setting.name.to_owned(), value: setting.value, note }
 }
 
 fn operator_row(entry: crate::cluster_state::OperatorEntry) -> OperatorRow {

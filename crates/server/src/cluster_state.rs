@@ -171,17 +171,26 @@ impl ClusterState {
         self.parts.lock().meta.settings()
     }
 
+    /// The members of which no heartbeat said that they know the latest list of stores, with its settings.
+    pub fn stores_behind(&self) -> Vec<StoreId> {
+        let parts = self.parts.lock();
+        let version = parts.meta.members_version;
+        let knows = |id: StoreId| {
+            let heard = parts.ledger.heard(id);
+            heard.is_some_and(|heard| heard.heartbeat.members_version >= version)
+        };
+        parts.meta.members().map(|store| store.id).filter(|&id| !knows(id)).collect()
+    }
+
     /// The command that changes a setting.
     pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
         self.parts.lock().meta.set(name, value)
     }
 
-    /// The list of stores, where the meta region's rows here have a later one than `known`.
+    /// The list of stores and their settings, where the meta region's rows here have later ones than `known`.
     pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {
         let parts = self.parts.lock();
-        let version = parts.meta.members_version;
-        (version > known)
-            .then(|| AgreedMembers { version, stores: parts.meta.stores.values().cloned().collect() })
+        (parts.meta.members_version > known).then(|| AgreedMembers::of(&parts.meta))
     }
 
     /// One round of planning, as the leader of the meta region in `term`.

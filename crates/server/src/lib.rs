@@ -41,6 +41,7 @@ mod slot_times;
 mod snapshot;
 mod startup;
 mod store;
+mod strong_reads;
 mod transport;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};

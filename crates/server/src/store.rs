@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use cluster::StoreState;
+use cluster::{AgreedSettings, StoreState};
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use replica::RegionStatus;
@@ -156,6 +156,11 @@ impl Store {
         self.members.load_full()
     }
 
+    /// What every store goes by, as this one last heard.
+    pub fn agreed_settings(&self) -> AgreedSettings {
+        self.members.load().agreed.settings
+    }
+
     pub fn member(&self, id: StoreId) -> Option<Member> {
         self.members.load().member(id).cloned()
     }
@@ -167,6 +172,10 @@ impl Store {
             return;
         }
         tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
+        let (before, after) = (self.members.load().agreed.settings, agreed.settings);
+        if before != after {
+            tracing::info!(?before, ?after, "the settings that every store goes by have changed");
+        }
         for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
             self.cluster.forget(record.id);
         }

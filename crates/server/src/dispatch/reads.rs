@@ -58,11 +58,12 @@ impl Store {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.touch(region);
         let now = clock::boot_nanos();
-        if region.should_want_lease(now) {
+        let may_use_lease = self.may_use_lease();
+        if may_use_lease && region.should_want_lease(now) {
             let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
         }
         let mut pass = None;
-        if region.lease_holds(now) {
+        if may_use_lease && region.lease_holds(now) {
             pass = self.proved_pass(region, version, &items, Proof::Lease).await?;
         }
         let pass = match pass {

@@ -1,11 +1,23 @@
 //! Wall clocks that jump. Leases go by another clock, and a region's time never goes back.
 
+use std::time::Instant;
+
 use crate::disk::{under_all, Disk};
-use crate::stores::eventually;
 use crate::stores::wire::Wire;
-use crate::{await_operations, judge, load, move_leader, rounds, three, warm_up, Stores, REGION};
+use crate::stores::{eventually, Store};
+use crate::{await_operations, judge, load, move_leader, pause, rounds, three, warm_up, Stores, REGION};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
+
+fn config(store: &Store, name: &str, value: &str) {
+    let words = ["config", name, value];
+    eventually("a setting is taken up", || store.host().ctl(&words).ok().map(drop));
+    eventually("every store goes by it", || {
+        let rows = store.host().ctl(&["config"]).ok()?;
+        let row = rows.as_array()?.iter().find(|row| row["name"] == name)?.clone();
+        (row["value"] == value && !row["note"].as_str()?.contains("not known")).then_some(())
+    });
+}
 
 fn three_on_devices() -> (Stores, Vec<Disk>) {
     let mut stores = Stores::prepare(&three());
@@ -56,4 +68,41 @@ fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
     wire.ok(&["SET", "later", "x", "EX", "600"]);
     assert_eq!(wire.text(&["GET", "later"]).as_deref(), Some("x"));
     assert_eq!(wire.text(&["GET", "kept"]).as_deref(), Some("x"));
+}
+
+/// A paused virtual machine does not count the time for which it stood still, so that its leases outlive it.
+#[test]
+fn a_store_on_a_paused_machine_answers_no_read_from_its_past_where_reads_are_proven_one_by_one() {
+    let _place = crate::place();
+    let (mut stores, disks) = three_on_devices();
+    config(&stores.all[0], "strong-reads", "read-index");
+    for round in 0..rounds(3) {
+        let leader = stores.leader(REGION);
+        let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
+        let key = format!("paused:{round}");
+        let mut at_leader = Wire::open(stores.all[leader].client);
+        at_leader.ok(&["SET", &key, "old"]);
+        assert_eq!(at_leader.text(&["GET", &key]).as_deref(), Some("old"));
+
+        stores.all[leader].signal("-STOP");
+        let stopped = Instant::now();
+        let successor = eventually("another leader", || {
+            let leaders: Vec<_> = others.iter().map(|&i| stores.all[i].leader_of(REGION)).collect();
+            let new = leaders[0].filter(|new| *new != leader as u64 && leaders[1] == Some(*new))?;
+            Some(new as usize)
+        });
+        Wire::open(stores.all[successor].client).ok(&["SET", &key, "new"]);
+        // The stopped process finds this request first of all when it goes on, and its clock where it was.
+        let read = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| at_leader.text(&["GET", &key]));
+            pause(100);
+            let stood_still = stopped.elapsed().as_nanos() as i64;
+            let before = disks[leader].control.block().boot_offset_ns();
+            disks[leader].control.set_boot_offset(before - stood_still);
+            stores.all[leader].signal("-CONT");
+            asked.join().expect("the read is answered")
+        });
+        assert_eq!(read.as_deref(), Some("new"), "round {round}: a read older than an acknowledged write");
+        stores.await_ready();
+    }
 }
