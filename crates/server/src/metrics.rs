@@ -98,6 +98,7 @@ pub struct Metrics {
     pub unknown_outcomes: Counter,
     pub raft_messages_sent: Counter,
     pub raft_messages_dropped: Counter,
+    pub raft_messages_refused: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub connections: Gauge,
@@ -234,6 +235,10 @@ impl Metrics {
         let raft_messages_sent = counter("raft_messages_sent", "Raft messages handed to a link");
         let raft_messages_dropped =
             counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
+        let raft_messages_refused = counter(
+            "raft_messages_refused",
+            "Raft messages and announcements that no correct store sends, and that were not taken in",
+        );
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
@@ -272,6 +277,7 @@ impl Metrics {
             unknown_outcomes,
             raft_messages_sent,
             raft_messages_dropped,
+            raft_messages_refused,
             connections_accepted,
             connections_rejected,
             connections,
@@ -311,7 +317,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 15] = [
+        let rows: [(&str, u64); 16] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -325,6 +331,7 @@ impl Metrics {
             ("forwarded", self.forwarded.get()),
             ("unknown_outcomes", self.unknown_outcomes.get()),
             ("raft_messages_sent", self.raft_messages_sent.get()),
+            ("raft_messages_refused", self.raft_messages_refused.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
             ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),
         ];

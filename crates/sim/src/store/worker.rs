@@ -232,6 +232,11 @@ impl World {
                 }
                 Action::TransferDone { .. } => self.tally.transfers += 1,
                 Action::TransferAborted { .. } => self.tally.transfers_aborted += 1,
+                Action::Dropped { region, from, reason } => {
+                    // Every store is correct, so every message is.
+                    let what = format!("store {id} drops what {from} sent of region {region}: {reason}");
+                    self.violate("inspection", what);
+                }
             }
         }
         self.log(id, to_log);
