@@ -6,7 +6,7 @@ use super::*;
 prop_compose! {
     fn any_descriptor()(
         slots in prop::option::of((0u16..16384, 0u16..16384)),
-        epoch in any::<[u64; 2]>(),
+        epoch in [0u64..1 << 62, 0u64..1 << 62],
         peers in prop::collection::btree_map(any::<u64>(), 0..4usize, 0..4),
         merging in prop::option::of(any::<(u64, u64)>()),
         absorbed in prop::collection::vec(any::<u64>(), 0..4),
