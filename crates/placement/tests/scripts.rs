@@ -125,6 +125,7 @@ impl Script {
                 "capacity" => store.capacity_bytes = size(&arg.value)?,
                 "used" => store.used_bytes = size(&arg.value)?,
                 "room" => store.out_of_room = arg.value == "none",
+                "clock" => store.clock_off = arg.value == "off",
                 "unapplied" => store.unapplied_bytes = size(&arg.value)?,
                 "sync" => store.sync_ns = (arg.value.parse::<f64>()? * 1e6) as u64,
                 "data-weight" => store.data_weight = Some(arg.value.parse()?),

@@ -433,6 +433,7 @@ impl AdminBackend for Backend {
     fn metrics(&self) -> String {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.metrics.set_capability(self.store.capability.present());
+        self.store.metrics.set_clock(&self.store.wall);
         match self.store.engine.flash().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),
@@ -460,6 +461,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 Some(StoreState::Draining) if up => "draining",
                 Some(StoreState::Removed) => "removed",
                 _ if up && heartbeat.out_of_room => "out of room",
+                _ if up && heartbeat.clock_off => "clock off",
                 _ if up => "up",
                 _ => "down",
             }
@@ -488,6 +490,11 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 heartbeat.unapplied_bytes,
                 &store.config.limits,
             ),
+            clock_offset_ms: match member.id == store.id {
+                true => store.wall.offset_ms(),
+                false => store.wall.offset_of(member.id).filter(|_| up),
+            },
+            clock_off: up && heartbeat.clock_off,
             // The last words of a store that has fallen silent say nothing of now.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },

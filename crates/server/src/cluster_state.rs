@@ -27,7 +27,7 @@ pub struct ClusterState {
     parts: Mutex<Parts>,
     limits: PlanLimits,
     newcomers: AtomicBool,
-    /// Whether another store could take more data on, as heartbeats tell; they come several times a second.
+    /// Whether another store has room and may lead, as heartbeats tell; they come several times a second.
     room_elsewhere: AtomicBool,
     this: StoreId,
     /// Rung when the next heartbeat should not wait for its turn.
@@ -102,7 +102,7 @@ impl ClusterState {
         let Parts { meta, ledger, .. } = &*parts;
         let mut others =
             meta.members().filter(|store| store.id != self.this && store.state == StoreState::Up);
-        self.room_elsewhere.store(others.any(|store| ledger.has_room(store.id, now)), Ordering::Relaxed);
+        self.room_elsewhere.store(others.any(|store| ledger.may_lead(store.id, now)), Ordering::Relaxed);
         is_news
     }
 

@@ -43,6 +43,7 @@ mod startup;
 mod store;
 mod strong_reads;
 mod transport;
+mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use startup::{run, StartError};

@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::admin::StageRow;
 use crate::capability::Present;
 use crate::snapshot;
+use crate::wall_clock::WallClock;
 
 /// One step of a command's way through the store, timed in microseconds.
 pub struct Stage {
@@ -104,6 +105,8 @@ pub struct Metrics {
     pub connections: Gauge,
     pub leaders: Gauge,
     capability: [Gauge<f64, AtomicU64>; 3],
+    /// In the order of `CLOCK`.
+    clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
@@ -152,7 +155,31 @@ const CAPABILITY: [(&str, &str); 3] = [
     ("device_ratio", "How much longer the device needs than it was measured to; 0: unknown"),
 ];
 
+const CLOCK: [(&str, &str); 4] = [
+    (
+        "clock_offset_seconds",
+        "This store's wall clock less the median of the stores' clocks; 0: nothing to compare with",
+    ),
+    ("clock_off", "1 while the wall clock is too far from the median, and the store is not to lead"),
+    ("clocks_compared", "Stores whose clocks were heard of lately, this one included"),
+    ("region_time_ahead_seconds", "How far the time of a region led here is ahead of the clock, at most"),
+];
+
 impl Metrics {
+    /// Takes over how the store's clock stands to the others'.
+    pub fn set_clock(&self, wall: &WallClock) {
+        let seconds = |ms: i64| ms as f64 / 1000.0;
+        let values = [
+            seconds(wall.offset_ms().unwrap_or(0)),
+            f64::from(u8::from(wall.is_off())),
+            wall.clocks_heard() as f64,
+            seconds(wall.region_ahead_ms()),
+        ];
+        for (gauge, value) in self.clock.iter().zip(values) {
+            gauge.set(value);
+        }
+    }
+
     /// Takes over how the store counts now.
     pub fn set_capability(&self, present: Present) {
         let values =
@@ -251,11 +278,13 @@ impl Metrics {
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
         let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
-        let capability = CAPABILITY.map(|(name, help)| {
+        let mut real = |(name, help): (&'static str, &'static str)| {
             let gauge = Gauge::default();
             r.register(name, help, gauge.clone());
             gauge
-        });
+        };
+        let capability = CAPABILITY.map(&mut real);
+        let clock = CLOCK.map(&mut real);
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -283,6 +312,7 @@ impl Metrics {
             connections,
             leaders,
             capability,
+            clock,
             snapshots,
             engine,
             recent: Mutex::new(recent),

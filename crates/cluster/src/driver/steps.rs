@@ -242,7 +242,7 @@ impl Scene<'_> {
         self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
-    /// Of the other voters that have caught up the fastest one, as measured or pinned, that is not leaving, has room and
+    /// Of the other voters that have caught up the fastest one, as measured or pinned, that is not leaving, may lead and
     /// has little to apply, or else any.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
@@ -253,7 +253,7 @@ impl Scene<'_> {
             let is_behind = placement::is_behind(capability, unapplied, self.limits);
             let pinned = self.meta.stores.get(&store).and_then(|record| record.leader_weight);
             let rank = pinned.map_or(capability.speed(), |weight| weight as u64);
-            (staying, self.ledger.has_room(store, self.now), !is_behind, rank, Reverse(store))
+            (staying, self.ledger.may_lead(store, self.now), !is_behind, rank, Reverse(store))
         };
         let others = lead.descriptor.voters().filter(|&store| store != from);
         others.filter(|&store| self.is_caught_up(lead, store)).max_by_key(rank)

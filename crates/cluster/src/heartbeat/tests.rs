@@ -71,6 +71,8 @@ prop_compose! {
             unapplied_bytes: 4,
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
+            clock_off: rates[2] < 1e11,
+            wall_ms: other,
             load_ops_per_s: rates[2],
             leads: Leads {
                 since: if followed.is_some() { one.max(other) } else { one.min(other) },
@@ -137,6 +139,8 @@ fn small() -> StoreHeartbeat {
         snapshots_out: 9,
         unapplied_bytes: 10,
         out_of_room: true,
+        clock_off: true,
+        wall_ms: 1000,
         leads: Leads { since: 299, reports: vec![lead], gone: vec![4] },
         ..StoreHeartbeat::default()
     }
@@ -145,13 +149,13 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![7, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![8, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
     expected.extend([0xc8, 0x01, 0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 10, 2, 1]);
+    expected.extend([0, 8, 9, 10, 6, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
@@ -174,8 +178,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 8;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(8)));
+    newer[0] = 9;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(9)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));

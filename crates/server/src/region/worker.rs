@@ -169,8 +169,9 @@ impl RegionWorker {
     fn turn(&mut self) {
         loop {
             // While a batch is on its way to the disk, commands gather for the next entry.
-            if self.proposals.has_queued() && !self.raft.persist_in_flight() && !self.apply.is_behind() {
-                let (stamp, now) = (clock::unix_millis(), clock::boot_nanos());
+            let may_propose = !self.raft.persist_in_flight() && !self.apply.is_behind();
+            if self.proposals.has_queued() && may_propose && self.store.wall.may_stamp() {
+                let (stamp, now) = (self.store.wall.millis(), clock::boot_nanos());
                 let raft = &self.raft;
                 for proposal in self.proposals.build(stamp, now, |region| raft.can_propose(region)) {
                     let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);

@@ -92,7 +92,7 @@ impl World {
     /// Makes one entry of what waits for each region, unless a batch is on its way to the disk.
     fn propose(&mut self, id: StoreId) {
         let (now, boot) = (self.now, self.boot(id));
-        let wall = self.stores[&id].clock.wall_ms(now);
+        let wall = self.usable_ms(id);
         let Some(process) = self.process(id) else { return };
         if process.queues.is_empty() || process.worker.persist_in_flight() {
             return;
