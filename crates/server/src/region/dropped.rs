@@ -16,13 +16,13 @@ pub struct Dropped {
 
 impl Dropped {
     pub fn note(&mut self, region: RegionId, from: StoreId, reason: DropReason, now: Instant) {
-        if let Some(others) = self.to_tell(now) {
+        if let Some(others) = self.take_due(now) {
             tracing::warn!(region, from, %reason, others, "a store's message is not taken in");
         }
     }
 
     /// The number of messages since one was last told of, if it is time for another.
-    fn to_tell(&mut self, now: Instant) -> Option<u64> {
+    fn take_due(&mut self, now: Instant) -> Option<u64> {
         if self.told_at.is_some_and(|at| now.duration_since(at) < TOLD_EVERY) {
             self.untold += 1;
             return None;
@@ -39,11 +39,11 @@ mod tests {
     #[test]
     fn a_flood_is_told_of_now_and_then_with_its_size() {
         let (mut dropped, start) = (Dropped::default(), Instant::now());
-        assert_eq!(dropped.to_tell(start), Some(0));
+        assert_eq!(dropped.take_due(start), Some(0));
         for _ in 0..1000 {
-            assert_eq!(dropped.to_tell(start + TOLD_EVERY / 2), None);
+            assert_eq!(dropped.take_due(start + TOLD_EVERY / 2), None);
         }
-        assert_eq!(dropped.to_tell(start + TOLD_EVERY), Some(1000));
-        assert_eq!(dropped.to_tell(start + 2 * TOLD_EVERY), Some(0));
+        assert_eq!(dropped.take_due(start + TOLD_EVERY), Some(1000));
+        assert_eq!(dropped.take_due(start + 2 * TOLD_EVERY), Some(0));
     }
 }
