@@ -315,7 +315,8 @@ mod tests {
         assert_eq!(config.this().forward.unwrap().port(), 7100);
         assert!(config.probe && config.capacity_bytes.is_none());
         assert_eq!(configure(options("raft-log-size = \"32mb\"")).unwrap().raft_log_bytes, 32 << 20);
-        assert!(configure(options("raft-log-size = \"1mb\"")).unwrap().validate().is_err());
+        let small = configure(options("raft-log-size = \"1mb\"")).and_then(|config| config.validate());
+        assert!(small.is_err_and(|why| why.contains("raft-log-size")));
         let config = configure(options("capacity = \"5gb\"\nprobe = \"no\"")).unwrap();
         assert!(!config.probe && config.capacity_bytes == Some(5 << 30));
     }
