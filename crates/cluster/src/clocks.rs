@@ -1,25 +1,28 @@
-//! How far the stores' wall clocks are apart, as one store sees it, and by which time this store may go.
+//! Compares the stores' wall clocks, as one store sees them, and limits the time that this store may use.
 //!
-//! A leader's wall clock decides when keys are over, so one that is a day ahead would delete what is due within a day.
-//! No store can tell the right time, but most of them agree: a store compares its clock with the *median* of the clocks
-//! that it heard of lately, its own included.
+//! A leader's wall clock decides when keys expire, so a clock that is a day ahead would delete everything due
+//! within a day. No store knows the right time, but most clocks agree. So a store compares its clock with the
+//! *median* of the clocks that it heard lately, its own included.
 //!
-//! Heartbeats carry their senders' wall clocks. What is kept is each clock's *epoch*: what it showed, less this store's
-//! CLOCK_BOOTTIME at the receipt. Epochs stand still while nothing jumps, and this store's own wall clock has no part
-//! in those of others, so that its own jump shows at once.
+//! Heartbeats carry their sender's wall clock. A store keeps each clock's *epoch*: the time that the
+//! heartbeat carried, less this store's CLOCK_BOOTTIME when it arrived. An epoch stays the same until a clock
+//! jumps, and this store's own wall clock plays no part in the others' epochs, so its own jump shows at once.
 //!
-//! - A heartbeat takes time, which makes its sender's clock look older by as much, and never newer. So of what a store
-//!   sent within [`RECENT_NANOS`] the newest epoch counts. What is left of the error is the least delay of those, and is
-//!   part of the allowed offset.
-//! - Of an even number of clocks the lower of the two in the middle is the median: if a wrong half is ahead, nothing is
-//!   deleted for it.
-//! - A clock further than the allowed offset from the median, on either side, is *off*, until it has been within half
-//!   of that for [`STEADY_NANOS`]: a clock that jumps to and fro does not take the leads with it.
-//! - With fewer than three clocks nobody can say which is wrong. A median that was found before counts as one more,
-//!   since CLOCK_BOOTTIME goes on from it: else the restart of one store of three would let a wrong clock count. A
-//!   store alone goes by it for a while. Without one nothing is off, and a difference is told and nothing else.
-//! - A store that stood still finds heartbeats that waited for it, whose epochs look old. So while there is a median to
-//!   go by, a store counts only when it has been heard without a gap for [`SETTLE_NANOS`].
+//! - A heartbeat's delay makes its sender's clock look older, never newer. So the newest epoch of the last
+//!   [`RECENT_NANOS`] counts. The error that remains is the least delay among those heartbeats, and counts as
+//!   offset.
+//! - With an even number of clocks the median is the lower of the two in the middle: when half of the clocks
+//!   are ahead, they delete nothing.
+//! - A clock is *off* when it is further than the allowed offset from the median, ahead or behind. It stays
+//!   off until it has been within half of the offset for [`STEADY_NANOS`], so a clock that jumps back and
+//!   forth does not move leads back and forth.
+//! - Fewer than three clocks cannot tell which one is wrong. The last median that was found then counts as
+//!   one more clock, because CLOCK_BOOTTIME goes on from it. Without this the restart of one store of three
+//!   would let a wrong clock count. A store that hears no other store uses that median for a limited time.
+//!   Without a known median no clock is off, and the store only reports a difference.
+//! - A store that stood still reads heartbeats that waited in its sockets, and their epochs look old. So
+//!   while a median is known, another store's clock counts only after that store was heard without a gap for
+//!   [`SETTLE_NANOS`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,30 +30,33 @@ use types::{BootNanos, StoreId, UnixMillis};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A store that was not heard of for this long has no clock to compare with.
+/// The age at which the clock in a heartbeat no longer counts.
 pub const RECENT_NANOS: u64 = 3 * SECOND;
-/// After a gap of this length what a store sends may have waited somewhere, for this long at most.
+/// The length of a gap after which heartbeats may be old ones, and how long it takes until new ones arrive.
 pub const SETTLE_NANOS: u64 = SECOND;
-/// A clock that was off counts as right when it has been near the median for this long.
+/// How long a clock that was off must be near the median before it counts as right.
 pub const STEADY_NANOS: u64 = 5 * SECOND;
-/// A store alone goes by the last median for this many times the allowed offset: by then a CLOCK_BOOTTIME that runs
-/// 1000 ppm fast or slow, which is the most that leases allow, is wrong by half of the offset.
+/// How long a median is used without being found again, in multiples of the allowed offset. After that time a
+/// CLOCK_BOOTTIME that runs 1000 ppm fast or slow, the most that leases allow, is wrong by half of the
+/// offset.
 const MEDIAN_STANDS_OFFSETS: u64 = 500;
-/// Fewer clocks do not say which one is wrong.
+/// The number of clocks from which a median can tell which clock is wrong.
 const CLOCKS_MIN: usize = 3;
 
-/// Milliseconds that a wall clock shows when CLOCK_BOOTTIME is 0.
+/// What a wall clock showed when CLOCK_BOOTTIME was 0, in Unix milliseconds.
 type Epoch = i64;
 
-/// The time that a store may stamp with and read at: its own wall clock, unless that is too far ahead.
+/// The limit on the time that a store may stamp with and read at: its own wall clock, unless that is too far
+/// ahead.
 ///
-/// Never later than the own clock: a limit takes time away and never adds any, so it deletes nothing.
+/// The result is never later than the own clock, so a limit can never make a store delete anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLimit {
-    /// An own epoch above this one is not used, …
+    /// The latest epoch of the own clock that is used as it is.
     pub latest: Epoch,
-    /// … and this one is in its place: the median. Not the limit itself, or another leader, whose clock is right, would
-    /// find the region's time ahead by the allowed offset, and keys set there would live on for as long.
+    /// The epoch that replaces a later one: the median. If it were `latest`, the next leader, whose clock is
+    /// right, would find the region's time ahead by the allowed offset, and keys set there would live that
+    /// much longer.
     pub instead: Epoch,
 }
 
@@ -68,28 +74,29 @@ impl ClockLimit {
     }
 }
 
-/// What a store finds when it looks at the clocks.
+/// The result of a comparison of the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLook {
-    /// Clocks that were heard of lately, the own one included.
+    /// The number of clocks compared, the own one included.
     pub clocks: usize,
-    /// The own clock less the median; `None`: there is nothing to compare with.
+    /// The own clock minus the median; `None` if there is no other clock to compare with.
     pub offset_ms: Option<i64>,
-    /// The own clock is further from the median than is allowed, or was lately: the store is not to lead.
+    /// The own clock is further from the median than allowed, or was lately. The store should not lead.
     pub is_off: bool,
-    /// The one other clock, and the own one less it, where nobody can say which is wrong and they are further apart
-    /// than is allowed.
+    /// The only other store heard, and the own clock minus that store's, if they are further apart than
+    /// allowed and no median is known.
     pub differs: Option<(StoreId, i64)>,
-    /// Since the last look the own wall clock has jumped by this much, which is more than is allowed.
+    /// How far the own wall clock has jumped since the last look, if that is more than the allowed offset.
     pub jumped_ms: Option<i64>,
     pub limit: ClockLimit,
 }
 
 #[derive(Clone, Debug)]
 struct Heard {
-    /// Without a gap.
+    /// Start of the period in which the store was heard without a gap.
     since: BootNanos,
-    /// Ascending by time, and by epoch descending: what came before a newer epoch no longer counts.
+    /// Ascending by time and descending by epoch: an epoch makes all older ones that came before it
+    /// irrelevant.
     epochs: VecDeque<(BootNanos, Epoch)>,
     last: BootNanos,
 }
@@ -98,13 +105,13 @@ struct Heard {
 pub struct Clocks {
     max_offset_ms: i64,
     others: BTreeMap<StoreId, Heard>,
-    /// With the time of the last look that found it among enough clocks.
+    /// The last median found, and when.
     median: Option<(Epoch, BootNanos)>,
-    /// What offsets are told from: the median, or the lower of two clocks.
+    /// The epoch that offsets are measured from: the median, or the lower of two clocks.
     base: Option<Epoch>,
     own: Option<Epoch>,
     is_off: bool,
-    /// Since when a clock that is off has been near the median.
+    /// When a clock that is off came near the median.
     near_since: Option<BootNanos>,
 }
 
@@ -128,7 +135,7 @@ impl Clocks {
         self.max_offset_ms = i64::try_from(max_offset_ms).unwrap_or(i64::MAX);
     }
 
-    /// Another store's wall clock, as a heartbeat told it that came at `boot`.
+    /// Takes in another store's wall clock from a heartbeat that arrived at `boot`.
     pub fn hear(&mut self, store: StoreId, wall_ms: UnixMillis, boot: BootNanos) {
         let fresh = || Heard { since: boot, epochs: VecDeque::new(), last: boot };
         let heard = self.others.entry(store).or_insert_with(fresh);
@@ -144,7 +151,7 @@ impl Clocks {
         heard.drop_old(boot);
     }
 
-    /// A store that is no member any more.
+    /// Drops a store that left the cluster.
     pub fn forget(&mut self, store: StoreId) {
         self.others.remove(&store);
     }
@@ -213,8 +220,8 @@ impl Clocks {
         }
     }
 
-    /// Another store's wall clock less the median, as of the last look; `None`: it was not heard of lately, or there is
-    /// nothing to compare with.
+    /// Returns another store's wall clock minus the median of the last look; `None` if the store was not
+    /// heard lately or no offset can be measured.
     pub fn offset_of(&self, store: StoreId) -> Option<i64> {
         Some(self.others.get(&store)?.epoch()?.saturating_sub(self.base?))
     }
@@ -227,13 +234,13 @@ impl Heard {
         }
     }
 
-    /// The newest of those that count.
+    /// Returns the newest epoch of the recent ones.
     fn epoch(&self) -> Option<Epoch> {
         self.epochs.front().map(|(_, epoch)| *epoch)
     }
 }
 
-/// What another store says may be any number.
+/// Saturates: another store may send any number.
 fn epoch(wall_ms: UnixMillis, boot: BootNanos) -> Epoch {
     let wall = i64::try_from(wall_ms).unwrap_or(i64::MAX);
     wall.saturating_sub(millis(boot))

@@ -71,7 +71,7 @@ pub struct StoreHeartbeat {
     pub incarnation: u64,
     /// Rises with every heartbeat of an incarnation.
     pub seq: u64,
-    /// Its wall clock as it is when this is sent, right or wrong.
+    /// Its wall clock when this is sent, right or wrong.
     pub wall_ms: UnixMillis,
     /// Told or measured, by the correction.
     pub capability: Capability,
@@ -96,7 +96,8 @@ pub struct StoreHeartbeat {
     pub stopping: bool,
     /// Its device is down to its reserve, and it proposes nothing that adds data.
     pub out_of_room: bool,
-    /// Its wall clock is too far from the median of those that it heard: [`Clocks`](crate::Clocks).
+    /// Its wall clock is off: too far from the median of the clocks that it heard
+    /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
     pub leads: Leads,
     /// By region, ascending, none twice: the heat of reads that it answered as a follower, to those who said

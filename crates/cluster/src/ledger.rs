@@ -130,8 +130,9 @@ impl Ledger {
     }
 
     /// Takes a heartbeat in. False when a later one of that store is known: connections may overtake each
-    /// other, and a store that restarted begins a new incarnation. That is its wall clock, so it may be an earlier
-    /// one after the clock was mended: it counts when the former has been silent for long enough to be down.
+    /// other, and a store that restarted begins a new incarnation. An incarnation is the wall clock at the
+    /// start, so a store that restarts after its clock was set back has a lower one than before. It is
+    /// accepted once the former one has been silent for long enough to be down.
     pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
         let order = |heartbeat: &StoreHeartbeat| (heartbeat.incarnation, heartbeat.seq);
         let before = self.heard.get_mut(&heartbeat.store);
@@ -266,8 +267,8 @@ impl Ledger {
         self.is_up(store, now) && !is_stopping
     }
 
-    /// Whether regions may be led from a store where others could lead them: it has room for what is written, and a
-    /// clock to stamp it with.
+    /// Returns whether a store may be handed the lead of a region: it takes things on, its device has room,
+    /// and its wall clock is not off.
     pub fn may_lead(&self, store: StoreId, now: BootNanos) -> bool {
         let is_able = |heard: &Heard| !heard.heartbeat.out_of_room && !heard.heartbeat.clock_off;
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)

@@ -45,7 +45,7 @@ pub struct ControlBlock {
     pub(crate) fail_read: AtomicU64,
     /// How far the wall clock is ahead of the machine's; two's complement.
     pub(crate) wall_offset_ns: AtomicU64,
-    /// How far CLOCK_BOOTTIME is ahead of the machine's; two's complement. Below 0: the machine stood still.
+    /// How far CLOCK_BOOTTIME is ahead of the machine's; two's complement. Below 0: the machine was paused.
     pub(crate) boot_offset_ns: AtomicU64,
     _pad2: [u64; 2],
 

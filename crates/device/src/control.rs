@@ -223,8 +223,9 @@ impl Control {
         self.block().wall_offset_ns.store(nanos as u64, Relaxed);
     }
 
-    /// Moves CLOCK_BOOTTIME of the processes on this device so far from the machine's; 0 restores it. Moved back by the
-    /// time for which a process was stopped, that process finds itself where a paused virtual machine goes on.
+    /// Moves CLOCK_BOOTTIME of the processes on this device this far from the machine's; 0 restores it. When
+    /// it is moved back by the time for which a process was stopped, the process goes on as on a paused
+    /// virtual machine.
     pub fn set_boot_offset(&self, nanos: i64) {
         self.block().boot_offset_ns.store(nanos as u64, Relaxed);
     }

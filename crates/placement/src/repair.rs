@@ -7,8 +7,8 @@
 //! 1. too few voters, those on lost stores not counted: one is added on the best store;
 //! 2. enough without a peer on a lost store: that peer goes. The new voter comes first, so that at no time
 //!    fewer voters answer than before;
-//! 3. a leader leaves a store that drains, whose device is out of room or whose clock is off, also where what comes first has to wait
-//!    for room; then a peer leaves one that drains;
+//! 3. a leader leaves a store that drains, whose device is out of room or whose clock is off, also where what
+//!    comes first has to wait for room; then a peer leaves one that drains;
 //! 4. learners that nothing is under way for and voters too many go;
 //! 5. a peer moves to where it shares its failure domain with at least two peers fewer. (With one fewer, as
 //!    many pairs share a domain afterwards as before.)

@@ -297,7 +297,7 @@ impl<'a> Round<'a> {
         self.view.stores.get(at as usize).is_some_and(|store| store.out_of_room)
     }
 
-    /// What bars the store from leading where another can lead.
+    /// The reason why the store should not lead where another can, if there is one.
     pub fn bar(&self, at: At) -> Option<Bar> {
         self.view.stores.get(at as usize).and_then(|store| store.bar())
     }

@@ -71,7 +71,7 @@ pub struct StoreView {
     /// Its device is down to its reserve. Who leads there refuses what adds data, whatever room the other peers
     /// have.
     pub out_of_room: bool,
-    /// Its wall clock is too far from the others', by which they decide when keys are over.
+    /// Its wall clock, by which keys expire in regions that it leads, is too far from the others'.
     pub clock_off: bool,
     /// It was above its threshold and has not been below the lower end of the band since: what
     /// [`sheds`](crate::sheds) said of it last time.
@@ -123,7 +123,7 @@ pub struct RegionView {
     pub cooldown: bool,
 }
 
-/// What bars a store from leading regions that another store can lead.
+/// The reason why a store should not lead regions that another store can lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bar {
     OutOfRoom,

@@ -288,7 +288,7 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
     }
 }
 
-/// `behind`: the stores that may still go by what was agreed on before.
+/// `behind`: the stores that may still use the settings of before.
 fn config_row(setting: cluster::Setting, behind: &[StoreId]) -> ConfigRow {
     let mut note = setting.note.clone();
     if setting.is_for_every_store() && !behind.is_empty() {

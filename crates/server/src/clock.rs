@@ -28,8 +28,8 @@ pub fn unix_micros() -> u64 {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    /// What a heartbeat tells, names that no other has, and when something was measured. All else is stamped or read
-    /// at, and asks `WallClock`.
+    /// Files that need the machine's clock itself: for heartbeats, for unique numbers, for the time of a
+    /// measurement. Everything else stamps or reads at a time, and asks `WallClock`.
     const USERS: [&str; 4] = ["clock.rs", "wall_clock.rs", "heartbeat.rs", "capability/kept.rs"];
 
     fn sources(dir: &Path, found: &mut Vec<PathBuf>) {

@@ -171,7 +171,7 @@ impl ClusterState {
         self.parts.lock().meta.settings()
     }
 
-    /// The members of which no heartbeat said that they know the latest list of stores, with its settings.
+    /// Returns the members whose heartbeats do not confirm the latest list of stores, with its settings.
     pub fn stores_behind(&self) -> Vec<StoreId> {
         let parts = self.parts.lock();
         let version = parts.meta.members_version;

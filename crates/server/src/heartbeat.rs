@@ -85,7 +85,7 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
         return tracing::warn!(from, "a heartbeat of another cluster");
     }
-    // First: all that comes before makes the clock look older.
+    // First, because time that passes before it makes the clock look older.
     store.wall.hear(from, heartbeat.wall_ms);
     store.take_cluster_id(heartbeat.cluster_id);
     if heartbeat.members_version > store.members().agreed.version {

@@ -1,8 +1,8 @@
 //! The stores of the cluster as this one knows them.
 //!
 //! The meta region's state has the list. A store without a peer of it hears in heartbeats that there is a
-//! newer one and asks whoever said so. With the list come the settings that every store goes by. The last list is kept beside the data (`DIR/MEMBERS`), so that a store
-//! which starts again knows whom to talk to.
+//! newer one and asks whoever said so. With the list come the settings that every store goes by. The last
+//! list is kept beside the data (`DIR/MEMBERS`), so that a store which starts again knows whom to talk to.
 //!
 //! A store that was given a list of stores at its start believes the addresses in it before all others: it is
 //! what the operator says now.

@@ -55,7 +55,7 @@ pub struct Store {
     pub metrics: Metrics,
     pub capability: OwnCapability,
     pub disk: Disk,
-    /// For everything that is stamped, or read at a time.
+    /// The clock for everything that is stamped, or read at a time.
     pub wall: WallClock,
     /// Regions of which the next heartbeat tells; see `touch`.
     touched: Mutex<Vec<RegionId>>,
@@ -161,7 +161,7 @@ impl Store {
         self.members.load_full()
     }
 
-    /// What every store goes by, as this one last heard.
+    /// Returns the settings that every store uses, as this one last heard them.
     pub fn agreed_settings(&self) -> AgreedSettings {
         self.members.load().agreed.settings
     }
@@ -179,7 +179,7 @@ impl Store {
         tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
         let (before, after) = (self.members.load().agreed.settings, agreed.settings);
         if before != after {
-            tracing::info!(?before, ?after, "the settings that every store goes by have changed");
+            tracing::info!(?before, ?after, "the settings of the cluster have changed");
         }
         for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
             self.cluster.forget(record.id);

@@ -1,15 +1,16 @@
-//! Whether reads may be answered under a lease: `strong-reads`, which the cluster has agreed on.
+//! Decides whether reads may be answered under a lease: `strong-reads`, a setting of the cluster.
 //!
-//! A lease is as good as CLOCK_BOOTTIME. On a virtual machine that was paused that clock goes on where it stood, and
-//! the lease with it, although another store may lead by then. With `read-index` no store answers by a lease, from the
-//! moment on at which it hears of the setting; it stays so over restarts, for what was heard is kept (`DIR/MEMBERS`).
+//! A lease relies on CLOCK_BOOTTIME. On a virtual machine that was paused that clock goes on from where it
+//! stood, and so does the lease, although another store may lead by then. With `read-index` a store answers
+//! no read under a lease from the moment on at which it hears of the setting, also after restarts:
+//! `DIR/MEMBERS` keeps it.
 
 use cluster::StrongReads;
 
 use crate::store::Store;
 
 impl Store {
-    /// Asked once for every batch of reads of a region, before its lease is.
+    /// Returns whether a read may be answered under its region's lease.
     pub fn may_use_lease(&self) -> bool {
         self.agreed_settings().strong_reads == StrongReads::Lease
     }

@@ -1,11 +1,12 @@
-//! The wall clock that this store may go by: its own, unless that is too far ahead of the other stores' clocks.
+//! The wall clock that this store uses: its own, unless that is too far ahead of the other stores' clocks.
 //!
-//! Whatever is stamped, and whatever is read at a time, asks [`WallClock::millis`]; nothing else may use
-//! `clock::unix_millis` for that. The heartbeat compares the clocks ([`cluster::Clocks`]) and publishes how far ahead
-//! the own one may be; that limit is applied each time, so a clock that jumps between two heartbeats stamps nothing.
+//! Everything that is stamped, or read at a time, asks [`WallClock::millis`]; `clock::unix_millis` must not
+//! be used for that. The heartbeat compares the clocks ([`cluster::Clocks`]) and publishes a limit for the
+//! own one. The limit is applied at every use, so a clock that jumps between two heartbeats stamps nothing.
 //!
-//! A store whose clock is off says so in its heartbeats, and placement moves its leads to other stores. Until they are
-//! gone, or where no other store can take them, it goes on leading: what it stamps with is right.
+//! A store whose clock is off says so in its heartbeats, and placement moves its leads to other stores. Until
+//! they have moved, or if no other store can take them, the store goes on leading, and stamps with the
+//! median.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,23 +18,24 @@ use types::{BootNanos, RegionId, StoreId, UnixMillis};
 use crate::clock;
 use crate::store::Store;
 
-/// A store that starts stamps nothing for this long, unless it has heard enough clocks before.
+/// How long a store that starts waits for other clocks before it stamps anything.
 const LISTEN_NANOS: u64 = 1_000_000_000;
-/// With fewer stores there is no median to wait for.
+/// The number of clocks that make a median. Smaller clusters have none to wait for.
 const CLOCKS_MIN: usize = 3;
 
 pub struct WallClock {
     began: BootNanos,
     clocks: Mutex<Clocks>,
-    /// A `ClockLimit`. Whatever halves of two of them a reader meets, it takes no time that is later than its clock.
+    /// A `ClockLimit` in two halves. A reader that sees halves of two limits still gets no time later than
+    /// its clock.
     latest: AtomicI64,
     instead: AtomicI64,
     has_listened: AtomicBool,
     is_off: AtomicBool,
     clocks_heard: AtomicUsize,
-    /// `NO_OFFSET`: there is nothing to compare with.
+    /// `NO_OFFSET` if there is no clock to compare with.
     offset_ms: AtomicI64,
-    /// By how much the time of some region that is led here is ahead of the clock, at most.
+    /// How far the time of a region that is led here is ahead of the clock, at most.
     region_ahead_ms: AtomicI64,
 }
 
@@ -54,14 +56,14 @@ impl WallClock {
         }
     }
 
-    /// The time that may be stamped with, and read at.
+    /// Returns the time to stamp with and to read at.
     pub fn millis(&self) -> UnixMillis {
-        // In this order: a thread that is held up between the two finds its clock behind, and not ahead.
+        // In this order: to a thread that is held up in between, the wall clock looks behind and not ahead.
         let wall_ms = clock::unix_millis();
         self.allowed(wall_ms, clock::boot_nanos())
     }
 
-    /// The same in microseconds, for clients that ask for the time.
+    /// Returns the same in microseconds, for clients that ask for the time.
     pub fn micros(&self) -> u64 {
         let micros = clock::unix_micros();
         match (micros / 1000, self.allowed(micros / 1000, clock::boot_nanos())) {
@@ -76,12 +78,12 @@ impl WallClock {
         limit.apply(wall_ms, boot)
     }
 
-    /// Whether anything may be stamped: not directly after a start, when this clock was compared with no other.
+    /// Returns whether anything may be stamped yet: not directly after a start, before clocks were compared.
     pub fn may_stamp(&self) -> bool {
         self.has_listened.load(Ordering::Acquire)
     }
 
-    /// Another store's wall clock, from its heartbeat.
+    /// Takes in another store's wall clock from its heartbeat.
     pub fn hear(&self, store: StoreId, wall_ms: UnixMillis) {
         self.clocks.lock().hear(store, wall_ms, clock::boot_nanos());
     }
@@ -90,7 +92,7 @@ impl WallClock {
         self.clocks.lock().forget(store);
     }
 
-    /// Compares this store's clock with those of `members` stores, as far as they were heard.
+    /// Compares this store's clock with the others'. The cluster has `members` stores, this one included.
     fn look(&self, max_offset_ms: u64, members: usize, wall_ms: UnixMillis, boot: BootNanos) -> ClockLook {
         let look = {
             let mut clocks = self.clocks.lock();
@@ -115,17 +117,17 @@ impl WallClock {
         self.is_off.load(Ordering::Relaxed)
     }
 
-    /// Clocks compared at the last look, the own one included.
+    /// The number of clocks compared at the last look, the own one included.
     pub fn clocks_heard(&self) -> usize {
         self.clocks_heard.load(Ordering::Relaxed)
     }
 
-    /// This store's clock less the median of all, or less the lower one of two.
+    /// This store's clock minus the median, or minus the lower of two clocks.
     pub fn offset_ms(&self) -> Option<i64> {
         Some(self.offset_ms.load(Ordering::Relaxed)).filter(|offset| *offset != NO_OFFSET)
     }
 
-    /// The same of another store that was heard of lately.
+    /// The same for another store that was heard lately.
     pub fn offset_of(&self, store: StoreId) -> Option<i64> {
         self.clocks.lock().offset_of(store)
     }
@@ -135,14 +137,14 @@ impl WallClock {
     }
 }
 
-/// What lasts is said again after so long.
+/// How often a state that lasts is logged again.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
-/// Regions' times are looked at this often, …
+/// How often the times of regions are checked.
 const REGIONS_PERIOD: Duration = Duration::from_secs(10);
-/// … and one that is ahead is told so often at most: it may last for days.
+/// How often a region whose time is ahead is logged; this may last for days.
 const REGION_SAID_AGAIN: Duration = Duration::from_secs(600);
 
-/// The heartbeat's part in it: looks, and says what it finds.
+/// The heartbeat's part: compares the clocks, and logs what follows from it.
 #[derive(Default)]
 pub struct ClockKeeper {
     was_off: bool,
@@ -153,7 +155,7 @@ pub struct ClockKeeper {
 }
 
 impl ClockKeeper {
-    /// Before each heartbeat, which tells what comes of it.
+    /// To be called before each heartbeat, which reports the result.
     pub fn look(&mut self, store: &Store) {
         let now = Instant::now();
         let max_offset_ms = store.agreed_settings().max_clock_offset_ms;
@@ -171,26 +173,26 @@ impl ClockKeeper {
         let bound = seconds(max_offset_ms as i64);
         if let Some(jumped) = look.jumped_ms {
             tracing::warn!(
-                "this store's wall clock jumped {}: keys expire by it; see that NTP runs on this machine",
+                "this store's wall clock jumped {}. Keys expire by it: check that NTP runs on this machine",
                 ahead_or_back(jumped)
             );
         }
         if look.is_off && (!self.was_off || is_due(self.off_said, SAID_AGAIN, now)) {
             self.off_said = Some(now);
             tracing::warn!(
-                "this store's wall clock is {} the median of the stores' clocks ({} heard), and max-clock-offset is \
-                 {bound}: {}, and its leads go to other stores. Mend its clock (NTP). When it has been within half of that \
-                 for a few seconds, the store leads again by itself",
+                "this store's wall clock is {} the median of the stores' clocks ({} heard), and \
+                 max-clock-offset is {bound}. {}, and its leads move to other stores. Mend its clock (NTP): after \
+                 a few seconds within half of that offset the store leads again by itself",
                 ahead_or_behind(look.offset_ms.unwrap_or(0)),
                 look.clocks,
                 match look.offset_ms {
-                    Some(ahead) if ahead > 0 => "it stamps with the median",
-                    _ => "keys expire late where it leads",
+                    Some(ahead) if ahead > 0 => "It stamps with the median instead",
+                    _ => "Keys expire late where it leads",
                 },
             );
         } else if self.was_off && !look.is_off {
             tracing::info!(
-                "this store's wall clock is {} the median of the stores' clocks ({} heard): it may lead again",
+                "this store's wall clock is {} the median of the stores' clocks ({} heard). It may lead again",
                 ahead_or_behind(look.offset_ms.unwrap_or(0)),
                 look.clocks
             );
@@ -200,8 +202,8 @@ impl ClockKeeper {
             Some((other, offset)) if is_due(self.differs_said, SAID_AGAIN, now) => {
                 self.differs_said = Some(now);
                 tracing::warn!(
-                    "the wall clocks differ: this store's is {} that of store {other}, and max-clock-offset is {bound}. \
-                     With fewer than three stores nobody can say which is wrong, so both go on leading by their own: \
+                    "the wall clocks differ: this store's is {} that of store {other}, and max-clock-offset is \
+                     {bound}. Two clocks do not tell which one is wrong, so both stores go on with their own, and \
                      keys may expire too early or too late. Mend the clocks (NTP)",
                     ahead_or_behind(offset)
                 );
@@ -211,8 +213,8 @@ impl ClockKeeper {
         }
     }
 
-    /// Time in a region never goes back. What was stamped by a wrong clock before anybody could know holds until all
-    /// clocks have come as far.
+    /// A region's time never goes back. Once a wrong clock has stamped in it, the time stands still until the
+    /// clocks have caught up.
     fn look_at_regions(&mut self, store: &Store, max_offset_ms: u64, now: Instant) {
         let time = store.wall.millis();
         let table = store.regions.table();
@@ -230,8 +232,9 @@ impl ClockKeeper {
             self.ahead_said = Some((region, now));
             tracing::warn!(
                 region,
-                "the region's time is {} ahead of the clock: a store whose clock was wrong has led it. It stands still until \
-                 then, and nothing that is set to expire in it does before. No other region that is led here is further ahead",
+                "the region's time is {} ahead of the clock: a store with a wrong clock has led it. It stands \
+                 still until the clock has caught up, and no key that is set to expire there expires before. No \
+                 region led here is further ahead",
                 seconds(ahead_ms)
             );
         }
@@ -266,7 +269,7 @@ mod tests {
 
     const DAY_MS: u64 = 86_400_000;
 
-    /// Two other stores' clocks, this much ahead of the machine's.
+    /// Hears two other stores whose clocks are this far ahead of the machine's.
     fn hear(wall: &WallClock, offset_ms: i64) {
         let now = clock::unix_millis().saturating_add_signed(offset_ms);
         [1, 2].into_iter().for_each(|store| wall.hear(store, now));

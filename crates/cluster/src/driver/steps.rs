@@ -242,8 +242,8 @@ impl Scene<'_> {
         self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
-    /// Of the other voters that have caught up the fastest one, as measured or pinned, that is not leaving, may lead and
-    /// has little to apply, or else any.
+    /// Of the other voters that have caught up the fastest one, as measured or pinned, that is not leaving,
+    /// may lead and has little to apply, or else any.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
             let staying = self.meta.stores.get(&store).is_some_and(|r| r.state == crate::StoreState::Up);

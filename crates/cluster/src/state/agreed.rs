@@ -1,5 +1,5 @@
-//! The settings that every store goes by, whether it holds a peer of the meta region or not. They travel, and are kept,
-//! with the list of stores, and share its version.
+//! The settings that every store uses, whether it holds a peer of the meta region or not. They are sent and
+//! kept together with the list of stores, and share its version.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,17 +9,17 @@ use super::{MetaState, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StrongReads {
-    /// By its clock: a lease that a majority granted.
+    /// By its clock, under a lease that a majority granted.
     #[default]
     Lease,
-    /// By a round to a majority that was sent after the read had come in. No clock is trusted.
+    /// By a round of heartbeats to a majority, sent after the read arrived. No clock is trusted.
     ReadIndex,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgreedSettings {
     pub strong_reads: StrongReads,
-    /// A store whose wall clock is further than this from the median of the stores' clocks does not lead.
+    /// The distance from the median of the stores' wall clocks beyond which a store does not lead.
     pub max_clock_offset_ms: u64,
 }
 
@@ -57,7 +57,7 @@ impl StrongReads {
     }
 }
 
-/// Whether a change of this setting is to reach every store.
+/// Returns whether every store uses this setting.
 pub(super) fn is_for_every_store(name: &str) -> bool {
     [CONFIG_STRONG_READS, CONFIG_MAX_CLOCK_OFFSET].contains(&name)
 }
@@ -66,8 +66,8 @@ pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
     [StrongReads::Lease, StrongReads::ReadIndex].into_iter().find(|known| known.name() == text)
 }
 
-/// Whole seconds, minutes, hours or days, between a second and a year. A second, because what clocks are compared by
-/// travels between stores for a while.
+/// Parses whole seconds, minutes, hours or days, from a second to a year. Less than a second would be of the
+/// order of a heartbeat's delay.
 pub(super) fn parse_offset_ms(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
     let unit = match &text[digits.len()..] {

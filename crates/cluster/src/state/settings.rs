@@ -31,7 +31,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Whether every store goes by it, and not the leader of the meta region alone.
+    /// Returns whether every store uses it, and not only the leader of the meta region.
     pub fn is_for_every_store(&self) -> bool {
         super::agreed::is_for_every_store(self.name)
     }

@@ -2,9 +2,10 @@
 //! it under the preload library and change its device between two lines.
 //!
 //! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` · `sync` ·
-//! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE BYTES` · `truncate BYTES` ·
-//! `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` · `write-rate BYTES` · `read-rate` ·
-//! `wall-clock` (seconds) · `boot-clock` (milliseconds) · `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
+//! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE BYTES` · `truncate
+//! BYTES` · `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` · `write-rate BYTES` · `read-rate` ·
+//! `wall-clock` (seconds) · `boot-clock` (milliseconds) · `sync-mean COUNT` · `read-mean COUNT` (the last
+//! four measure: bytes/s, or nanoseconds).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};

@@ -1,5 +1,6 @@
-//! The wall clock, which can be made to jump, and the clock that counts from the machine's start, which can be held
-//! back: for this process alone. CLOCK_MONOTONIC, by which the device itself is paced, is never moved.
+//! The wall clock, which can be made to jump, and the clock that counts from the machine's start, which can
+//! be held back: for this process alone. CLOCK_MONOTONIC, by which the device itself is paced, is never
+//! moved.
 
 use std::ffi::{c_int, c_void};
 

@@ -33,8 +33,8 @@ pub struct StoreRow {
     pub unapplied_bytes: u64,
     /// They keep it busy for so long that no region's lead is handed to it.
     pub behind: bool,
-    /// Its wall clock less the median of the stores' clocks (the lower one of two), as the store that answers heard it;
-    /// absent: it was not heard lately, or there is nothing to compare with.
+    /// Its wall clock less the median of the stores' clocks (the lower one of two), as the store that answers
+    /// heard it; absent: it was not heard lately, or there is nothing to compare with.
     #[serde(default)]
     pub clock_offset_ms: Option<i64>,
     /// By its own word its clock is too far from the median, and no region's lead is handed to it.

@@ -174,7 +174,7 @@ fn info(store: &Store) -> String {
     )
 }
 
-/// The time at which the slot's region is read here.
+/// Returns the time at which the slot's region is read here.
 fn time_in(store: &Store, slot: Slot) -> UnixMillis {
     let wall_ms = store.wall.millis();
     store.regions.of_slot(slot).map_or(wall_ms, |region| region.read_time(wall_ms))

@@ -265,7 +265,7 @@ impl RegionShared {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The region's time, as of what is applied here.
+    /// The region's time: the last stamp applied here.
     pub fn last_stamp_ms(&self) -> UnixMillis {
         self.last_stamp_ms.load(Ordering::Acquire)
     }

@@ -1,11 +1,11 @@
-//! Wall clocks: what heartbeats say of them, and which time a store may stamp with and read at.
+//! Wall clocks: their comparison by heartbeats, and the time that a store may stamp with and read at.
 
 use types::{StoreId, UnixMillis};
 
 use crate::world::World;
 
 impl World {
-    /// Before a heartbeat: this store's wall clock beside those that it heard of. The clock, and whether it is off.
+    /// Compares this store's wall clock with those that it heard. Returns the clock, and whether it is off.
     pub(super) fn look_at_clocks(&mut self, id: StoreId) -> (UnixMillis, bool) {
         let (boot, now) = (self.boot(id), self.now);
         let wall = self.stores[&id].clock.wall_ms(now);
@@ -19,7 +19,7 @@ impl World {
         (wall, look.is_off)
     }
 
-    /// The store's own clock, as far as it may be used.
+    /// The time that the store may stamp with and read at.
     pub(super) fn usable_ms(&self, id: StoreId) -> UnixMillis {
         let store = &self.stores[&id];
         let wall = store.clock.wall_ms(self.now);
@@ -88,7 +88,7 @@ mod tests {
         world.stores[&store].led().into_iter().filter(|region| *region != types::META_REGION).count()
     }
 
-    /// What a store would read now from its own rows; `None`: it takes a key for one that is over.
+    /// Reads from a store's own rows; `None` if the store takes the key for an expired one.
     fn read(world: &mut World, store: u64, group: Group, key: Key) -> Option<Reply> {
         let op = Op { id: 0, group, command: Command::Get { key } };
         world.clients[0].asking = Some(Asking { op, since: 0, at: store });
@@ -99,7 +99,7 @@ mod tests {
         read
     }
 
-    /// Keys that are due in an hour are there by every store's word, and no region's time is ahead of the true one.
+    /// Asserts that every store has the keys that are due in an hour, and that no region's time is ahead.
     fn assert_sane(world: &mut World) {
         let now_ms = true_wall_ms(world.now);
         for store in 0..3 {

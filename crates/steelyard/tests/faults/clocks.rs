@@ -1,5 +1,5 @@
-//! Clocks that are wrong. Leases go by one that only counts, a region's time never goes back, and a store whose
-//! wall clock is far from the others' does not lead.
+//! Clocks that are wrong. Leases go by one that only counts, a region's time never goes back, and a store
+//! whose wall clock is far from the others' does not lead.
 
 use std::time::{Duration, Instant};
 
@@ -199,8 +199,8 @@ fn a_leader_whose_clock_jumps_a_day_ahead_deletes_nothing_and_leads_no_longer_th
     assert_alive(&stores, "mended");
 }
 
-/// The only voter of a region leads it as soon as its store starts, and no other store can: a write that waits for it
-/// must not be stamped before the store has heard of the others' clocks.
+/// The only voter of a region leads it as soon as its store starts, and no other store can: a write that
+/// waits for it must not be stamped before the store has heard of the others' clocks.
 #[test]
 fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_time() {
     let _place = crate::place();
@@ -213,8 +213,8 @@ fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_ti
         stores.all[wrong].spawn();
         let client = stores.all[wrong].client;
         eventually("the store's port is open", || std::net::TcpStream::connect(client).ok());
-        // Each by itself: those for other regions wait until these are led. A store that waited for its own election
-        // redirects to itself.
+        // Each by itself: those for other regions wait until these are led. A store that waited for its own
+        // election redirects to itself.
         let here = client.to_string();
         let writers = (0..8).map(|key| {
             let here = here.clone();
