@@ -84,8 +84,8 @@ impl Files {
 }
 
 impl Tail {
-    /// Makes durable what a process wrote that was killed before it could sync. Recovery has read it, so it will be
-    /// vouched for, and nothing written from now on would have to be synced for that.
+    /// Syncs what a killed process had written and not synced. Recovery has read it, so it will be vouched for, and
+    /// nothing that is written from now on would sync it.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = fs::File::open(&self.path).and_then(|file| file.sync_data());
         synced.map_err(|error| LogError::Device(format!("{}: {error}", self.path.display())))
@@ -98,9 +98,11 @@ impl Tail {
     }
 }
 
-/// A queue's position in [`QUEUES`] and the number of one of its files, as the file's name has them. Files
-/// that are reserved for later use are of no queue.
-fn place_of(path: &Path) -> Option<(usize, u64)> {
+/// A queue's position in [`QUEUES`] and the number of one of its files.
+type Place = (usize, u64);
+
+/// Returns the place that a file's name gives it. Files that are reserved for later use have none.
+fn place_of(path: &Path) -> Option<Place> {
     let extension = path.extension()?;
     let queue = QUEUES.iter().position(|of| extension == *of)?;
     Some((queue, path.file_stem()?.to_str()?.parse().ok()?))
@@ -145,9 +147,9 @@ impl Newest {
         self.files.lock()[queue].as_ref().map(|(_, handle)| handle.clone())
     }
 
-    /// Syncs an appended file that is the newest one or was so when the last write to it was counted.
-    fn sync(&self, handle: &PlainHandle) -> io::Result<()> {
-        let written = self.written.load(Ordering::SeqCst);
+    /// Syncs an appended file. `written` was loaded before the file was found to be the newest one: then those writes
+    /// are in this file, or in older ones, which were synced as they were closed.
+    fn sync(&self, handle: &PlainHandle, written: u64) -> io::Result<()> {
         handle.sync()?;
         self.synced.fetch_max(written, Ordering::SeqCst);
         Ok(())
@@ -158,9 +160,16 @@ impl Newest {
         if self.synced.load(Ordering::SeqCst) >= written {
             return;
         }
-        // Taken after the count: if it is a newer file by now, the one before was synced as it was closed.
         let Some(handle) = self.handle_of(APPENDED) else { return };
-        self.sync(&handle).unwrap_or_else(|error| end(&error));
+        self.sync(&handle, written).unwrap_or_else(|error| end(&error));
+    }
+
+    /// Notes that a file is written to. A file that was made and could not be written is never the newest.
+    fn note(&self, (queue, number): Place, handle: &Arc<PlainHandle>) {
+        let newest = &mut self.files.lock()[queue];
+        if newest.as_ref().is_none_or(|(of, _)| *of <= number) {
+            *newest = Some((number, handle.clone()));
+        }
     }
 }
 
@@ -175,16 +184,8 @@ impl GuardedFiles {
         GuardedFiles { marks, newest: Arc::default() }
     }
 
-    fn handle(&self, path: &Path, handle: PlainHandle, permission: Permission) -> FileHandle {
-        let plain = Arc::new(handle);
-        let place = place_of(path);
-        if let (Some((queue, number)), Permission::ReadWrite) = (place, permission) {
-            let newest = &mut self.newest.files.lock()[queue];
-            if newest.as_ref().is_none_or(|(of, _)| *of <= number) {
-                *newest = Some((number, plain.clone()));
-            }
-        }
-        FileHandle { plain, queue: place.map(|(queue, _)| queue), newest: self.newest.clone() }
+    fn handle(&self, path: &Path, handle: PlainHandle) -> FileHandle {
+        FileHandle { plain: Arc::new(handle), path: path.to_owned(), newest: self.newest.clone() }
     }
 
     fn before_it_goes(&self, path: &Path) -> io::Result<()> {
@@ -193,12 +194,14 @@ impl GuardedFiles {
         if self.marks.lock().needed()[queue] > number {
             return Ok(());
         }
+        // The engine has synced what it moved there. This does not rely on it.
         if let Some(rewritten) = self.newest.handle_of(REWRITTEN) {
             rewritten.sync().unwrap_or_else(|error| end(&error));
         }
         let mut marks = self.marks.lock();
         marks.need_from(queue, number + 1)?;
-        marks.sync()
+        marks.sync().unwrap_or_else(|error| end(&error));
+        Ok(())
     }
 }
 
@@ -209,12 +212,12 @@ impl FileSystem for GuardedFiles {
 
     fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<FileHandle> {
         let handle = DefaultFileSystem.create(&path)?;
-        Ok(self.handle(path.as_ref(), handle, Permission::ReadWrite))
+        Ok(self.handle(path.as_ref(), handle))
     }
 
     fn open<P: AsRef<Path>>(&self, path: P, permission: Permission) -> io::Result<FileHandle> {
         let handle = DefaultFileSystem.open(&path, permission)?;
-        Ok(self.handle(path.as_ref(), handle, permission))
+        Ok(self.handle(path.as_ref(), handle))
     }
 
     fn delete<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
@@ -233,13 +236,14 @@ impl FileSystem for GuardedFiles {
 
     fn new_writer(&self, handle: Arc<FileHandle>) -> io::Result<FileWriter> {
         let plain = DefaultFileSystem.new_writer(handle.plain.clone())?;
-        Ok(FileWriter { plain, queue: handle.queue, newest: self.newest.clone() })
+        let place = place_of(&handle.path);
+        Ok(FileWriter { plain, handle, place, offset: 0, is_noted: false })
     }
 }
 
 pub(crate) struct FileHandle {
     plain: Arc<PlainHandle>,
-    queue: Option<usize>,
+    path: PathBuf,
     newest: Arc<Newest>,
 }
 
@@ -253,8 +257,9 @@ impl Handle for FileHandle {
     }
 
     fn sync(&self) -> io::Result<()> {
-        match self.queue {
-            Some(APPENDED) => self.newest.sync(&self.plain),
+        match place_of(&self.path) {
+            // The engine writes to no other file while it syncs this one.
+            Some((APPENDED, _)) => self.newest.sync(&self.plain, self.newest.written.load(Ordering::SeqCst)),
             _ => self.plain.sync(),
         }
     }
@@ -262,18 +267,43 @@ impl Handle for FileHandle {
 
 pub(crate) struct FileWriter {
     plain: PlainWriter,
-    queue: Option<usize>,
-    newest: Arc<Newest>,
+    handle: Arc<FileHandle>,
+    place: Option<Place>,
+    offset: u64,
+    is_noted: bool,
+}
+
+impl FileWriter {
+    /// A file whose beginning could not be written must not stay: the engine goes on with the file before it, which
+    /// is then not the last one, and may have space beyond its end that only the last one may have.
+    fn take_back(&self) {
+        let path = &self.handle.path;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let removed = fs::remove_file(path).and_then(|()| fs::File::open(directory)?.sync_all());
+        if let Err(error) = removed {
+            tracing::error!(path = %path.display(), %error, "a log file that could not be begun stays");
+        }
+    }
 }
 
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.queue == Some(REWRITTEN) {
-            self.newest.sync_what_was_appended();
+        let newest = &self.handle.newest;
+        if let Some((REWRITTEN, _)) = self.place {
+            newest.sync_what_was_appended();
         }
         let written = self.plain.write(bytes);
-        if self.queue == Some(APPENDED) {
-            self.newest.written.fetch_add(1, Ordering::SeqCst);
+        match (&written, self.place) {
+            (Ok(count), _) => self.offset += *count as u64,
+            (Err(_), Some(_)) if self.offset == 0 => self.take_back(),
+            (Err(_), _) => {}
+        }
+        if let (Some(place), Ok(_)) = (self.place.filter(|_| !self.is_noted), &written) {
+            newest.note(place, &self.handle.plain);
+            self.is_noted = true;
+        }
+        if let Some((APPENDED, _)) = self.place {
+            newest.written.fetch_add(1, Ordering::SeqCst);
         }
         written
     }
@@ -285,13 +315,16 @@ impl Write for FileWriter {
 
 impl Seek for FileWriter {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.plain.seek(to)
+        self.offset = self.plain.seek(to)?;
+        Ok(self.offset)
     }
 }
 
 impl WriteExt for FileWriter {
     fn truncate(&mut self, offset: usize) -> io::Result<()> {
-        self.plain.truncate(offset)
+        self.plain.truncate(offset)?;
+        self.offset = offset as u64;
+        Ok(())
     }
 
     fn allocate(&mut self, offset: usize, size: usize) -> io::Result<()> {

@@ -195,11 +195,13 @@ impl RaftLog {
         self.refuse_if_stopped()?;
         let engine = &self.shared.engine;
         let pinning = abort_on_panic(|| engine.purge_expired_files()).map_err(|e| self.failed(writing(e)))?;
-        // Files that are to be written over are marked here, where no append waits for the mark's sync.
+        // Files that are to be written over are marked here, so that a rotation of the log need not do it. The mark
+        // counts for others only once it is synced.
         let oldest = engine.file_span(LogQueue::Append).0;
-        let marked = self.shared.marks.lock().need_from(APPENDED, oldest);
+        let mut marks = self.shared.marks.lock();
+        let marked = marks.need_from(APPENDED, oldest).and_then(|()| marks.sync());
+        drop(marks);
         marked.map_err(|error| self.failed(LogError::Device(error.to_string())))?;
-        self.sync_watermark()?;
         Ok(pinning.into_iter().filter(|region| *region != STORE_GROUP).collect())
     }
 

@@ -73,6 +73,8 @@ impl Watermark {
             file.sync_all().map_err(failed)?;
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         }
+        // What is read now counts as synced: a killed process may not have synced it.
+        file.sync_data().map_err(failed)?;
         let mut newest = None;
         for (slot, offset) in SLOT_OFFSETS.into_iter().enumerate() {
             if let Some(state) = read_slot(&file, offset).map_err(failed)? {

@@ -181,9 +181,30 @@ fn a_full_device_is_waited_out_without_reopening() {
     while log.append(&batch(last + 1), true).is_ok() {
         last += 1;
     }
+    // Not a page is left: another file can be made, and nothing can be written to it.
+    let filler = device.0.path().join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    for _ in 0..3 {
+        assert!(matches!(log.append(&batch(last + 1), true), Err(LogError::NoSpace(_))));
+    }
+    // Purges want to begin files of their own, and find no room either.
+    if let Err(error) = log.truncate(1, last / 2, 1).and_then(|()| log.purge()) {
+        assert!(matches!(error, LogError::NoSpace(_)), "{error:?}");
+    }
     std::fs::remove_file(&ballast).unwrap();
+    std::fs::remove_file(&filler).unwrap();
     for index in last + 1..=last + 20 {
         log.append(&batch(index), true).unwrap();
+        // A process that is killed now leaves files of which only the last one may have space behind its end.
+        let copy = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(device.0.path().join("log")).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let copied = RaftLog::open(copy.path(), &small()).unwrap();
+        assert_eq!(copied.bounds(1).unwrap().last, index);
     }
-    assert_eq!(log.entries(1, 1, last + 21, u64::MAX).unwrap().len() as u64, last + 20);
+    let first = log.bounds(1).unwrap().first;
+    assert_eq!(log.entries(1, first, last + 21, u64::MAX).unwrap().len() as u64, last + 21 - first);
 }

@@ -7,8 +7,8 @@
 //! comes in, and it counts ticks; this one does neither.
 //!
 //! A store that restarts has forgotten whom it answered, so it holds back from its start as if it had
-//! just heard from a leader. Two exceptions: the only voter of a region, for nobody else could hold a
-//! lease, if no change of the peers waits in the log to be applied; and a peer that never was in any term, for it cannot have answered a heartbeat (an answer
+//! just heard from a leader. Two exceptions: the only voter of a region, which is in no joint configuration and
+//! has no change of the peers in its log that waits to be applied, for nobody else could hold a lease; and a peer that never was in any term, for it cannot have answered a heartbeat (an answer
 //! leaves only after the term is synced).
 
 use types::BootNanos;

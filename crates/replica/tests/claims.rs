@@ -11,7 +11,7 @@ use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
     Action, DropReason, Fatal, HardState, Input, LogBatch, PeerSeed, Refusal, RegionWrite, Role, Worker,
 };
-use types::{BootNanos, StoreId};
+use types::{BootNanos, PeerRole, StoreId};
 
 const REGION: u64 = 1;
 const TICK: u64 = 100 * MILLISECOND;
@@ -527,6 +527,32 @@ fn a_store_whose_log_holds_a_change_of_peers_holds_back_though_it_was_the_only_v
         assert_eq!(trio.role(0), Role::Follower, "{} ns before the hold ends", until - trio.now);
     }
     assert_eq!(trio.sent(MessageType::MsgRequestVote), 0);
+}
+
+/// A learner may be asked for its vote by a voter that it does not know of yet, and its answers carry leases. A peer
+/// of a joint configuration may be the only voter of the new one.
+#[test]
+fn a_restarted_peer_of_a_region_with_one_voter_holds_back_unless_it_is_that_voter_and_no_other() {
+    let granted = |roles: [PeerRole; 3]| {
+        let mut trio = Trio::new(3);
+        let mut seeds = seed(3);
+        seeds[0].descriptor.peers.iter_mut().zip(roles).for_each(|(peer, role)| peer.role = role);
+        let entries = vec![Entry { index: 6, term: 5, ..Entry::default() }];
+        let write = RegionWrite { region: REGION, restart: None, entries, hard_state: None };
+        let node = &mut trio.nodes[0];
+        node.disk.write(&LogBatch { number: 1, writes: vec![write], must_sync: true });
+        node.worker = Worker::new(config(0, 5), node.disk.clone(), seeds, BTreeMap::new(), trio.now).unwrap();
+        trio.turn(0);
+        let leads = trio.role(0) == Role::Leader;
+        let mut request = vote_request(&trio, 2, 0, 7, MessageType::MsgRequestVote);
+        (request.index, request.log_term) = (6, 5);
+        trio.deliver(2, 0, request);
+        leads || trio.sent(MessageType::MsgRequestVoteResponse) > 0
+    };
+    use PeerRole::{Learner, Outgoing, Voter};
+    assert!(granted([Voter, Learner, Learner]), "it is the only voter, and leads");
+    assert!(!granted([Learner, Voter, Learner]));
+    assert!(!granted([Voter, Outgoing, Outgoing]));
 }
 
 #[test]

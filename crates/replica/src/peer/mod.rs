@@ -211,8 +211,9 @@ impl<L: LogStore> Peer<L> {
             return Err(Fatal::Diverged { region, index: applied, in_log, in_engine: applied_term });
         }
         // The descriptor is as old as the last flush: the log may have made it more than one voter since.
-        let is_alone =
-            seed.descriptor.voters().count() == 1 && !changes_peers(log, region, applied + 1, bounds.last)?;
+        let is_alone = !seed.descriptor.is_joint()
+            && seed.descriptor.voters().eq([config.store])
+            && !changes_peers(log, region, applied + 1, bounds.last)?;
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || planted::is(Bug::NoVoteHoldAfterRestart);
         let restarted_at = (!votes_at_once).then_some(now);
