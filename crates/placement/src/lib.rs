@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod adaptive;
+mod class;
 mod data;
 mod domain;
 mod even;
@@ -37,6 +38,7 @@ mod units;
 mod view;
 mod wait;
 
+pub use class::{rate, Classes, Rating, Spread, APART, APART_STILL};
 pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
 pub use explain_store::{explain_store, Busiest, StoreExplanation};
 pub use fill::sheds;

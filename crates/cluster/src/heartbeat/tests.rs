@@ -1,3 +1,4 @@
+use placement::Spread;
 use proptest::prelude::*;
 use types::{Merging, Peer, PeerRole, SlotRange};
 
@@ -64,6 +65,7 @@ prop_compose! {
             store, token, cluster_id, members_version, incarnation,
             seq: one.max(other),
             capability: Capability { kv_bytes_per_s: rates[0], ops_per_s: rates[1] },
+            spread: Spread { kv_bytes_per_s: rates[1], ops_per_s: 1.0, sync: rates[0] },
             io_bytes_per_s: rates[2],
             correction: rates[1],
             sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in,
@@ -145,11 +147,13 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![7, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![8, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
-    expected.extend([0xc8, 0x01, 0, 0]);
+    expected.extend([0xc8, 0x01]);
+    expected.extend([one; 3].as_flattened());
+    expected.extend([0, 0]);
     expected.extend([0; 8]);
     expected.extend([0, 8, 9, 10, 2, 1]);
     expected.push(60);
@@ -174,8 +178,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 8;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(8)));
+    newer[0] = 9;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(9)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));

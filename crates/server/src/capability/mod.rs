@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use device::{Fit, KvCapability, Measured};
 use parking_lot::Mutex;
-use placement::Capability;
+use placement::{Capability, Spread};
 
 use crate::config::Config;
 use crate::datadir;
@@ -86,6 +86,8 @@ pub struct Present {
     pub correction: f64,
     /// What a sync takes: as measured, if only by a short look, through the correction; `None`: it was not.
     pub sync: Option<Duration>,
+    /// How sure these are.
+    pub spread: Spread,
     /// How much longer the device needs than it was measured to; `None`: nobody knows.
     pub ratio: Option<f64>,
 }
@@ -142,6 +144,7 @@ impl OwnCapability {
             sync: state.kept.as_ref().and_then(|kept| {
                 Duration::try_from_secs_f64(kept.measured.sync_latency.as_secs_f64() / state.correction).ok()
             }),
+            spread: if whole.is_some() { Spread::EXACT } else { Spread::UNKNOWN },
             ratio: state.ratio,
         }
     }
