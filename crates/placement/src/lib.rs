@@ -21,6 +21,7 @@ mod adaptive;
 mod class;
 mod data;
 mod domain;
+mod estimate;
 mod even;
 mod explain;
 mod explain_store;
@@ -39,6 +40,7 @@ mod view;
 mod wait;
 
 pub use class::{rate, Classes, Rating, Spread, APART, APART_STILL};
+pub use estimate::{estimate, Estimate};
 pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
 pub use explain_store::{explain_store, Busiest, StoreExplanation};
 pub use fill::sheds;
