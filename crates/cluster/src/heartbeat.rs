@@ -3,12 +3,12 @@
 //! ```text
 //! version u8 = 8
 //! store, token u64, cluster_id u64, members_version
-//! incarnation, seq, since
+//! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
 //! kv_spread f64, ops_spread f64, sync_spread f64        how sure: 1 told, 0 not known
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
-//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room)
+//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
 //!   term, commit, applied, bytes, sized u8 (0 or 1), keys
@@ -30,7 +30,7 @@
 
 use bytes::Bytes;
 use placement::{Capability, Spread};
-use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term};
+use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
 use crate::wire::{Reader, Writer};
 use crate::WireError;
@@ -54,6 +54,7 @@ const FOLLOWED_BYTES_MIN: usize = 1 + 8;
 
 const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
+const CLOCK_OFF: u8 = 4;
 
 const PEER_ACTIVE: u8 = 1;
 const PEER_NEEDS_SNAPSHOT: u8 = 2;
@@ -71,6 +72,8 @@ pub struct StoreHeartbeat {
     pub incarnation: u64,
     /// Rises with every heartbeat of an incarnation.
     pub seq: u64,
+    /// Its wall clock as it is when this is sent, right or wrong.
+    pub wall_ms: UnixMillis,
     /// Told or measured, by the correction.
     pub capability: Capability,
     /// As measured; 0: it was not.
@@ -96,6 +99,8 @@ pub struct StoreHeartbeat {
     pub stopping: bool,
     /// Its device is down to its reserve, and it proposes nothing that adds data.
     pub out_of_room: bool,
+    /// Its wall clock is too far from the median of those that it heard: [`Clocks`](crate::Clocks).
+    pub clock_off: bool,
     pub leads: Leads,
     /// By region, ascending, none twice: the heat of reads that it answered as a follower, to those who said
     /// `READONLY`. In a full one.
@@ -165,7 +170,7 @@ impl StoreHeartbeat {
         for number in [self.store, self.token, self.cluster_id, self.members_version] {
             out.uint(number);
         }
-        for number in [self.incarnation, self.seq, *since] {
+        for number in [self.incarnation, self.seq, *since, self.wall_ms] {
             out.uint(number);
         }
         out.float(rate(self.capability.kv_bytes_per_s));
@@ -182,7 +187,7 @@ impl StoreHeartbeat {
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
-        let flags = [(self.stopping, STOPPING), (self.out_of_room, OUT_OF_ROOM)];
+        let flags = [(self.stopping, STOPPING), (self.out_of_room, OUT_OF_ROOM), (self.clock_off, CLOCK_OFF)];
         out.u8(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         out.uint(reports.len() as u64);
         for lead in reports {
@@ -211,6 +216,7 @@ impl StoreHeartbeat {
             incarnation: from.uint()?,
             seq: from.uint()?,
             leads: Leads { since: from.uint()?, ..Leads::default() },
+            wall_ms: from.uint()?,
             capability: Capability { kv_bytes_per_s: from.float()?, ops_per_s: from.float()? },
             io_bytes_per_s: from.float()?,
             correction: from.float()?,
@@ -226,10 +232,11 @@ impl StoreHeartbeat {
             ..StoreHeartbeat::default()
         };
         let flags = from.u8()?;
-        if flags & !(STOPPING | OUT_OF_ROOM) != 0 {
+        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF) != 0 {
             return Err(WireError::Malformed("a store is in a state that nobody knows"));
         }
         (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
+        heartbeat.clock_off = flags & CLOCK_OFF != 0;
         let Leads { since, reports, gone } = &mut heartbeat.leads;
         if *since > heartbeat.seq {
             return Err(WireError::Malformed("it builds on a later one"));

@@ -130,11 +130,18 @@ impl Ledger {
     }
 
     /// Takes a heartbeat in. False when a later one of that store is known: connections may overtake each
-    /// other, and a store that restarted begins a new incarnation.
+    /// other, and a store that restarted begins a new incarnation. That is its wall clock, so it may be an earlier
+    /// one after the clock was mended: it counts when the former has been silent for long enough to be down.
     pub fn hear(&mut self, mut heartbeat: StoreHeartbeat, now: BootNanos) -> bool {
         let order = |heartbeat: &StoreHeartbeat| (heartbeat.incarnation, heartbeat.seq);
         let before = self.heard.get_mut(&heartbeat.store);
-        if before.as_ref().is_some_and(|last| order(&last.heartbeat) >= order(&heartbeat)) {
+        let down_after = self.config.down_after_nanos;
+        let is_known = |last: &Heard| {
+            let is_silent = now.saturating_sub(last.at) > down_after;
+            let is_of_another = last.heartbeat.incarnation != heartbeat.incarnation;
+            order(&last.heartbeat) >= order(&heartbeat) && !(is_of_another && is_silent)
+        };
+        if before.as_deref().is_some_and(is_known) {
             return false;
         }
         let restarted =
@@ -259,9 +266,11 @@ impl Ledger {
         self.is_up(store, now) && !is_stopping
     }
 
-    /// Whether a store could take more data on.
-    pub fn has_room(&self, store: StoreId, now: BootNanos) -> bool {
-        self.takes_on(store, now) && self.heard.get(&store).is_some_and(|heard| !heard.heartbeat.out_of_room)
+    /// Whether regions may be led from a store where others could lead them: it has room for what is written, and a
+    /// clock to stamp it with.
+    pub fn may_lead(&self, store: StoreId, now: BootNanos) -> bool {
+        let is_able = |heard: &Heard| !heard.heartbeat.out_of_room && !heard.heartbeat.clock_off;
+        self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
     /// What the region's present leader reports of it; `None` until that leader was heard, and once it

@@ -6,6 +6,7 @@
 //! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`LeadBook`]); the
 //!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
 //!   [`view`] makes of all of it what `placement` plans on.
+//! - [`Clocks`] compares the wall clocks that heartbeats carry.
 //! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
 //!   commands for the meta region.
 //!
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clocks;
 mod command;
 mod driver;
 mod heartbeat;
@@ -24,6 +26,7 @@ mod state;
 mod view;
 mod wire;
 
+pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
 pub use heartbeat::{
@@ -34,9 +37,9 @@ pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Ro
 pub use order::Order;
 pub use rows::apply_entry;
 pub use state::{
-    Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError, StoreFacts,
-    StoreRecord, StoreState, CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER,
-    CONFIG_REPLICAS, HISTORY_MAX,
+    AgreedSettings, Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError,
+    StoreFacts, StoreRecord, StoreState, StrongReads, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET,
+    CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS, CONFIG_STRONG_READS, HISTORY_MAX,
 };
 pub use view::view;
 pub use wire::WireError;

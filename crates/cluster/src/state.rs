@@ -7,12 +7,14 @@ use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION, 
 
 use crate::{MetaCommand, MetaError, MetaReply};
 
+mod agreed;
 pub(crate) mod cover;
 pub(crate) mod descriptors;
 mod operators;
 mod settings;
 mod stores;
 
+pub use agreed::{AgreedSettings, StrongReads};
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};
 pub use stores::{StoreFacts, StoreRecord, StoreState};
@@ -22,6 +24,10 @@ pub const CONFIG_REPLICAS: &str = "replicas";
 pub const CONFIG_META_REPLICAS: &str = "meta-replicas";
 /// The label whose equal values fail together; absent: none does.
 pub const CONFIG_DOMAIN_LABEL: &str = "domain-label";
+/// How leaders prove that reads are current.
+pub const CONFIG_STRONG_READS: &str = "strong-reads";
+/// How far a store's wall clock may be from the median of all.
+pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 
 /// Seconds of silence after which a store's peers are made anew elsewhere.
 pub const CONFIG_REPLACE_AFTER: &str = "replace-after-s";
@@ -38,7 +44,7 @@ pub struct MetaState {
     pub created_ms: UnixMillis,
     /// The version of command execution that every store of the cluster supports.
     pub semantics: u32,
-    /// Rises with every change of a [`StoreRecord`].
+    /// Rises with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
     pub members_version: u64,
     /// The ids that the next of their kind gets; none below was ever free again.
     pub next_store: StoreId,
@@ -179,6 +185,10 @@ impl MetaState {
                         None => drop(self.config.remove(name)),
                     }
                     changed.push(Object::Config(name.clone()));
+                    if agreed::is_for_every_store(name) {
+                        self.members_version += 1;
+                        changed.push(Object::Counters);
+                    }
                 }
                 changed_or_not(&changed)
             }
@@ -299,6 +309,16 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             name: name.to_owned(),
             value: value.to_owned(),
             expected: "5 or more seconds",
+        }),
+        CONFIG_STRONG_READS if agreed::parse_strong_reads(value).is_none() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "lease or read-index",
+        }),
+        CONFIG_MAX_CLOCK_OFFSET if agreed::parse_offset_ms(value).is_none() => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "1s to 365d, as a whole number of s, m, h or d",
         }),
         CONFIG_DOMAIN_LABEL if !is_label(value) => Err(MetaError::BadConfig {
             name: name.to_owned(),

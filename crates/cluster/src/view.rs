@@ -75,6 +75,7 @@ fn store_view(
         used_bytes: 0,
         unapplied_bytes: heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes),
         out_of_room: heard.is_some_and(|heartbeat| heartbeat.out_of_room),
+        clock_off: heard.is_some_and(|heartbeat| heartbeat.clock_off),
         data_weight: record.data_weight,
         leader_weight: record.leader_weight,
         labels: record.facts.labels.clone(),

@@ -13,7 +13,7 @@ pub(crate) const TABLE_ENTRIES: usize = 1 << 20;
 pub const CONTROL_BYTES: usize = BLOCK_BYTES + TABLE_ENTRIES * size_of::<AtomicU64>();
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STYLDEV\0");
 /// Raised whenever a field moves or changes its meaning.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 pub(crate) const NAME_WORDS: usize = 4;
 
 /// Times are nanoseconds of CLOCK_MONOTONIC, the one clock all processes of a machine share.
@@ -45,7 +45,9 @@ pub struct ControlBlock {
     pub(crate) fail_read: AtomicU64,
     /// How far the wall clock is ahead of the machine's; two's complement.
     pub(crate) wall_offset_ns: AtomicU64,
-    _pad2: [u64; 3],
+    /// How far CLOCK_BOOTTIME is ahead of the machine's; two's complement. Below 0: the machine stood still.
+    pub(crate) boot_offset_ns: AtomicU64,
+    _pad2: [u64; 2],
 
     /// When the device, or a hybrid's cache, will have written all that was reserved.
     pub(crate) write_horizon_ns: AtomicU64,
@@ -111,6 +113,7 @@ const _: () = assert!(size_of::<ControlBlock>() == 832 && size_of::<ControlBlock
 const _: () = assert!(offset_of!(ControlBlock, write_bytes_per_s) == 64);
 const _: () = assert!(offset_of!(ControlBlock, fail_sync) == 128);
 const _: () = assert!(offset_of!(ControlBlock, wall_offset_ns) == 160);
+const _: () = assert!(offset_of!(ControlBlock, boot_offset_ns) == 168);
 const _: () = assert!(offset_of!(ControlBlock, write_horizon_ns) == 192);
 const _: () = assert!(offset_of!(ControlBlock, read_horizon_ns) == 256);
 const _: () = assert!(offset_of!(ControlBlock, flush_end_ns) == 320);

@@ -223,6 +223,12 @@ impl Control {
         self.block().wall_offset_ns.store(nanos as u64, Relaxed);
     }
 
+    /// Moves CLOCK_BOOTTIME of the processes on this device so far from the machine's; 0 restores it. Moved back by the
+    /// time for which a process was stopped, that process finds itself where a paused virtual machine goes on.
+    pub fn set_boot_offset(&self, nanos: i64) {
+        self.block().boot_offset_ns.store(nanos as u64, Relaxed);
+    }
+
     pub fn clear_faults(&self) {
         for fault in [Fault::SyncEio, Fault::WriteEio, Fault::WriteNoSpace, Fault::ReadEio] {
             self.set_fault(fault, 0);
@@ -329,6 +335,6 @@ mod tests {
         assert!(matches!(Control::open(&path), Err(ControlError::NotAControlBlock { .. })));
         let made = Control::create(&path, &Profile::named("nvm").unwrap(), 1.0).unwrap();
         made.block().version.store(VERSION + 1, Relaxed);
-        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 3, .. })));
+        assert!(matches!(Control::open(&path), Err(ControlError::Version { found: 4, .. })));
     }
 }

@@ -108,6 +108,11 @@ impl ControlBlock {
         self.wall_offset_ns.load(Relaxed) as i64
     }
 
+    /// How far CLOCK_BOOTTIME of processes on this device is ahead of the machine's.
+    pub fn boot_offset_ns(&self) -> i64 {
+        self.boot_offset_ns.load(Relaxed) as i64
+    }
+
     pub(crate) fn fault(&self, fault: Fault) -> &AtomicU64 {
         match fault {
             Fault::SyncEio => &self.fail_sync,

@@ -207,6 +207,23 @@ fn the_wall_clock_jumps_forth_and_back() {
 }
 
 #[test]
+fn the_boot_clock_is_held_back_and_no_other_clock_with_it() {
+    const SECOND: i64 = 1_000_000_000;
+    let device = Device::new("nvm", 1.0);
+    let mut exercise = device.exercise();
+    let mut both =
+        || [exercise.ask("boot-clock").unwrap() as i64, exercise.ask("wall-clock").unwrap() as i64];
+    let before = both();
+    device.control.set_boot_offset(-7 * SECOND);
+    let held = both();
+    device.control.set_boot_offset(0);
+    let after = both();
+    assert!((held[0] - before[0] + 7000).abs() < 5000, "{before:?} {held:?}");
+    assert!((after[0] - before[0]).abs() < 5000 && after[0] >= before[0], "{before:?} {after:?}");
+    assert!((held[1] - before[1]).abs() < 5, "{before:?} {held:?}");
+}
+
+#[test]
 fn without_the_environment_the_library_does_nothing() {
     let device = Device::new("nvm", 1.0);
     device.control.set_fault(Fault::SyncEio, EVERY);

@@ -142,11 +142,11 @@ struct Relief {
     to: At,
 }
 
-/// Who may lead once a leader's peer has gone: voters, those without room only where there is no other.
+/// Who may lead once a leader's peer has gone: voters, those that are barred only where there is no other.
 fn heirs<'a>(round: &'a Round<'_>, region: u32, leaving: At) -> impl Iterator<Item = &'a Seat> + 'a {
     let voters = move || round.seats(region).iter().filter(move |seat| seat.voter && seat.store != leaving);
-    let any_has_room = voters().any(|seat| !round.is_out_of_room(seat.store));
-    voters().filter(move |seat| !any_has_room || !round.is_out_of_room(seat.store))
+    let any_may = voters().any(|seat| round.bar(seat.store).is_none());
+    voters().filter(move |seat| !any_may || round.bar(seat.store).is_none())
 }
 
 fn permille(busy: f64) -> u64 {

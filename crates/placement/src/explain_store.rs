@@ -22,6 +22,7 @@ pub struct StoreExplanation {
     /// 0: not known.
     pub capacity_bytes: u64,
     pub out_of_room: bool,
+    pub clock_off: bool,
     /// It is above its threshold and sheds data, until it holds less than so many bytes.
     pub sheds_down_to: Option<u64>,
     /// What it can write, and how much it can do, as measured lately.
@@ -100,6 +101,7 @@ pub fn explain_store(
         used_bytes: round.totals.used[at as usize],
         capacity_bytes: seen.capacity_bytes,
         out_of_room: seen.out_of_room,
+        clock_off: seen.clock_off,
         sheds_down_to: fill.sheds_to(at, limits).map(of_capacity),
         // Casts saturate, and take what is no number for 0.
         bytes_per_s: seen.capability.kv_bytes_per_s as u64,
@@ -197,6 +199,12 @@ impl fmt::Display for StoreExplanation {
         }
         if self.out_of_room {
             writeln!(f, "  out of room on its device: it is to lead nothing that another can lead")?;
+        }
+        if self.clock_off {
+            writeln!(
+                f,
+                "  its clock is too far from the others': it is to lead nothing that another can lead"
+            )?;
         }
         for operator in &self.in_flight {
             writeln!(f, "  in flight: {operator}")?;

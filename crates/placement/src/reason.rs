@@ -20,6 +20,8 @@ pub enum Reason {
     Draining { store: StoreId },
     /// Its device is down to the reserve.
     OutOfRoom { store: StoreId },
+    /// Its wall clock is too far from the others'.
+    ClockOff { store: StoreId },
     /// Repair.
     TooManyVoters { voters: u32, wanted: u32 },
     /// Repair: a learner that nothing is under way for.
@@ -103,6 +105,9 @@ impl fmt::Display for Reason {
             Reason::Draining { store } => write!(f, "store {store} is draining"),
             Reason::OutOfRoom { store } => {
                 write!(f, "the device of store {store} is out of room, and it refuses what adds data")
+            }
+            Reason::ClockOff { store } => {
+                write!(f, "the clock of store {store} is too far from the median of the stores' clocks")
             }
             Reason::TooManyVoters { voters, wanted } => write!(f, "it has {voters} voters and needs {wanted}"),
             Reason::StrayLearner => f.write_str("it is a learner that nothing is under way for"),

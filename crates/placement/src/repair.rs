@@ -7,7 +7,7 @@
 //! 1. too few voters, those on lost stores not counted: one is added on the best store;
 //! 2. enough without a peer on a lost store: that peer goes. The new voter comes first, so that at no time
 //!    fewer voters answer than before;
-//! 3. a leader leaves a store that drains or whose device is out of room, also where what comes first has to wait
+//! 3. a leader leaves a store that drains, whose device is out of room or whose clock is off, also where what comes first has to wait
 //!    for room; then a peer leaves one that drains;
 //! 4. learners that nothing is under way for and voters too many go;
 //! 5. a peer moves to where it shares its failure domain with at least two peers fewer. (With one fewer, as
@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 
 use crate::fill::{Fill, Ordered};
 use crate::round::{At, Round, NOWHERE};
+use crate::view::Bar;
 use crate::{Operator, Policy, Reason, StoreState};
 
 /// The order in which repairs begin.
@@ -105,7 +106,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
 /// Whether it is led from where it should not be, and could be led from elsewhere.
 fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
     let leader = round.cells[region as usize].leader;
-    let must_go = round.state(leader) == StoreState::Draining || round.is_out_of_room(leader);
+    let must_go = round.state(leader) == StoreState::Draining || round.bar(leader).is_some();
     must_go && round.candidates(region).next().is_some()
 }
 
@@ -142,11 +143,13 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
         Ail::LeaderMustGo => {
             let leader = round.cells[region as usize].leader;
             let to = heir(round, policy, region)?;
-            let reason = match round.state(leader) {
-                StoreState::Draining => Reason::Draining { store: round.id(leader) },
-                _ => Reason::OutOfRoom { store: round.id(leader) },
+            let store = round.id(leader);
+            let reason = match (round.state(leader), round.bar(leader)) {
+                (StoreState::Draining, _) => Reason::Draining { store },
+                (_, Some(Bar::ClockOff)) => Reason::ClockOff { store },
+                _ => Reason::OutOfRoom { store },
             };
-            Some(Operator::TransferLeader { region: id, from: round.id(leader), to: round.id(to), reason })
+            Some(Operator::TransferLeader { region: id, from: store, to: round.id(to), reason })
         }
         Ail::PeerDrains => {
             if !round.has_data_room() {

@@ -9,6 +9,7 @@
 use types::{RegionId, StoreId, META_REGION};
 
 use crate::domain::Domains;
+use crate::view::Bar;
 use crate::{rate, ClusterView, Operator, PeerView, PlanLimits, Rating, RegionView, StoreState};
 
 /// A store's position in `ClusterView::stores`.
@@ -91,6 +92,7 @@ pub(crate) enum Eligibility {
     Lost,
     Draining,
     OutOfRoom,
+    ClockOff,
     Learner,
     LagUnknown,
     Behind,
@@ -182,7 +184,7 @@ impl<'a> Round<'a> {
                     !seat.voter || matches!(self.state(seat.store), StoreState::Lost | StoreState::Draining)
                 })
                 || self.domains.can_spread(seats)
-                || self.is_out_of_room(cell.leader);
+                || self.bar(cell.leader).is_some();
             if odd && cell.free {
                 self.ailing.push(at as u32);
             }
@@ -289,9 +291,15 @@ impl<'a> Round<'a> {
             StoreState::Down => return Eligibility::Down,
             StoreState::Lost => return Eligibility::Lost,
         }
+        if !peer.voter {
+            return Eligibility::Learner;
+        }
+        match self.at(peer.store).and_then(|at| self.bar(at)) {
+            Some(Bar::OutOfRoom) => return Eligibility::OutOfRoom,
+            Some(Bar::ClockOff) => return Eligibility::ClockOff,
+            None => {}
+        }
         match peer.lag {
-            _ if !peer.voter => Eligibility::Learner,
-            _ if self.at(peer.store).is_some_and(|at| self.is_out_of_room(at)) => Eligibility::OutOfRoom,
             None => Eligibility::LagUnknown,
             Some(lag) if lag > self.limits.lag_entries_max => Eligibility::Behind,
             Some(_) if self.is_behind(peer.store) => Eligibility::Behind,
@@ -304,9 +312,14 @@ impl<'a> Round<'a> {
         self.view.stores.get(at as usize).is_some_and(|store| store.out_of_room)
     }
 
+    /// What bars the store from leading where another can lead.
+    pub fn bar(&self, at: At) -> Option<Bar> {
+        self.view.stores.get(at as usize).and_then(|store| store.bar())
+    }
+
     /// Whether a peer that comes to this store might lead, once it is a voter that has caught up.
     pub fn could_lead(&self, at: At) -> bool {
-        self.is_up(at) && !self.is_out_of_room(at) && !self.behind[at as usize]
+        self.is_up(at) && self.bar(at).is_none() && !self.behind[at as usize]
     }
 
     fn is_behind(&self, store: StoreId) -> bool {

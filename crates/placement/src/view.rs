@@ -75,6 +75,8 @@ pub struct StoreView {
     /// Its device is down to its reserve. Who leads there refuses what adds data, whatever room the other peers
     /// have.
     pub out_of_room: bool,
+    /// Its wall clock is too far from the others', by which they decide when keys are over.
+    pub clock_off: bool,
     /// It was above its threshold and has not been below the lower end of the band since: what
     /// [`sheds`](crate::sheds) said of it last time.
     pub shedding: bool,
@@ -125,6 +127,13 @@ pub struct RegionView {
     pub cooldown: bool,
 }
 
+/// What bars a store from leading regions that another store can lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bar {
+    OutOfRoom,
+    ClockOff,
+}
+
 /// So many bytes are applied before anybody notices.
 const UNAPPLIED_BYTES_MIN: u64 = 1 << 20;
 
@@ -139,6 +148,11 @@ impl StoreView {
     /// Whether what it has yet to apply keeps it busy for longer than that.
     pub fn is_behind(&self, limits: &PlanLimits) -> bool {
         is_behind(self.capability, self.unapplied_bytes, limits)
+    }
+
+    pub(crate) fn bar(&self) -> Option<Bar> {
+        let bars = [(self.out_of_room, Bar::OutOfRoom), (self.clock_off, Bar::ClockOff)];
+        bars.into_iter().find(|(holds, _)| *holds).map(|(_, bar)| bar)
     }
 }
 

@@ -30,7 +30,7 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
             any_state(),
             0..3u8,
             prop::option::weighted(0.5, 100..400u64),
-            (prop::bool::weighted(0.1), prop::bool::weighted(0.1)),
+            [prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1)],
             any_sync(),
         );
         let peer = (prop::bool::weighted(0.9), prop::option::weighted(0.9, 0..1500u64));
@@ -47,12 +47,13 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
                 let mut view = cluster(&[], Vec::new());
                 view.domain_label = zones.then(|| "zone".to_owned());
                 for (store, id) in stores.into_iter().zip(0..) {
-                    let (speed, state, zone, capacity, (behind, out_of_room), sync_ns) = store;
+                    let (speed, state, zone, capacity, [behind, out_of_room, clock_off], sync_ns) = store;
                     let labels = [("zone".to_owned(), zone.to_string())].into();
                     let capacity_bytes = capacity.unwrap_or(0);
                     let unapplied_bytes = if behind { 1 << 30 } else { 1000 };
                     let store = StoreView { state, labels, capacity_bytes, ..store_of(id, speed) };
-                    view.stores.push(StoreView { unapplied_bytes, out_of_room, sync_ns, ..store });
+                    let store = StoreView { unapplied_bytes, out_of_room, clock_off, ..store };
+                    view.stores.push(StoreView { sync_ns, ..store });
                 }
                 for ((peers, leader, rates, (cooldown, joint), flight), id) in regions.into_iter().zip(0..) {
                     let peers: Vec<PeerView> = peers
@@ -229,7 +230,7 @@ fn check(
             let peer = region.peers.iter().find(|peer| peer.store == to).unwrap();
             prop_assert!(peer.voter && peer.lag.unwrap() <= limits.lag_entries_max);
             let target = view.store(to).unwrap();
-            prop_assert!(!target.is_behind(limits) && !target.out_of_room);
+            prop_assert!(!target.is_behind(limits) && !target.out_of_room && !target.clock_off);
         }
         Operator::AddPeer { to, .. } => {
             prop_assert!(live > voters.len() / 2 && !voters.contains(&to));

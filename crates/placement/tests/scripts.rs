@@ -127,6 +127,7 @@ impl Script {
                 "capacity" => store.capacity_bytes = size(&arg.value)?,
                 "used" => store.used_bytes = size(&arg.value)?,
                 "room" => store.out_of_room = arg.value == "none",
+                "clock" => store.clock_off = arg.value == "off",
                 "unapplied" => store.unapplied_bytes = size(&arg.value)?,
                 "spread" => store.spread = Spread::all(arg.value.parse()?),
                 "sync" => store.sync_ns = (arg.value.parse::<f64>()? * 1e6) as u64,

@@ -10,6 +10,7 @@ use types::{
 };
 
 use crate::log_store::{HardState, LogError};
+use crate::peer::inspect::DropReason;
 
 /// What recovery found of one region on this store.
 #[derive(Clone, Debug)]
@@ -207,6 +208,12 @@ pub enum Action {
     Destroy {
         region: RegionId,
         peer: PeerId,
+    },
+    /// A store sent what no correct store sends: it was not taken in, and is to be counted and told of.
+    Dropped {
+        region: RegionId,
+        from: StoreId,
+        reason: DropReason,
     },
     TransferDone {
         region: RegionId,

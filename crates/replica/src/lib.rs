@@ -11,6 +11,8 @@
 //! - reads are proved by a round of heartbeats or by a clock lease counted from its sending (`reads`,
 //!   `lease`); the voters' half of the lease's argument is in `vote_hold`;
 //! - a proposal is answered at most once, and `Refused` only when nothing was proposed (`proposals`);
+//! - what another store sends is inspected before the consensus code sees it, and a lie is dropped
+//!   (`peer::inspect`);
 //! - the log keeps what a peer may need, within a budget (`truncation`); beyond it a peer gets a snapshot
 //!   (`peer::snapshots`), whose data the caller carries;
 //! - a change of a region is made for one epoch, one at a time (`peer::changes`); a store learns of the peers
@@ -41,6 +43,7 @@ pub use action::{
 };
 pub use config::{Config, DRIFT_BOUND_PPM};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
+pub use peer::inspect::DropReason;
 pub use truncation::Truncation;
 pub use worker::Worker;
 

@@ -11,12 +11,17 @@ use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 use crate::action::{Action, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus};
 use crate::config::Config;
 use crate::log_store::LogStore;
+use crate::peer::inspect::{self, DropReason};
 use crate::peer::{Outbox, Peer, Turnover};
 
 mod merges;
 
 /// Votes asked of peers that a split has not made here yet: the latest so many wait for it.
 const EARLY_VOTES: usize = 256;
+
+/// Peers that were announced and wait for their first snapshot. A leader announces again what was not heeded, and
+/// snapshots come a few at a time.
+const BLANK_PEERS_MAX: usize = 1024;
 
 /// Sleeping regions that are woken with one tick, when the store of their leaders falls silent: elections of
 /// thousands of them at once would be lost in each other's way.
@@ -361,7 +366,14 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
+    fn drop_message(&mut self, region: RegionId, from: StoreId, reason: DropReason) {
+        self.outbox.first.push(Action::Dropped { region, from, reason });
+    }
+
     fn receive(&mut self, from: StoreId, region: RegionId, message: Message, now: BootNanos) {
+        if let Err(reason) = inspect::form(region, &message) {
+            return self.drop_message(region, from, reason);
+        }
         let kind = message.get_msg_type();
         let mut yielding = Vec::new();
         if kind == MessageType::MsgSnapshot {
@@ -379,7 +391,10 @@ impl<L: LogStore> Worker<L> {
             }
             return;
         }
-        self.with_peer(region, |peer, config, out| peer.receive(config, from, message, now, out));
+        self.with_peer(region, |peer, config, out| {
+            peer.receive(config, from, message, now, out);
+            Ok(())
+        });
         if !yielding.is_empty() {
             self.supersede(region, yielding, now);
         }
@@ -410,6 +425,9 @@ impl<L: LogStore> Worker<L> {
 
     fn announced(&mut self, from: StoreId, descriptor: RegionDescriptor, now: BootNanos) {
         let region = descriptor.id;
+        if let Err(reason) = inspect::announcement(from, &descriptor) {
+            return self.drop_message(region, from, reason);
+        }
         self.bury_the_merged(&descriptor);
         if let Some(peer) = self.peers.get_mut(&region) {
             // It may be a knock. A follower that was woken alone would only stand against a leader that sleeps.
@@ -431,6 +449,9 @@ impl<L: LogStore> Worker<L> {
         let is_busy = self.waiting.contains_key(&region) || self.destroying.contains_key(&region);
         if is_past || is_busy || self.overlaps(&descriptor) {
             return;
+        }
+        if self.peers.values().filter(|peer| peer.is_blank()).count() >= BLANK_PEERS_MAX {
+            return self.drop_message(region, from, DropReason::TooManyBlank);
         }
         match Peer::blank(&self.config, &self.log, descriptor, &self.logger, now) {
             Ok(peer) => {

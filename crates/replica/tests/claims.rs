@@ -9,7 +9,7 @@ use cluster::disk::Disk;
 use cluster::{config, descriptor, MILLISECOND};
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
-    Action, Fatal, HardState, Input, LogBatch, PeerSeed, Refusal, RegionWrite, Role, Worker,
+    Action, DropReason, Fatal, HardState, Input, LogBatch, PeerSeed, Refusal, RegionWrite, Role, Worker,
 };
 use types::{BootNanos, StoreId};
 
@@ -550,15 +550,41 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
 }
 
 #[test]
-fn a_store_that_forgot_what_it_acknowledged_stops_when_its_leader_relies_on_it() {
+fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_leader_has_filled_its_log() {
     let mut trio = Trio::led();
     let (last, term) = trio.last_and_term(1);
+    // As if an entry had been vouched for here, and lost.
     let heartbeat = Message { commit: last + 1, ..message(0, 1, term, MessageType::MsgHeartbeat) };
-    trio.nodes[1].worker.step(Input::Message { from: 0, region: REGION, message: heartbeat }, trio.now);
-    let lost = Fatal::LostTail { region: REGION, last, needed: last + 1 };
-    for _ in 0..2 {
-        assert_eq!(trio.nodes[1].worker.turn(trio.now), Err(lost.clone()));
-    }
+    trio.deliver(0, 1, heartbeat);
+    let reason = DropReason::CommitBeyondLog;
+    assert!(trio.saw(1, |action| *action == Action::Dropped { region: REGION, from: 0, reason }));
+    trio.clear();
+    let ask = |trio: &mut Trio, term| {
+        let mut request = vote_request(trio, 2, 1, term, MessageType::MsgRequestVote);
+        // No leader's recent word stands in the way of this one.
+        request.context = Bytes::from_static(b"CampaignTransfer");
+        trio.deliver(2, 1, request);
+        let is_granted = trio.sent(MessageType::MsgRequestVoteResponse) == 1;
+        trio.clear();
+        is_granted
+    };
+    assert!(!ask(&mut trio, term + 1), "the candidate may lack what is lost here");
+    assert_eq!(trio.last_and_term(1), (last, term), "it does not even follow the candidate's term");
+    trio.tick(1, 40);
+    assert_eq!((trio.sent(MessageType::MsgRequestPreVote), trio.role(1)), (0, Role::Follower));
+    // A later leader fills the log, and commits an entry of its own behind what it has.
+    let later = term + 2;
+    let entry = Entry { index: last + 1, term: later, ..Entry::default() };
+    let append = |commit, entries: Vec<Entry>| {
+        let log_term = if entries.is_empty() { later } else { term };
+        let index = last + u64::from(entries.is_empty());
+        let append = message(2, 1, later, MessageType::MsgAppend);
+        Message { index, log_term, commit, entries: entries.into(), ..append }
+    };
+    trio.deliver(2, 1, append(last, vec![entry]));
+    assert!(!ask(&mut trio, later), "what was committed before may reach beyond what is committed here");
+    trio.deliver(2, 1, append(last + 1, Vec::new()));
+    assert!(ask(&mut trio, later + 1));
 }
 
 #[test]

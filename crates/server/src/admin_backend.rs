@@ -153,7 +153,9 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             Value::Null
         }
         Ask::Config => {
-            let rows: Vec<ConfigRow> = store.cluster.settings().into_iter().map(config_row).collect();
+            let behind = store.cluster.stores_behind();
+            let settings = store.cluster.settings().into_iter();
+            let rows: Vec<ConfigRow> = settings.map(|setting| config_row(setting, &behind)).collect();
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::SetConfig { name, value } => {
@@ -286,8 +288,14 @@ fn pins(data: Option<f64>, leader: Option<f64>, before: Pins) -> Result<Pins, Ad
     }
 }
 
-fn config_row(setting: cluster::Setting) -> ConfigRow {
-    ConfigRow { name: setting.name.to_owned(), value: setting.value, note: setting.note }
+/// `behind`: the stores that may still go by what was agreed on before.
+fn config_row(setting: cluster::Setting, behind: &[StoreId]) -> ConfigRow {
+    let mut note = setting.note.clone();
+    if setting.is_for_every_store() && !behind.is_empty() {
+        let stores: Vec<String> = behind.iter().map(StoreId::to_string).collect();
+        note += &format!("; perhaps not known to store {} yet", stores.join(" "));
+    }
+    ConfigRow { name: setting.name.to_owned(), value: setting.value, note }
 }
 
 fn operator_row(entry: crate::cluster_state::OperatorEntry) -> OperatorRow {
@@ -425,6 +433,7 @@ impl AdminBackend for Backend {
     fn metrics(&self) -> String {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.metrics.set_capability(self.store.capability.present());
+        self.store.metrics.set_clock(&self.store.wall);
         match self.store.engine.flash().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),
@@ -452,6 +461,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 Some(StoreState::Draining) if up => "draining",
                 Some(StoreState::Removed) => "removed",
                 _ if up && heartbeat.out_of_room => "out of room",
+                _ if up && heartbeat.clock_off => "clock off",
                 _ if up => "up",
                 _ => "down",
             }
@@ -481,6 +491,11 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 heartbeat.unapplied_bytes,
                 &store.config.limits,
             ),
+            clock_offset_ms: match member.id == store.id {
+                true => store.wall.offset_ms(),
+                false => store.wall.offset_of(member.id).filter(|_| up),
+            },
+            clock_off: up && heartbeat.clock_off,
             // The last words of a store that has fallen silent say nothing of now.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },

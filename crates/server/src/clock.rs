@@ -1,4 +1,5 @@
-//! The two clocks of a store. Everything below this crate gets time as an argument.
+//! The two clocks of a store, as the machine has them. Everything below this crate gets time as an argument.
+//! What is stamped, or read at a time, asks [`WallClock`](crate::wall_clock::WallClock).
 
 use types::{BootNanos, UnixMillis};
 
@@ -12,6 +13,7 @@ pub fn boot_nanos() -> BootNanos {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// The machine's wall clock, right or wrong.
 pub fn unix_millis() -> UnixMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map(|d| d.as_millis() as u64).unwrap_or(0)
@@ -20,4 +22,38 @@ pub fn unix_millis() -> UnixMillis {
 pub fn unix_micros() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map(|d| d.as_micros() as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    /// What a heartbeat tells, names that no other has, and when something was measured. All else is stamped or read
+    /// at, and asks `WallClock`.
+    const USERS: [&str; 4] = ["clock.rs", "wall_clock.rs", "heartbeat.rs", "capability/kept.rs"];
+
+    fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => sources(&path, found),
+                false => found.push(path),
+            }
+        }
+    }
+
+    #[test]
+    fn the_machines_wall_clock_is_read_only_where_it_is_not_stamped_with() {
+        let source = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src");
+        let mut files = Vec::new();
+        sources(&source, &mut files);
+        let calls = ["unix_millis()", "unix_micros()", "SystemTime::now()"];
+        let reads = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap();
+            calls.iter().any(|call| text.contains(call))
+        };
+        let mut found: Vec<_> = files.iter().filter(|path| reads(path)).collect();
+        found.retain(|path| !USERS.iter().any(|user| **path == source.join(user)));
+        assert!(found.is_empty(), "{found:?}");
+    }
 }

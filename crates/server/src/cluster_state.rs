@@ -27,7 +27,7 @@ pub struct ClusterState {
     parts: Mutex<Parts>,
     limits: PlanLimits,
     newcomers: AtomicBool,
-    /// Whether another store could take more data on, as heartbeats tell; they come several times a second.
+    /// Whether another store has room and may lead, as heartbeats tell; they come several times a second.
     room_elsewhere: AtomicBool,
     this: StoreId,
     /// Rung when the next heartbeat should not wait for its turn.
@@ -102,7 +102,7 @@ impl ClusterState {
         let Parts { meta, ledger, .. } = &*parts;
         let mut others =
             meta.members().filter(|store| store.id != self.this && store.state == StoreState::Up);
-        self.room_elsewhere.store(others.any(|store| ledger.has_room(store.id, now)), Ordering::Relaxed);
+        self.room_elsewhere.store(others.any(|store| ledger.may_lead(store.id, now)), Ordering::Relaxed);
         is_news
     }
 
@@ -171,17 +171,26 @@ impl ClusterState {
         self.parts.lock().meta.settings()
     }
 
+    /// The members of which no heartbeat said that they know the latest list of stores, with its settings.
+    pub fn stores_behind(&self) -> Vec<StoreId> {
+        let parts = self.parts.lock();
+        let version = parts.meta.members_version;
+        let knows = |id: StoreId| {
+            let heard = parts.ledger.heard(id);
+            heard.is_some_and(|heard| heard.heartbeat.members_version >= version)
+        };
+        parts.meta.members().map(|store| store.id).filter(|&id| !knows(id)).collect()
+    }
+
     /// The command that changes a setting.
     pub fn set(&self, name: &str, value: &str) -> Result<MetaCommand, SettingError> {
         self.parts.lock().meta.set(name, value)
     }
 
-    /// The list of stores, where the meta region's rows here have a later one than `known`.
+    /// The list of stores and their settings, where the meta region's rows here have later ones than `known`.
     pub fn members_after(&self, known: u64) -> Option<AgreedMembers> {
         let parts = self.parts.lock();
-        let version = parts.meta.members_version;
-        (version > known)
-            .then(|| AgreedMembers { version, stores: parts.meta.stores.values().cloned().collect() })
+        (parts.meta.members_version > known).then(|| AgreedMembers::of(&parts.meta))
     }
 
     /// One round of planning, as the leader of the meta region in `term`.

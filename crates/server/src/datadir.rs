@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/LOCK       flock held by the running store
 //! DIR/IDENTITY   format version, store id, layout, token, cluster id, whether the store has begun (TOML)
-//! DIR/MEMBERS    the stores of the cluster as last heard of (JSON)
+//! DIR/MEMBERS    the stores of the cluster and the settings that all go by, as last heard of (JSON)
 //! DIR/CAPABILITY what was measured of the device (JSON; `capability::kept`)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!((data.identity().store, data.identity().token), (None, token), "it may ask again");
         let joined = Joined { cluster_enabled: true };
         data.joined(4, u64::MAX, "three".into(), joined.clone()).unwrap();
-        let members = AgreedMembers { version: 9, stores: Vec::new() };
+        let members = AgreedMembers { version: 9, ..Default::default() };
         data.keep_members(&members).unwrap();
         drop(data);
         let data = DataDir::open(dir.path()).unwrap();

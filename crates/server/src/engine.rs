@@ -165,9 +165,9 @@ impl Engine {
         self.counts.lock().values().fold(0, |sum, counts| sum.saturating_add(counts.bytes))
     }
 
-    /// Up to `max` keys of a slot in database 0, as applied here.
-    pub fn keys_in_slot(&self, slot: Slot, max: usize) -> storage::Result<Vec<Bytes>> {
-        command::keys_in_slot(&self.flash.view(), slot, 0, crate::clock::unix_millis(), max)
+    /// Up to `max` keys of a slot in database 0 that are not over at `now_ms`, as applied here.
+    pub fn keys_in_slot(&self, slot: Slot, now_ms: UnixMillis, max: usize) -> storage::Result<Vec<Bytes>> {
+        command::keys_in_slot(&self.flash.view(), slot, 0, now_ms, max)
     }
 
     pub fn has_expiring_keys(&self, region: RegionId) -> bool {

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use tokio::task::{AbortHandle, JoinSet};
 use types::{RegionId, Slot, UnixMillis};
 
-use crate::clock;
 use crate::engine::Upkeep;
 use crate::region::inbox::{Maintenance, Work};
 use crate::region::shared::RegionShared;
@@ -48,7 +47,7 @@ pub async fn run(store: Arc<Store>) {
             continue;
         }
         seen = Some(activity);
-        let looks = keeper.begin(&store, now, clock::unix_millis());
+        let looks = keeper.begin(&store, now, store.wall.millis());
         if looks.is_empty() {
             continue;
         }

@@ -27,6 +27,7 @@ use crate::orders;
 use crate::region::inbox::{ToWorker, Work};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
+use crate::wall_clock::ClockKeeper;
 
 const PERIOD: Duration = Duration::from_millis(200);
 /// Two heartbeats of which the second was rung for are at least this far apart.
@@ -50,10 +51,12 @@ pub async fn run(store: Arc<Store>) {
     // Dropping it ends its tasks.
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
+    let mut clocks = ClockKeeper::default();
     let (mut silent, mut quiet) = (BTreeSet::new(), BTreeSet::new());
     let mut planned = false;
     loop {
         members.look(&store);
+        clocks.look(&store);
         let heartbeat = reporter.report(&store);
         store.transport().send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
@@ -82,6 +85,8 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
         return tracing::warn!(from, "a heartbeat of another cluster");
     }
+    // First: all that comes before makes the clock look older.
+    store.wall.hear(from, heartbeat.wall_ms);
     store.take_cluster_id(heartbeat.cluster_id);
     if heartbeat.members_version > store.members().agreed.version {
         membership::fetch(store, from);
@@ -283,6 +288,7 @@ impl Reporter {
             members_version: store.members().agreed.version,
             incarnation: self.incarnation,
             seq: self.seq,
+            wall_ms: clock::unix_millis(),
             capability: present.capability,
             io_bytes_per_s: present.io_bytes_per_s,
             correction: present.correction,
@@ -297,6 +303,7 @@ impl Reporter {
             unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
             stopping: store.leaving.load(Ordering::Relaxed),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
+            clock_off: store.wall.is_off(),
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use raft::eraftpb;
+use raft::eraftpb::{self, MessageType};
 use replica::Input;
 use tokio::net::TcpStream;
 use types::{RegionDescriptor, RegionId, StoreId};
@@ -22,7 +22,15 @@ pub struct FromStores {
 }
 
 impl Inbound for FromStores {
-    fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>) {
+    fn raft(&self, from: StoreId, mut messages: Vec<(RegionId, eraftpb::Message)>) {
+        let before = messages.len();
+        // Snapshots come over lanes of their own, which hand their messages over once the files are here: without
+        // those, what is to be applied could never be, and the store would stop at every start.
+        messages.retain(|(_, message)| message.get_msg_type() != MessageType::MsgSnapshot);
+        if messages.len() < before {
+            self.store.metrics.raft_messages_refused.inc_by((before - messages.len()) as u64);
+            tracing::warn!(from, "a snapshot without its files is not taken in");
+        }
         let _ = self.store.worker.send(ToWorker::Messages { from, messages });
     }
 
@@ -70,5 +78,29 @@ impl Inbound for FromStores {
 
     fn too_long(&self, bytes: usize) -> (u8, Bytes) {
         (STATUS_ERROR, passing::answer_too_long(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn a_snapshot_without_its_files_never_reaches_its_region() {
+        let fixture = Fixture::new();
+        let of = |kind| {
+            let mut message = eraftpb::Message { from: 1, to: 2, term: 6, ..Default::default() };
+            message.set_msg_type(kind);
+            (1, message)
+        };
+        let heartbeat = of(MessageType::MsgHeartbeat);
+        let from_stores = FromStores { store: fixture.store.clone() };
+        from_stores.raft(7, vec![of(MessageType::MsgSnapshot), heartbeat.clone()]);
+        let Some(ToWorker::Messages { from: 7, messages }) = fixture.told().next() else {
+            panic!("the worker is told of messages")
+        };
+        assert_eq!(messages, [heartbeat]);
+        assert_eq!(fixture.store.metrics.raft_messages_refused.get(), 1);
     }
 }

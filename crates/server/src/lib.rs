@@ -41,7 +41,9 @@ mod slot_times;
 mod snapshot;
 mod startup;
 mod store;
+mod strong_reads;
 mod transport;
+mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use startup::{run, StartError};

@@ -1,7 +1,7 @@
 //! The stores of the cluster as this one knows them.
 //!
 //! The meta region's state has the list. A store without a peer of it hears in heartbeats that there is a
-//! newer one and asks whoever said so. The last list is kept beside the data (`DIR/MEMBERS`), so that a store
+//! newer one and asks whoever said so. With the list come the settings that every store goes by. The last list is kept beside the data (`DIR/MEMBERS`), so that a store
 //! which starts again knows whom to talk to.
 //!
 //! A store that was given a list of stores at its start believes the addresses in it before all others: it is
@@ -9,7 +9,7 @@
 
 use std::net::SocketAddr;
 
-use cluster::{StoreFacts, StoreRecord, StoreState};
+use cluster::{AgreedSettings, MetaState, StoreFacts, StoreRecord, StoreState};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
@@ -21,6 +21,20 @@ pub struct AgreedMembers {
     pub version: u64,
     /// Ascending by id, the removed ones too.
     pub stores: Vec<StoreRecord>,
+    /// Those of the same version.
+    #[serde(default)]
+    pub settings: AgreedSettings,
+}
+
+impl AgreedMembers {
+    /// As the meta region's rows have it.
+    pub fn of(meta: &MetaState) -> AgreedMembers {
+        AgreedMembers {
+            version: meta.members_version,
+            stores: meta.stores.values().cloned().collect(),
+            settings: meta.agreed_settings(),
+        }
+    }
 }
 
 /// The agreed list and what this store's own configuration says beside it.
@@ -125,7 +139,8 @@ mod tests {
             record(4, 9004, up),
             record(5, 9005, removed),
         ];
-        let members = Members::new(&config(&[0, 1]), AgreedMembers { version: 3, stores });
+        let members =
+            Members::new(&config(&[0, 1]), AgreedMembers { version: 3, stores, ..Default::default() });
         let list: Vec<_> = members.list.iter().map(|member| (member.id, member.client.port())).collect();
         assert_eq!(list, [(0, 7000), (4, 9004)], "the configuration wins where it says something");
         assert_eq!(members.record(1).map(|record| record.state), Some(removed));
@@ -136,8 +151,19 @@ mod tests {
     #[test]
     fn a_store_stays_in_its_own_list() {
         let stores = vec![record(7, 9000, StoreState::Removed)];
-        let members = Members::new(&config(&[7]), AgreedMembers { version: 1, stores });
+        let members = Members::new(&config(&[7]), AgreedMembers { version: 1, stores, ..Default::default() });
         assert_eq!(members.list.len(), 1);
+    }
+
+    #[test]
+    fn a_list_that_was_kept_without_settings_has_those_that_count_unless_others_are_agreed_on() {
+        let kept: AgreedMembers = serde_json::from_str(r#"{"version":4,"stores":[]}"#).unwrap();
+        assert_eq!(kept, AgreedMembers { version: 4, ..AgreedMembers::default() });
+        let settings =
+            AgreedSettings { strong_reads: cluster::StrongReads::ReadIndex, ..AgreedSettings::default() };
+        let told = AgreedMembers { version: 5, settings, ..AgreedMembers::default() };
+        let read: AgreedMembers = serde_json::from_slice(&serde_json::to_vec(&told).unwrap()).unwrap();
+        assert_eq!(read, told);
     }
 
     #[test]

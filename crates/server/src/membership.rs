@@ -255,7 +255,7 @@ mod tests {
             record(2, 6, StoreState::Removed),
             record(3, 0, StoreState::Up),
         ];
-        store.take_members(AgreedMembers { version: 4, stores });
+        store.take_members(AgreedMembers { version: 4, stores, ..Default::default() });
         assert_eq!(reason(store, hello(1, 77, 5)), None);
         assert_eq!(reason(store, hello(1, 0, 5)), None, "it may not have heard the cluster's name");
         assert_eq!(reason(store, hello(1, 77, 6)), Some(RefusalReason::OtherToken));
@@ -268,7 +268,7 @@ mod tests {
     async fn lists_of_stores_only_go_forward_and_are_kept() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        let list = |version| AgreedMembers { version, stores: Vec::new() };
+        let list = |version| AgreedMembers { version, ..Default::default() };
         store.take_members(list(3));
         store.take_members(list(2));
         assert_eq!(store.members().agreed.version, 3);

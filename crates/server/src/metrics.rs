@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::admin::StageRow;
 use crate::capability::Present;
 use crate::snapshot;
+use crate::wall_clock::WallClock;
 
 /// One step of a command's way through the store, timed in microseconds.
 pub struct Stage {
@@ -98,11 +99,14 @@ pub struct Metrics {
     pub unknown_outcomes: Counter,
     pub raft_messages_sent: Counter,
     pub raft_messages_dropped: Counter,
+    pub raft_messages_refused: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
+    /// In the order of `CLOCK`.
+    clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
@@ -152,7 +156,31 @@ const CAPABILITY: [(&str, &str); 4] = [
     ("device_ratio", "How much longer the device needs than it was measured to; 0: unknown"),
 ];
 
+const CLOCK: [(&str, &str); 4] = [
+    (
+        "clock_offset_seconds",
+        "This store's wall clock less the median of the stores' clocks; 0: nothing to compare with",
+    ),
+    ("clock_off", "1 while the wall clock is too far from the median, and the store is not to lead"),
+    ("clocks_compared", "Stores whose clocks were heard of lately, this one included"),
+    ("region_time_ahead_seconds", "How far the time of a region led here is ahead of the clock, at most"),
+];
+
 impl Metrics {
+    /// Takes over how the store's clock stands to the others'.
+    pub fn set_clock(&self, wall: &WallClock) {
+        let seconds = |ms: i64| ms as f64 / 1000.0;
+        let values = [
+            seconds(wall.offset_ms().unwrap_or(0)),
+            f64::from(u8::from(wall.is_off())),
+            wall.clocks_heard() as f64,
+            seconds(wall.region_ahead_ms()),
+        ];
+        for (gauge, value) in self.clock.iter().zip(values) {
+            gauge.set(value);
+        }
+    }
+
     /// Takes over how the store counts now.
     pub fn set_capability(&self, present: Present) {
         let values = [
@@ -239,6 +267,10 @@ impl Metrics {
         let raft_messages_sent = counter("raft_messages_sent", "Raft messages handed to a link");
         let raft_messages_dropped =
             counter("raft_messages_dropped", "Raft messages dropped by a down or full link");
+        let raft_messages_refused = counter(
+            "raft_messages_refused",
+            "Raft messages and announcements that no correct store sends, and that were not taken in",
+        );
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
@@ -251,11 +283,13 @@ impl Metrics {
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
         let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
-        let capability = CAPABILITY.map(|(name, help)| {
+        let mut real = |(name, help): (&'static str, &'static str)| {
             let gauge = Gauge::default();
             r.register(name, help, gauge.clone());
             gauge
-        });
+        };
+        let capability = CAPABILITY.map(&mut real);
+        let clock = CLOCK.map(&mut real);
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -277,11 +311,13 @@ impl Metrics {
             unknown_outcomes,
             raft_messages_sent,
             raft_messages_dropped,
+            raft_messages_refused,
             connections_accepted,
             connections_rejected,
             connections,
             leaders,
             capability,
+            clock,
             snapshots,
             engine,
             recent: Mutex::new(recent),
@@ -316,7 +352,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 15] = [
+        let rows: [(&str, u64); 16] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -330,6 +366,7 @@ impl Metrics {
             ("forwarded", self.forwarded.get()),
             ("unknown_outcomes", self.unknown_outcomes.get()),
             ("raft_messages_sent", self.raft_messages_sent.get()),
+            ("raft_messages_refused", self.raft_messages_refused.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
             ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),
         ];

@@ -238,9 +238,7 @@ async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError
 fn known_members(config: &Config, dir: &DataDir, meta: &cluster::MetaState) -> Result<Members, StartError> {
     let kept = dir.members()?;
     let agreed = match meta.members_version > kept.version {
-        true => {
-            AgreedMembers { version: meta.members_version, stores: meta.stores.values().cloned().collect() }
-        }
+        true => AgreedMembers::of(meta),
         false => kept,
     };
     Ok(Members::new(config, agreed))

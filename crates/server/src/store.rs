@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use cluster::StoreState;
+use cluster::{AgreedSettings, StoreState};
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use replica::RegionStatus;
@@ -29,6 +29,7 @@ use crate::regions::Regions;
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
 use crate::transport::{Identity, Transport};
+use crate::wall_clock::WallClock;
 
 pub struct Store {
     pub id: StoreId,
@@ -54,6 +55,8 @@ pub struct Store {
     pub metrics: Metrics,
     pub capability: OwnCapability,
     pub disk: Disk,
+    /// For everything that is stamped, or read at a time.
+    pub wall: WallClock,
     /// Regions of which the next heartbeat tells; see `touch`.
     touched: Mutex<Vec<RegionId>>,
     activity: AtomicU64,
@@ -90,6 +93,7 @@ impl Store {
         meta: cluster::MetaState,
         worker: Sender<ToWorker>,
     ) -> Store {
+        let wall = WallClock::new(members.agreed.settings.max_clock_offset_ms);
         Store {
             id: config.store,
             settings: RwLock::new(Settings::from_config(&config)),
@@ -109,6 +113,7 @@ impl Store {
             metrics: Metrics::new(),
             capability: OwnCapability::load(&config),
             disk: Disk::new(config.dir.clone(), config.reserve_bytes),
+            wall,
             touched: Mutex::new(Vec::new()),
             activity: AtomicU64::new(0),
             leader_news: Notify::new(),
@@ -156,6 +161,11 @@ impl Store {
         self.members.load_full()
     }
 
+    /// What every store goes by, as this one last heard.
+    pub fn agreed_settings(&self) -> AgreedSettings {
+        self.members.load().agreed.settings
+    }
+
     pub fn member(&self, id: StoreId) -> Option<Member> {
         self.members.load().member(id).cloned()
     }
@@ -167,8 +177,13 @@ impl Store {
             return;
         }
         tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
+        let (before, after) = (self.members.load().agreed.settings, agreed.settings);
+        if before != after {
+            tracing::info!(?before, ?after, "the settings that every store goes by have changed");
+        }
         for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
             self.cluster.forget(record.id);
+            self.wall.forget(record.id);
         }
         let members = Members::new(&self.config, agreed);
         let links = members.list.iter().map(|member| (member.id, member.peer)).collect();

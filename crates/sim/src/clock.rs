@@ -9,6 +9,11 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// The wall's time when a run begins.
 const EPOCH_MS: u64 = 1_700_000_000_000;
 
+/// What a wall clock shows that is right.
+pub fn true_wall_ms(now: u64) -> UnixMillis {
+    EPOCH_MS + now / MILLISECOND
+}
+
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// The true time at which `boot` was right.
@@ -40,7 +45,7 @@ impl Clock {
     }
 
     pub fn wall_ms(&self, now: u64) -> UnixMillis {
-        (EPOCH_MS + now / MILLISECOND).saturating_add_signed(self.wall_offset_ms)
+        true_wall_ms(now).saturating_add_signed(self.wall_offset_ms)
     }
 
     pub fn set_wall(&mut self, offset_ms: i64) {

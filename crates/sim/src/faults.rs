@@ -70,6 +70,8 @@ const PATIENCE: u64 = 900 * MILLISECOND;
 const RESTARTS: u64 = 10;
 const RESTART_PERIOD: u64 = 160 * MILLISECOND;
 
+const DAY_MS: u64 = 86_400_000;
+
 /// No more regions are asked for.
 const REGIONS_MAX: usize = 8;
 
@@ -105,6 +107,12 @@ impl Plan {
         }
         let pause_ns = rng.between(100, 1500) * MILLISECOND;
         Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, is_over: false }
+    }
+
+    /// Peace from the beginning.
+    #[cfg(test)]
+    pub fn none() -> Plan {
+        Plan { is_over: true, ..Plan::default() }
     }
 
     pub fn drift(rng: &mut Rng) -> i64 {
@@ -156,7 +164,8 @@ impl World {
                 self.store_mut(victim).slow_log_until = until;
             }
             Fault::ClockJump => {
-                let offset = self.rng.below(20_001) as i64 - 10_000;
+                let span = self.rng.pick(&[4_000, 20_000, 2 * DAY_MS]).expect("there are spans");
+                let offset = self.rng.below(span + 1) as i64 - span as i64 / 2;
                 self.store_mut(victim).clock.set_wall(offset);
             }
             Fault::Drift => {

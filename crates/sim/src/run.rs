@@ -75,12 +75,21 @@ fn begin(options: Options) -> World {
     // Stores that begin without peers.
     let spares = rng.pick(&[0, 0, 1, 2]).expect("a number of spares");
     let regions = rng.pick(&[1, 1, 2, 3]).expect("a number of regions");
-    let stores: Vec<StoreId> = (0..count).collect();
-    let layout = cluster::bootstrap_plan(&Layout { stores: stores.clone(), regions, replicas: 3 });
     let plan = Plan::draw(&mut rng);
-    let mut world = World::new(options.seed, rng, plan, layout);
+    let mut world = found(options.seed, rng, plan, (count, spares, regions));
     world.is_tracing = options.is_tracing;
     world.groups = world.rng.between(1, 5);
+    if world.rng.chance(70) {
+        world.change_weather();
+    }
+    world
+}
+
+/// A cluster of `stores` that share `regions`, with `spares` without peers beside them, all just started.
+pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (u64, u64, u16)) -> World {
+    let stores: Vec<StoreId> = (0..count).collect();
+    let layout = cluster::bootstrap_plan(&Layout { stores: stores.clone(), regions, replicas: 3 });
+    let mut world = World::new(seed, rng, plan, layout);
     for id in 0..count + spares {
         let boot = world.rng.between(10, 100_000) * SECOND;
         let drift = Plan::drift(&mut world.rng);
@@ -97,9 +106,6 @@ fn begin(options: Options) -> World {
     for descriptor in world.layout.clone() {
         let store = descriptor.peers[0].store;
         world.observe(&Observation::Described { store, region: &descriptor, split_off: None });
-    }
-    if world.rng.chance(70) {
-        world.change_weather();
     }
     world
 }

@@ -26,6 +26,8 @@ pub struct Tally {
     pub splits: u64,
     pub snapshots: u64,
     pub destroyed: u64,
+    /// Clocks that their stores found too far from the median, or near it again.
+    pub clocks_judged: u64,
     /// Runs in which a lost store took a majority with it: nothing is asked of their end.
     pub doomed: u64,
     pub histories: u64,
@@ -62,6 +64,7 @@ impl Tally {
             (&mut self.splits, other.splits),
             (&mut self.snapshots, other.snapshots),
             (&mut self.destroyed, other.destroyed),
+            (&mut self.clocks_judged, other.clocks_judged),
             (&mut self.doomed, other.doomed),
             (&mut self.histories, other.histories),
             (&mut self.violations, other.violations),
@@ -97,6 +100,7 @@ impl Tally {
             ("  splits", self.splits),
             ("snapshots applied", self.snapshots),
             ("peers destroyed", self.destroyed),
+            ("clocks found wrong, or right again", self.clocks_judged),
             ("histories checked", self.histories),
         ]
     }

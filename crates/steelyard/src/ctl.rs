@@ -344,6 +344,7 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         ("capacity", Right),
         ("ops/s", Right),
         ("p99", Right),
+        ("clock", Right),
         ("heard", Right),
     ];
     let mut table = Table::new(columns.into_iter().chain(pinned.then_some(("pinned", Left))));
@@ -363,6 +364,7 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             bytes(row.capacity_bytes as f64),
             count(row.ops_per_s),
             micros(row.p99_us as f64),
+            row.clock_offset_ms.map_or("-".into(), clock_offset),
             row.heard_ms_ago.map_or("-".into(), |ms| format!("{ms} ms ago")),
         ];
         table.row(cells.into_iter().chain(pinned.then(|| pins(row))));
@@ -510,6 +512,11 @@ fn sync(us: f64) -> String {
     }
 }
 
+/// A wall clock less the stores' median.
+fn clock_offset(ms: i64) -> String {
+    format!("{:+.2} s", ms as f64 / 1000.0)
+}
+
 /// How much of it counts.
 fn correction(row: &StoreRow) -> String {
     match row.capability_bytes_per_s {
@@ -577,6 +584,17 @@ mod tests {
         for words in [&["7", "--store", "3"][..], &["store:3"], &[]] {
             assert!(parse(words).is_err(), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_store_shows_how_far_its_clock_is_from_the_others() {
+        assert_eq!([20, -86_400_000, 0].map(clock_offset), ["+0.02 s", "-86400.00 s", "+0.00 s"]);
+        let row = |clock_offset_ms| StoreRow { clock_offset_ms, ..StoreRow::default() };
+        let lines = stores_table(&[row(None), row(Some(-20))]).lines();
+        let clock = lines[0].find("clock").unwrap();
+        let shown =
+            |line: usize| lines[line][..clock + "clock".len()].split_whitespace().last().unwrap().to_owned();
+        assert_eq!((shown(1).as_str(), lines[2].contains("-0.02 s")), ("-", true));
     }
 
     #[test]

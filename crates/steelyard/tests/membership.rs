@@ -13,7 +13,7 @@ use stores::{alone, steelyard, within, Plan, Stores};
 /// Data is copied from store to store, with many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const SHAPE: Shape = Shape { writers: 6, incrementers: 4, readers: 4, counters: 3 };
+const SHAPE: Shape = Shape { writers: 6, incrementers: 4, readers: 4, counters: 3, value_bytes: 0 };
 
 fn plan(stores: u16) -> Plan<'static> {
     Plan {

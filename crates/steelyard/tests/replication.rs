@@ -150,3 +150,68 @@ fn histories_stay_linearizable_while_the_leader_is_stopped_and_moved() {
     load.await_more(300);
     load.finish().check("pauses and moves");
 }
+
+/// Reads that a store has answered by its lease, and those by a round to a majority.
+fn reads_of(store: &stores::Store) -> (u64, u64) {
+    let status = store.host().ctl(&["status"]).expect("the store tells of itself");
+    let count = |name: &str| {
+        let counters = status["counters"].as_array()?;
+        counters.iter().find(|counter| counter[0] == name)?[1].as_u64()
+    };
+    let both = (count("reads_by_lease"), count("reads_by_read_index"));
+    (both.0.expect("reads_by_lease"), both.1.expect("reads_by_read_index"))
+}
+
+#[test]
+fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
+    const READS: u64 = 200;
+    let _alone = alone();
+    let mut stores = three();
+    let config = |stores: &Stores, words: &[&str]| stores.all[1].host().ctl(&[&["config"], words].concat());
+    let row = |stores: &Stores| {
+        let rows = config(stores, &[]).expect("settings are told");
+        rows.as_array().unwrap().iter().find(|row| row["name"] == "strong-reads").unwrap().clone()
+    };
+    let read_at_leader = |stores: &Stores| {
+        let leader = stores.leader(REGION);
+        let before = reads_of(&stores.all[leader]);
+        let mut wire = Wire::open(stores.all[leader].client);
+        wire.ok(&["SET", "k", "v"]);
+        for _ in 0..READS {
+            assert_eq!(wire.text(&["GET", "k"]).as_deref(), Some("v"));
+        }
+        let after = reads_of(&stores.all[leader]);
+        (after.0 - before.0, after.1 - before.1)
+    };
+    assert_eq!(row(&stores)["value"], "lease");
+    let (by_lease, _) = read_at_leader(&stores);
+    assert!(by_lease > READS / 2, "{by_lease} of {READS} by lease");
+
+    assert!(config(&stores, &["strong-reads", "leases"]).unwrap_err().contains("lease or read-index"));
+    config(&stores, &["strong-reads", "read-index"]).unwrap();
+    assert_eq!(row(&stores)["value"], "read-index");
+    eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));
+    assert_eq!(read_at_leader(&stores), (0, READS));
+    // Under the next leaders, too, and after restarts.
+    for round in 0..2 {
+        let leader = stores.leader(REGION);
+        stores.all[leader].kill();
+        let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
+        eventually("another leader", || {
+            let now = stores.all[others[0]].leader_of(REGION)?;
+            (now != leader as u64 && stores.all[others[1]].leader_of(REGION) == Some(now)).then_some(())
+        });
+        stores.all[leader].restart();
+        assert_eq!(read_at_leader(&stores), (0, READS), "round {round}");
+    }
+    stores.kill_all();
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    assert_eq!(read_at_leader(&stores), (0, READS), "after a restart of all");
+    assert!(stores.all.iter().all(|store| reads_of(store).0 == 0), "by nobody since");
+
+    config(&stores, &["strong-reads", "lease"]).unwrap();
+    eventually("every store knows", || (!row(&stores)["note"].as_str()?.contains("not known")).then_some(()));
+    let (by_lease, _) = read_at_leader(&stores);
+    assert!(by_lease > READS / 2, "{by_lease} of {READS} by lease again");
+}

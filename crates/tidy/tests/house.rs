@@ -45,7 +45,8 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Which of our crates the tests of a crate depend on beside those: in no program, so they may be impure, but no
 /// less part of the map.
-const TEST_EDGES: &[(&str, &[&str])] = &[("predict", &["device"]), ("steelyard", &["devshim", "faults"])];
+const TEST_EDGES: &[(&str, &[&str])] =
+    &[("predict", &["device"]), ("raftlog", &["device", "devshim"]), ("steelyard", &["devshim", "faults"])];
 
 const PURE: &[&str] = &["types", "resp", "storage", "command", "replica", "cluster", "placement", "predict"];
 

@@ -11,7 +11,7 @@ mod slot;
 pub use draw::{mix, Draw};
 pub use region::{
     ChangeError, Changed, DescriptorError, Merging, Peer, PeerChange, PeerId, PeerRole, RegionChange,
-    RegionDescriptor, RegionEpoch, ABSORBED_MAX,
+    RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX,
 };
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
 

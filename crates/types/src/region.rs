@@ -79,6 +79,9 @@ pub struct RegionDescriptor {
 /// Regions that merged away of which a descriptor tells.
 pub const ABSORBED_MAX: usize = 32;
 
+/// Peers of one region, and changes of them in one entry: several times the replicas that can be asked for.
+pub const PEERS_MAX: usize = 64;
+
 impl RegionDescriptor {
     /// As a cluster begins: a voter on each of `stores`, which ascend.
     pub fn founded(id: RegionId, slots: Option<SlotRange>, stores: &[StoreId]) -> RegionDescriptor {

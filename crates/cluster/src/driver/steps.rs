@@ -244,7 +244,7 @@ impl Scene<'_> {
         self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
-    /// Of the other voters that have caught up the fastest one, by its class or as pinned, that is not leaving, has room and
+    /// Of the other voters that have caught up the fastest one, by its class or as pinned, that is not leaving, may lead and
     /// has little to apply, or else any.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
@@ -256,7 +256,7 @@ impl Scene<'_> {
             let pinned = self.meta.stores.get(&store).and_then(|record| record.leader_weight);
             let counts = self.ratings.get(&store).map_or(capability, |rating| rating.capability);
             let rank = pinned.map_or(counts.speed(), |weight| weight as u64);
-            (staying, self.ledger.has_room(store, self.now), !is_behind, rank, Reverse(store))
+            (staying, self.ledger.may_lead(store, self.now), !is_behind, rank, Reverse(store))
         };
         let others = lead.descriptor.voters().filter(|&store| store != from);
         others.filter(|&store| self.is_caught_up(lead, store)).max_by_key(rank)

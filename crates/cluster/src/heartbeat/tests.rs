@@ -7,7 +7,7 @@ use super::*;
 prop_compose! {
     fn any_descriptor()(
         slots in prop::option::of((0u16..16384, 0u16..16384)),
-        epoch in any::<[u64; 2]>(),
+        epoch in [0u64..1 << 62, 0u64..1 << 62],
         peers in prop::collection::btree_map(any::<u64>(), 0..4usize, 0..4),
         merging in prop::option::of(any::<(u64, u64)>()),
         absorbed in prop::collection::vec(any::<u64>(), 0..4),
@@ -73,6 +73,8 @@ prop_compose! {
             unapplied_bytes: 4,
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
+            clock_off: rates[2] < 1e11,
+            wall_ms: other,
             load_ops_per_s: rates[2],
             leads: Leads {
                 since: if followed.is_some() { one.max(other) } else { one.min(other) },
@@ -139,6 +141,8 @@ fn small() -> StoreHeartbeat {
         snapshots_out: 9,
         unapplied_bytes: 10,
         out_of_room: true,
+        clock_off: true,
+        wall_ms: 1000,
         leads: Leads { since: 299, reports: vec![lead], gone: vec![4] },
         ..StoreHeartbeat::default()
     }
@@ -147,7 +151,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![8, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02];
+    let mut expected = vec![8, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -155,7 +159,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([one; 3].as_flattened());
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 10, 2, 1]);
+    expected.extend([0, 8, 9, 10, 6, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);

@@ -78,13 +78,29 @@ fn a_store_that_stops_is_up_to_its_end_and_takes_nothing_on() {
 }
 
 #[test]
-fn a_store_without_room_takes_on_anything_but_data() {
+fn a_store_without_room_or_a_right_clock_takes_on_anything_but_leads() {
     let mut ledger = ledger(0);
-    assert!(!ledger.has_room(1, 100), "it has said nothing");
+    assert!(!ledger.may_lead(1, 100), "it has said nothing");
     ledger.hear(heartbeat(1, 1, &[]), 100);
-    assert!(ledger.has_room(1, 100));
+    assert!(ledger.may_lead(1, 100));
     ledger.hear(StoreHeartbeat { out_of_room: true, ..heartbeat(1, 2, &[]) }, 200);
-    assert!(ledger.takes_on(1, 200) && !ledger.has_room(1, 200));
+    assert!(ledger.takes_on(1, 200) && !ledger.may_lead(1, 200));
+    ledger.hear(StoreHeartbeat { clock_off: true, ..heartbeat(1, 3, &[]) }, 300);
+    assert!(ledger.takes_on(1, 300) && !ledger.may_lead(1, 300));
+}
+
+/// A store's incarnation is its wall clock when it started.
+#[test]
+fn a_store_that_restarts_with_its_clock_set_back_is_heard_once_its_former_self_is_down() {
+    let mut ledger = ledger(0);
+    let at = |incarnation, seq| StoreHeartbeat { incarnation, ..heartbeat(1, seq, &[(1, 3)]) };
+    assert!(ledger.hear(at(86_400_000, 900), 100));
+    assert!(!ledger.hear(at(1000, 1), 100 + DOWN_AFTER), "it may have been overtaken");
+    assert!(ledger.hear(at(1000, 2), 101 + DOWN_AFTER));
+    assert!(ledger.is_up(1, 101 + DOWN_AFTER) && ledger.lead(1).is_some());
+    assert!(ledger.hear(at(1000, 3), 102 + DOWN_AFTER));
+    // Within an incarnation numbers only rise, however long the silence.
+    assert!(!ledger.hear(at(1000, 3), 200 + 2 * DOWN_AFTER));
 }
 
 #[test]

@@ -3,10 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_META_REPLICAS, CONFIG_REPLICAS};
+use super::agreed::{StrongReads, MAX_CLOCK_OFFSET_DEFAULT};
+use super::{
+    check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS,
+    CONFIG_REPLICAS, CONFIG_STRONG_READS,
+};
 use crate::{MetaCommand, MetaError, StoreState};
 
-const SETTINGS: [&str; 3] = [CONFIG_REPLICAS, CONFIG_META_REPLICAS, CONFIG_DOMAIN_LABEL];
+const SETTINGS: [&str; 5] = [
+    CONFIG_REPLICAS,
+    CONFIG_META_REPLICAS,
+    CONFIG_DOMAIN_LABEL,
+    CONFIG_STRONG_READS,
+    CONFIG_MAX_CLOCK_OFFSET,
+];
 
 /// In place of a label: no two stores are taken to fail together.
 const NO_LABEL: &str = "none";
@@ -18,6 +28,13 @@ pub struct Setting {
     pub value: String,
     /// What it means, for people.
     pub note: String,
+}
+
+impl Setting {
+    /// Whether every store goes by it, and not the leader of the meta region alone.
+    pub fn is_for_every_store(&self) -> bool {
+        super::agreed::is_for_every_store(self.name)
+    }
 }
 
 /// Why a setting stays as it is.
@@ -38,6 +55,14 @@ impl MetaState {
     pub fn settings(&self) -> Vec<Setting> {
         let setting = |name, value: String, note: &str| Setting { name, value, note: note.to_owned() };
         let label = self.domain_label().unwrap_or(NO_LABEL).to_owned();
+        let reads = self.agreed_settings().strong_reads;
+        let proof = match reads {
+            StrongReads::Lease => "leaders answer reads under a lease that counts on CLOCK_BOOTTIME",
+            StrongReads::ReadIndex => "leaders ask a majority before they answer reads, many at a time",
+        };
+        let offset =
+            self.config.get(CONFIG_MAX_CLOCK_OFFSET).map_or(MAX_CLOCK_OFFSET_DEFAULT, String::as_str);
+        let offset = offset.to_owned();
         vec![
             setting(CONFIG_REPLICAS, self.replicas().to_string(), "copies of a region, one a store at most"),
             setting(
@@ -46,6 +71,12 @@ impl MetaState {
                 "copies of the meta region, an odd number of them where there are three stores or more",
             ),
             setting(CONFIG_DOMAIN_LABEL, label, &self.domains()),
+            setting(CONFIG_STRONG_READS, reads.name().to_owned(), proof),
+            setting(
+                CONFIG_MAX_CLOCK_OFFSET,
+                offset,
+                "a store whose wall clock is further than this from the stores' median does not lead",
+            ),
         ]
     }
 
@@ -124,9 +155,13 @@ mod tests {
     fn a_setting_that_is_set_counts_and_its_command_survives_the_log() {
         let mut state = begun(3, 1);
         assert!(state.settings().iter().map(|setting| setting.name).eq(SETTINGS));
-        for (name, before, after) in
-            [("replicas", "3", "2"), ("meta-replicas", "5", "7"), ("domain-label", "none", "zone")]
-        {
+        for (name, before, after) in [
+            ("replicas", "3", "2"),
+            ("meta-replicas", "5", "7"),
+            ("domain-label", "none", "zone"),
+            ("strong-reads", "lease", "read-index"),
+            ("max-clock-offset", "10s", "2m"),
+        ] {
             assert_eq!(value(&state, name), before);
             let command = state.set(name, after).unwrap();
             let read = MetaCommand::decode(&command.encode()).unwrap();
@@ -146,7 +181,8 @@ mod tests {
     fn what_has_no_effect_or_no_sense_is_not_set() {
         let state = begun(3, 1);
         let refused = |name, value| state.set(name, value).unwrap_err().to_string();
-        let settings = "the settings are replicas, meta-replicas, domain-label";
+        let settings =
+            "the settings are replicas, meta-replicas, domain-label, strong-reads, max-clock-offset";
         for name in ["replace-after-s", "databases", "domain_label", ""] {
             assert_eq!(refused(name, "5"), format!("unknown setting '{name}': {settings}"));
         }
@@ -160,6 +196,13 @@ mod tests {
                 format!("'{value}' is no value of 'domain-label': {expected}")
             );
         }
+        for value in ["", "leases", "Lease", "none"] {
+            let expected = format!("'{value}' is no value of 'strong-reads': lease or read-index");
+            assert_eq!(refused("strong-reads", value), expected);
+        }
+        let expected =
+            "'0s' is no value of 'max-clock-offset': 1s to 365d, as a whole number of s, m, h or d";
+        assert_eq!(refused("max-clock-offset", "0s"), expected);
         assert_eq!(refused("domain-label", "rack"), "no store has the label 'rack': stores have zone");
         assert_eq!(refused("meta-replicas", "2"), "'2' is no value of 'meta-replicas': 1, 3, 5, 7 or 9");
         let too_few = "3 stores stay in the cluster: they can hold no 4 copies, one a store";
@@ -169,7 +212,10 @@ mod tests {
     #[test]
     fn failure_domains_are_told_with_their_stores() {
         let mut state = begun(4, 1);
-        let note = |state: &MetaState| state.settings().pop().unwrap().note;
+        let note = |state: &MetaState| {
+            let settings = state.settings();
+            settings.into_iter().find(|setting| setting.name == CONFIG_DOMAIN_LABEL).unwrap().note
+        };
         assert_eq!(note(&state), "labels that stores have: zone");
         let both = [("zone", "b"), ("rack", "9")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         for (store, labels) in [(1, BTreeMap::from(both)), (3, BTreeMap::new())] {

@@ -25,30 +25,31 @@ const GONE: u64 = u64::MAX;
 #[repr(C)]
 pub struct Slot {
     inode: AtomicU64,
-    /// First dirty page in the upper half, the page after the last in the lower; 0: clean.
+    /// First dirty page, the page after the last, and the number of marks since the file was clean: 24, 24 and 16
+    /// bits, from the top. 0: clean.
     range: AtomicU64,
 }
 
 impl Slot {
     /// Notes that bytes `[begin, end)` were or are about to be written.
     pub fn mark(&self, begin: u64, end: u64) {
-        let page = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
-        let (first, last) = (page(begin / PAGE_BYTES), page(end.div_ceil(PAGE_BYTES)));
-        if begin >= end || first >= last {
+        if begin >= end {
             return;
         }
+        let first = (begin / PAGE_BYTES).min(PAGE_MAX - 1);
+        let last = end.div_ceil(PAGE_BYTES).min(PAGE_MAX);
         // Never fails: the closure always gives a value.
         let _ = self.range.fetch_update(Ordering::AcqRel, Ordering::Acquire, |range| {
-            let (old_first, old_last) = ((range >> 32) as u32, range as u32);
+            let (old_first, old_last, marks) = unpack(range);
             Some(match range {
-                0 => pack(first, last),
-                _ => pack(old_first.min(first), old_last.max(last)),
+                0 => pack(first, last, 1),
+                _ => pack(old_first.min(first), old_last.max(last), marks + 1),
             })
         });
     }
 
     pub fn mark_all(&self) {
-        self.range.store(pack(0, u32::MAX), Ordering::Release);
+        self.mark(0, u64::MAX);
     }
 
     /// To be given to [`cleaned`](Self::cleaned) when it has been copied.
@@ -58,17 +59,27 @@ impl Slot {
 
     /// The bytes of a range.
     pub fn bytes(range: u64) -> (u64, u64) {
-        ((range >> 32) * PAGE_BYTES, u64::from(range as u32) * PAGE_BYTES)
+        let (first, last, _) = unpack(range);
+        // The last page that can be told stands for all behind it.
+        (first * PAGE_BYTES, if last == PAGE_MAX { u64::MAX } else { last * PAGE_BYTES })
     }
 
-    /// Forgets `range`, unless more was marked since it was read: then all of it stays.
+    /// Forgets `range`, unless anything was marked since it was read, within the range or not: then all of it stays.
+    /// One caller at a time.
     pub fn cleaned(&self, range: u64) {
         let _ = self.range.compare_exchange(range, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
-fn pack(first: u32, last: u32) -> u64 {
-    u64::from(first) << 32 | u64::from(last)
+/// The largest number of a page that a range can hold.
+const PAGE_MAX: u64 = (1 << 24) - 1;
+
+fn pack(first: u64, last: u64, marks: u64) -> u64 {
+    first << 40 | last << 16 | marks & 0xffff
+}
+
+fn unpack(range: u64) -> (u64, u64, u64) {
+    (range >> 40, range >> 16 & PAGE_MAX, range & 0xffff)
 }
 
 /// A mapping of the table.

@@ -67,8 +67,16 @@ fn dirty_ranges_grow_and_are_cleaned_only_if_nothing_was_added() {
     slot.mark(0, 1);
     slot.cleaned(range);
     assert_eq!(Slot::bytes(slot.range()), (0, 20_480), "what came meanwhile would be forgotten");
+    // A write that lies within what is dirty already is no less a write.
+    let range = slot.range();
+    slot.mark(8192, 8200);
+    slot.cleaned(range);
+    assert_eq!(Slot::bytes(slot.range()), (0, 20_480));
     slot.cleaned(slot.range());
     assert_eq!(slot.range(), 0);
+    slot.mark(100 << 30, 101 << 30);
+    assert!(Slot::bytes(slot.range()).0 <= 100 << 30 && Slot::bytes(slot.range()).1 == u64::MAX);
+    slot.cleaned(slot.range());
     // Another mapping sees the same, and a file that is gone leaves its place.
     table.remove(7);
     let again = image.dirty_table().unwrap();

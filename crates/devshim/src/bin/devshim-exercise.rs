@@ -4,7 +4,7 @@
 //! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` · `sync` ·
 //! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE BYTES` · `truncate BYTES` ·
 //! `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` · `write-rate BYTES` · `read-rate` ·
-//! `wall-clock` (seconds) · `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
+//! `wall-clock` (seconds) · `boot-clock` (milliseconds) · `sync-mean COUNT` · `read-mean COUNT` (the last four measure: bytes/s, or nanoseconds).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
@@ -45,6 +45,7 @@ fn main() -> io::Result<()> {
                 let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
                 since.map(|since| since.as_secs()).map_err(io::Error::other)
             }
+            ("boot-clock", _) => boot_clock(),
             ("free", _) => free(word),
             ("reuse", _) => reuse(word),
             (_, Some(file)) => on_file(file, command, number(word), number(words.next().unwrap_or("0"))),
@@ -118,6 +119,15 @@ fn mean(count: u64, mut operation: impl FnMut(u64) -> io::Result<()>) -> io::Res
         operation(index)?;
     }
     Ok((started.elapsed().as_nanos() / u128::from(count.max(1))) as u64)
+}
+
+fn boot_clock() -> io::Result<u64> {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the answer.
+    match unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) } {
+        0 => Ok(now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn free(path: &str) -> io::Result<u64> {

@@ -1,4 +1,5 @@
-//! The wall clock, which can be made to jump: for this process alone, and for no other clock.
+//! The wall clock, which can be made to jump, and the clock that counts from the machine's start, which can be held
+//! back: for this process alone. CLOCK_MONOTONIC, by which the device itself is paced, is never moved.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,19 +14,27 @@ interpose!(time: (out: *mut time_t) -> time_t => told_seconds);
 
 const NANOS_PER_S: i64 = 1_000_000_000;
 
-/// Nanoseconds ahead of the machine's clock.
+/// Nanoseconds ahead of the machine's wall clock.
 fn offset() -> i64 {
     state().map_or(0, |state| state.block().wall_offset_ns())
 }
 
+fn offset_of(clock: clockid_t) -> i64 {
+    match clock {
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => offset(),
+        libc::CLOCK_BOOTTIME => state().map_or(0, |state| state.block().boot_offset_ns()),
+        _ => 0,
+    }
+}
+
 fn told(real: impl FnOnce() -> c_int, clock: clockid_t, out: *mut timespec) -> c_int {
     let result = real();
-    let wall = matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE);
-    if wall && result == 0 && offset() != 0 {
+    let offset = offset_of(clock);
+    if result == 0 && offset != 0 {
         // SAFETY: the real call has just filled it.
         let out = unsafe { &mut *out };
-        let nanos = out.tv_nsec + offset() % NANOS_PER_S;
-        out.tv_sec += offset() / NANOS_PER_S + nanos.div_euclid(NANOS_PER_S);
+        let nanos = out.tv_nsec + offset % NANOS_PER_S;
+        out.tv_sec += offset / NANOS_PER_S + nanos.div_euclid(NANOS_PER_S);
         out.tv_nsec = nanos.rem_euclid(NANOS_PER_S);
     }
     result

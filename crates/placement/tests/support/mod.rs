@@ -60,7 +60,7 @@ fn drop_peer(view: &mut ClusterView, region: u64, store: StoreId) {
     }
 }
 
-/// Whoever leads hands on to the first live voter, rather one that has room, before its own peer goes.
+/// Whoever leads hands on to the first live voter, rather one that may lead, before its own peer goes.
 fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
     let region = at(view, region);
     if view.regions[region].leader == Some(store) {
@@ -68,10 +68,10 @@ fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
             view.store(id).is_some_and(|store| matches!(store.state, StoreState::Up | StoreState::Draining))
         };
         let heirs = view.regions[region].peers.iter();
-        let has_room = |id| view.store(id).is_some_and(|store| !store.out_of_room);
+        let may_lead = |id| view.store(id).is_some_and(|store| !store.out_of_room && !store.clock_off);
         let heir = heirs
             .filter(|peer| peer.voter && peer.store != store && answers(peer.store))
-            .min_by_key(|peer| !has_room(peer.store));
+            .min_by_key(|peer| !may_lead(peer.store));
         view.regions[region].leader = Some(heir.expect("another voter answers").store);
     }
 }

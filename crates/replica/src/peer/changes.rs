@@ -49,7 +49,7 @@ impl<L: LogStore> Peer<L> {
                     raw.raft.become_follower(term, 0);
                 });
             }
-            self.strangers.retain(|&id, _| id >= self.descriptor.next_peer);
+            self.strangers.retain(|_, id| *id >= self.descriptor.next_peer);
             if let Some(descriptor) = changed.split_off {
                 let led = self.is_leader();
                 self.last_split = at;
@@ -207,7 +207,8 @@ impl<L: LogStore> Peer<L> {
         if theirs.epoch.conf_version > ours.epoch.conf_version && is_gone {
             return Some(theirs);
         }
-        if self.is_blank && theirs.epoch.is_newer_than(ours.epoch) {
+        let place = |descriptor: &RegionDescriptor| descriptor.peer(self.id).map(|peer| peer.store);
+        if self.is_blank && theirs.epoch.is_newer_than(ours.epoch) && place(&theirs) == place(ours) {
             self.descriptor = theirs;
             return None;
         }
@@ -220,16 +221,27 @@ impl<L: LogStore> Peer<L> {
 
     /// Whether a message's sender is, or may since have become, a peer of the region on that store. One that
     /// was removed is told so.
-    pub(super) fn knows_sender(&mut self, from: StoreId, message: &Message, out: &mut Outbox) -> bool {
-        if let Some(peer) = self.descriptor.peer(message.from) {
-            return peer.store == from;
+    pub(super) fn knows_sender(
+        &mut self,
+        from: StoreId,
+        message: &Message,
+        out: &mut Outbox,
+    ) -> Result<bool, DropReason> {
+        let sender = message.from;
+        if let Some(peer) = self.descriptor.peer(sender) {
+            return if peer.store == from { Ok(true) } else { Err(DropReason::Sender) };
         }
-        if self.is_blank || message.from >= self.descriptor.next_peer {
-            self.strangers.insert(message.from, from);
-            return true;
+        if self.is_blank || sender >= self.descriptor.next_peer {
+            if self.strangers.iter().any(|(store, id)| *id == sender && *store != from) {
+                return Err(DropReason::Sender);
+            }
+            // A store has one peer of the region at a time, and each is numbered higher than the one before it.
+            let latest = self.strangers.entry(from).or_insert(sender);
+            *latest = sender.max(*latest);
+            return Ok(*latest == sender);
         }
         out.sends.push(Action::Announce { to: from, descriptor: self.descriptor.clone() });
-        false
+        Ok(false)
     }
 }
 

@@ -24,17 +24,19 @@ use crate::config::Config;
 use crate::lease::Lease;
 use crate::log_store::{HardState, LogError, LogStore};
 use crate::log_view::LogView;
-use crate::message::{is_admissible, is_transfer_vote, lane, snapshot_of};
+use crate::message::{is_transfer_vote, lane};
 use crate::planted::{self, Bug};
 use crate::proposals::Proposals;
 use crate::reads::Reads;
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
 use crate::vote_hold::VoteHold;
+use inspect::{DropReason, Stance};
 use merge::Takeover;
 
 mod changes;
 mod hibernation;
+pub(crate) mod inspect;
 mod merge;
 mod snapshots;
 mod turn;
@@ -117,8 +119,11 @@ pub(crate) struct Peer<L: LogStore> {
     lease_needs: LogIndex,
     /// The last split that was applied: the new region's rows need this log until a flush covers it.
     last_split: LogIndex,
-    /// Where peers are that the descriptor does not know.
-    strangers: BTreeMap<PeerId, StoreId>,
+    /// Where peers are that the descriptor does not know: the latest of each store.
+    strangers: BTreeMap<StoreId, PeerId>,
+    /// A leader of this term counts on entries that are not in the log: either it lies, or what this peer vouched
+    /// for is lost. It helps nobody to lead until a later leader has filled the log.
+    missing_since: Option<Term>,
     /// It holds nothing and knows nothing: it waits for a snapshot and promises nobody anything.
     is_blank: bool,
     /// An accepted snapshot's index, until it is applied.
@@ -301,6 +306,7 @@ impl<L: LogStore> Peer<L> {
             lease_needs: 0,
             last_split: 0,
             strangers: BTreeMap::new(),
+            missing_since: None,
             is_blank: false,
             applying: None,
             held: Vec::new(),
@@ -354,7 +360,7 @@ impl<L: LogStore> Peer<L> {
 
     fn store_of(&self, peer: PeerId) -> Option<StoreId> {
         let known = self.descriptor.peer(peer).map(|peer| peer.store);
-        known.or_else(|| self.strangers.get(&peer).copied())
+        known.or_else(|| self.strangers.iter().find(|(_, id)| **id == peer).map(|(&store, _)| store))
     }
 
     fn leader(&self) -> Option<StoreId> {
@@ -387,8 +393,7 @@ impl<L: LogStore> Peer<L> {
             // A leader that sleeps while this peer does not: it is woken before anybody stands against it.
             self.knock(out);
         }
-        // Rows that a snapshot is about to replace are none to lead with.
-        if !(would_stand && (self.hold.is_holding(now) || self.applying.is_some())) {
+        if !would_stand || self.may_stand(now) {
             self.note_who_was_heard();
             self.drive(config, now, out, |raw| {
                 raw.tick();
@@ -416,6 +421,19 @@ impl<L: LogStore> Peer<L> {
         self.raw.has_ready()
     }
 
+    fn may_stand(&self, now: BootNanos) -> bool {
+        // Rows that a snapshot is about to replace are none to lead with.
+        let is_fit = self.applying.is_none() && self.missing_since.is_none();
+        // The only voter leads without asking anybody, and so without waiting for its log.
+        let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
+        is_fit && is_written && !self.hold.is_holding(now)
+    }
+
+    fn is_persisted(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        log.persisted == log.last_index()
+    }
+
     /// The tick that ends an election timeout counts who was heard of in it, and nobody has been in the next.
     fn note_who_was_heard(&mut self) {
         let raft = &self.raw.raft;
@@ -432,7 +450,7 @@ impl<L: LogStore> Peer<L> {
         peer == self.id || progress.recent_active || was_heard
     }
 
-    /// `Err`: this store's own log proves that it lost what it once acknowledged.
+    /// Takes in a message that has the form of one for this region.
     pub fn receive(
         &mut self,
         config: &Config,
@@ -440,12 +458,23 @@ impl<L: LogStore> Peer<L> {
         message: Message,
         now: BootNanos,
         out: &mut Outbox,
-    ) -> Result<(), Fatal> {
-        if self.is_taken || !is_admissible(&message, self.id) || !self.knows_sender(from, &message, out) {
-            return Ok(());
+    ) {
+        if self.is_taken || message.to != self.id {
+            return;
         }
-        if self.is_blank && !fits_blank(&message) {
-            return Ok(());
+        match self.knows_sender(from, &message, out) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(reason) => return self.drop_message(from, reason, out),
+        }
+        if self.is_blank && !fits_blank(&message) || inspect::is_misjoined(&message) {
+            return;
+        }
+        if let Err(reason) = inspect::inspect(&message, &self.stance()) {
+            if reason == DropReason::CommitBeyondLog {
+                self.missing_since = self.missing_since.max(Some(message.term));
+            }
+            return self.drop_message(from, reason, out);
         }
         let kind = message.get_msg_type();
         let (sender, term, commit) = (message.from, message.term, message.commit);
@@ -454,33 +483,29 @@ impl<L: LogStore> Peer<L> {
         if !is_about_sleep && kind != MessageType::MsgHeartbeatResponse {
             self.wake(config, now, out);
         }
-        let is_snapshot = kind == MessageType::MsgSnapshot;
-        if is_snapshot && (self.applying.is_some() || snapshot_of(&message, self.region, self.id).is_none()) {
-            return Ok(());
-        }
-        let raft = &self.raw.raft;
-        let last = raft.raft_log.last_index();
-        match message.get_msg_type() {
+        let last = self.raw.raft.raft_log.last_index();
+        match kind {
+            MessageType::MsgSnapshot if self.applying.is_some() || !names_peer(config.store, &message) => {
+                return
+            }
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
                 let held = self.hold.is_holding(now) && !is_transfer_vote(&message);
-                if held || self.hold.is_restarting(now) {
-                    return Ok(());
+                if held || self.hold.is_restarting(now) || self.missing_since.is_some() {
+                    return;
                 }
             }
             // The word to take over names the log's end for which it was meant (see `lease`).
-            MessageType::MsgTimeoutNow
-                if self.hold.is_restarting(now) || self.applying.is_some() || message.index != last =>
-            {
-                return Ok(())
-            }
-            MessageType::MsgHeartbeat if message.term >= raft.term => {
-                if message.commit > last {
-                    return Err(Fatal::LostTail { region: self.region, last, needed: message.commit });
+            MessageType::MsgTimeoutNow => {
+                let is_fit = self.applying.is_none() && self.missing_since.is_none() && self.is_persisted();
+                if self.hold.is_restarting(now) || !is_fit || message.index != last {
+                    return;
                 }
-                self.hear_leader(from, &message, now);
             }
-            MessageType::MsgAppend | MessageType::MsgSnapshot if message.term >= raft.term => {
-                self.hear_leader(from, &message, now);
+            MessageType::MsgHeartbeat | MessageType::MsgAppend | MessageType::MsgSnapshot
+                if message.term >= self.raw.raft.term =>
+            {
+                self.hold.heard_from_leader(now);
+                self.heard_at = now;
             }
             _ => {}
         }
@@ -491,16 +516,26 @@ impl<L: LogStore> Peer<L> {
         if is_about_sleep {
             self.consider_sleep(kind, sender, term, commit);
         }
-        Ok(())
+        // A later leader has everything that was ever committed, and through its own first entry so has this peer.
+        let is_filled = |term| self.raw.raft.term > term && self.raw.raft.commit_to_current_term();
+        if self.missing_since.is_some_and(is_filled) {
+            self.missing_since = None;
+        }
     }
 
-    fn hear_leader(&mut self, from: StoreId, message: &Message, now: BootNanos) {
-        self.hold.heard_from_leader(now);
-        self.heard_at = now;
-        if self.descriptor.peer(message.from).is_none() {
-            // A leader that this peer's configuration does not know yet: its answers must find it.
-            self.strangers.insert(message.from, from);
+    fn stance(&self) -> Stance {
+        let raft = &self.raw.raft;
+        Stance {
+            term: raft.term,
+            role: raft.state,
+            leader: raft.leader_id,
+            last: raft.raft_log.last_index(),
+            is_persisted: self.is_persisted(),
         }
+    }
+
+    fn drop_message(&self, from: StoreId, reason: DropReason, out: &mut Outbox) {
+        out.first.push(Action::Dropped { region: self.region, from, reason });
     }
 
     pub fn propose(&mut self, config: &Config, token: u64, payload: Bytes, now: BootNanos, out: &mut Outbox) {
@@ -814,6 +849,12 @@ fn fits_blank(message: &Message) -> bool {
         MessageType::MsgAppend => message.index > 0,
         _ => false,
     }
+}
+
+/// Whether a snapshot knows its receiver as the peer on `store`: it may have been made before that became one.
+fn names_peer(store: StoreId, message: &Message) -> bool {
+    let descriptor = RegionDescriptor::decode(message.get_snapshot().get_data());
+    descriptor.is_ok_and(|descriptor| descriptor.peer_on(store).is_some_and(|peer| peer.id == message.to))
 }
 
 /// False if too many bytes wait to be committed; an empty entry is always taken.

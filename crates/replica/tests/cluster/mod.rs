@@ -496,6 +496,9 @@ impl Cluster {
             }
             Action::TransferDone { .. } => self.tally.transfers += 1,
             Action::TransferAborted { .. } => self.tally.aborted += 1,
+            Action::Dropped { region, from, reason } => {
+                panic!("store {id} drops what store {from} sent of region {region}: {reason}")
+            }
         }
     }
 

@@ -35,6 +35,13 @@ pub struct StoreRow {
     pub unapplied_bytes: u64,
     /// They keep it busy for so long that no region's lead is handed to it.
     pub behind: bool,
+    /// Its wall clock less the median of the stores' clocks (the lower one of two), as the store that answers heard it;
+    /// absent: it was not heard lately, or there is nothing to compare with.
+    #[serde(default)]
+    pub clock_offset_ms: Option<i64>,
+    /// By its own word its clock is too far from the median, and no region's lead is handed to it.
+    #[serde(default)]
+    pub clock_off: bool,
     /// Commands answered per second, averaged over about the last 2 s.
     pub ops_per_s: f64,
     /// 99th percentile of command latency over about the last 2 s, microseconds.

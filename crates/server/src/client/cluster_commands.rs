@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use resp::Reply;
-use types::{Slot, SlotRange, StoreId, SLOT_COUNT};
+use types::{Slot, SlotRange, StoreId, UnixMillis, SLOT_COUNT};
 
 use crate::config::Member;
 use crate::store::Store;
@@ -174,18 +174,24 @@ fn info(store: &Store) -> String {
     )
 }
 
+/// The time at which the slot's region is read here.
+fn time_in(store: &Store, slot: Slot) -> UnixMillis {
+    let wall_ms = store.wall.millis();
+    store.regions.of_slot(slot).map_or(wall_ms, |region| region.read_time(wall_ms))
+}
+
 /// Keys of a slot that this store holds, as it has applied them.
 async fn count_keys(store: &Arc<Store>, slot: Slot) -> Reply {
-    let engine = store.engine.clone();
-    match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, usize::MAX)).await {
+    let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
+    match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, usize::MAX)).await {
         Ok(Ok(keys)) => Reply::Int(keys.len() as i64),
         _ => Reply::error("ERR the slot cannot be read"),
     }
 }
 
 async fn keys(store: &Arc<Store>, slot: Slot, count: usize) -> Reply {
-    let engine = store.engine.clone();
-    match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, count)).await {
+    let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
+    match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, count)).await {
         Ok(Ok(keys)) => Reply::Array(keys.into_iter().map(Reply::Bulk).collect()),
         _ => Reply::error("ERR the slot cannot be read"),
     }

@@ -50,6 +50,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("tcp_port", &store.config.this().client.port());
             field("uptime_in_seconds", &uptime);
             field("uptime_in_days", &(uptime / 86_400));
+            field("clock_offset_ms", &store.wall.offset_ms().unwrap_or(0));
+            field("clock_off", &u8::from(store.wall.is_off()));
         }
         "clients" => {
             field("connected_clients", &store.clients.count());

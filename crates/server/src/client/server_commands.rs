@@ -43,7 +43,7 @@ pub async fn run(
         "config" => admin_commands::config(store, args),
         "command" => command::command_reply(args),
         "info" => info::reply(store, args),
-        "time" => time(),
+        "time" => time(store),
         "cluster" => cluster_commands::run(store, args).await,
         "readonly" | "readwrite" => {
             session.read_only = spec.name == "readonly";
@@ -171,8 +171,8 @@ fn select(store: &Arc<Store>, session: &mut Session, index: &[u8]) -> Reply {
     Reply::OK
 }
 
-fn time() -> Reply {
-    let micros = crate::clock::unix_micros();
+fn time(store: &Store) -> Reply {
+    let micros = store.wall.micros();
     Reply::Array(vec![
         Reply::bulk((micros / 1_000_000).to_string()),
         Reply::bulk((micros % 1_000_000).to_string()),

@@ -71,3 +71,22 @@ fn the_label_of_failure_domains_is_set_while_the_cluster_runs() {
     assert!(matches!(state.set("domain-label", "zome"), Err(SettingError::NoSuchLabel { .. })));
     assert_eq!(label().value, "zone");
 }
+
+#[test]
+fn a_setting_for_every_store_is_new_to_those_that_have_not_said_that_they_know_it() {
+    let state = three();
+    let told = |store, seq, members_version| {
+        let heartbeat = StoreHeartbeat { store, incarnation: 1, seq, members_version, ..Default::default() };
+        assert!(state.hear(heartbeat));
+    };
+    (0..3).for_each(|store| told(store, 2, 1));
+    assert_eq!(state.stores_behind(), [0; 0]);
+    assert_eq!(state.members_after(1), None);
+    apply(&state, &state.set("strong-reads", "read-index").unwrap());
+    assert_eq!(state.stores_behind(), [0, 1, 2]);
+    let agreed = state.members_after(1).expect("there is something to tell");
+    assert_eq!((agreed.version, agreed.settings.strong_reads), (2, cluster::StrongReads::ReadIndex));
+    told(0, 3, 2);
+    told(2, 3, 5);
+    assert_eq!(state.stores_behind(), [1]);
+}

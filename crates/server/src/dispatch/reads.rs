@@ -58,11 +58,12 @@ impl Store {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.touch(region);
         let now = clock::boot_nanos();
-        if region.should_want_lease(now) {
+        let may_use_lease = self.may_use_lease();
+        if may_use_lease && region.should_want_lease(now) {
             let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
         }
         let mut pass = None;
-        if region.lease_holds(now) {
+        if may_use_lease && region.lease_holds(now) {
             pass = self.proved_pass(region, version, &items, Proof::Lease).await?;
         }
         let pass = match pass {
@@ -142,7 +143,7 @@ impl Store {
         region: &Arc<RegionShared>,
         items: &Arc<Vec<Item>>,
     ) -> Result<Pass, NotDone> {
-        let now = region.read_time(clock::unix_millis());
+        let now = region.read_time(self.wall.millis());
         let mut pass = Pass { answers: vec![None; items.len()], to_propose: Vec::new(), misses: 0 };
         let mut missed = items.len();
         for (position, item) in items.iter().enumerate() {
@@ -238,7 +239,7 @@ impl Store {
     async fn due_slots(self: &Arc<Self>, region: &Arc<RegionShared>) -> Result<Maintenance, NotDone> {
         let (store, region) = (self.clone(), region.clone());
         let looking = tokio::task::spawn_blocking(move || {
-            let now = region.read_time(clock::unix_millis());
+            let now = region.read_time(store.wall.millis());
             command::find_due(&store.engine.flash().view(), region.slots_or_all(), now)
         });
         match looking.await {

@@ -3,6 +3,7 @@
 //! thread that sees to peers that come with a snapshot or go.
 
 pub mod apply;
+mod dropped;
 pub mod flusher;
 pub mod inbox;
 pub mod lives;

@@ -265,6 +265,11 @@ impl RegionShared {
         self.applied.load(Ordering::Acquire)
     }
 
+    /// The region's time, as of what is applied here.
+    pub fn last_stamp_ms(&self) -> UnixMillis {
+        self.last_stamp_ms.load(Ordering::Acquire)
+    }
+
     /// The time at which a read of this region happens.
     pub fn read_time(&self, clock_ms: UnixMillis) -> UnixMillis {
         clock_ms.max(self.last_stamp_ms.load(Ordering::Acquire))

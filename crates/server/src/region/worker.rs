@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use types::{RegionId, StoreId};
 
 use super::apply::{ApplyQueue, ToApply};
+use super::dropped::Dropped;
 use super::inbox::{Refusal, ToWorker};
 use super::lives::LifeJob;
 use super::log_writer::ToLog;
@@ -54,6 +55,7 @@ pub struct RegionWorker {
     outgoing: Vec<(StoreId, Lane, Messages)>,
     /// Whose status was published when it was last time.
     published: BTreeSet<RegionId>,
+    dropped: Dropped,
     stopping: bool,
 }
 
@@ -76,6 +78,7 @@ impl RegionWorker {
             next_reader: 0,
             outgoing: Vec::new(),
             published: BTreeSet::new(),
+            dropped: Dropped::default(),
             stopping: false,
         }
     }
@@ -166,8 +169,9 @@ impl RegionWorker {
     fn turn(&mut self) {
         loop {
             // While a batch is on its way to the disk, commands gather for the next entry.
-            if self.proposals.has_queued() && !self.raft.persist_in_flight() && !self.apply.is_behind() {
-                let (stamp, now) = (clock::unix_millis(), clock::boot_nanos());
+            let may_propose = !self.raft.persist_in_flight() && !self.apply.is_behind();
+            if self.proposals.has_queued() && may_propose && self.store.wall.may_stamp() {
+                let (stamp, now) = (self.store.wall.millis(), clock::boot_nanos());
                 let raft = &self.raft;
                 for proposal in self.proposals.build(stamp, now, |region| raft.can_propose(region)) {
                     let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);
@@ -253,6 +257,10 @@ impl RegionWorker {
                     self.apply.send_life(LifeJob::Destroy { region, peer });
                 }
                 Action::FlushSoon => self.store.flush_soon.store(true, Ordering::Relaxed),
+                Action::Dropped { region, from, reason } => {
+                    self.store.metrics.raft_messages_refused.inc();
+                    self.dropped.note(region, from, reason, Instant::now());
+                }
                 Action::TransferDone { region, to } => tracing::info!(region, to, "leadership handed over"),
                 Action::TransferAborted { region, to } => {
                     tracing::info!(region, to, "leadership stays: it was not taken over in time");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
 use protobuf::Message as _;
-use raft::eraftpb;
+use raft::eraftpb::{self, MessageType};
 use rocks::snapshot::{Manifest, SnapshotError};
 use types::StoreId;
 use xxhash_rust::xxh3::xxh3_64;
@@ -122,6 +122,11 @@ impl Offer {
         let told = (region, metadata.index, metadata.term);
         if told != (manifest.region(), manifest.index, manifest.term) {
             return Err("its message is about another snapshot than its manifest");
+        }
+        // What is accepted by the message is ingested by the manifest, at every start until it succeeds.
+        let described = message.get_snapshot().get_data() == &manifest.descriptor.encode()[..];
+        if message.get_msg_type() != MessageType::MsgSnapshot || !described {
+            return Err("its message is no snapshot's, or of another region than its manifest");
         }
         if manifest.files.iter().any(|file| file.bytes == 0 || u32::try_from(file.bytes >> 20).is_err()) {
             return Err("a file of it has no length that a file has");

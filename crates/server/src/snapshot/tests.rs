@@ -239,7 +239,9 @@ impl Pair {
         match self.source.event() {
             Event::Made(made, index, term, descriptor) if made == region => {
                 assert_eq!(descriptor, descriptor_of(region));
-                message(index, term)
+                let mut message = message(index, term);
+                message.mut_snapshot().data = descriptor.encode();
+                message
             }
             other => panic!("{other:?}"),
         }
@@ -841,8 +843,14 @@ fn nonsense_is_refused_or_hung_up_on_and_leaves_nothing() {
         message: encoded(message),
         manifest: manifest.clone(),
     };
+    let mut of_another_region = message.clone();
+    of_another_region.mut_snapshot().data = descriptor_of(4).encode();
+    let mut no_snapshot = message.clone();
+    no_snapshot.set_msg_type(MessageType::MsgHeartbeat);
     let refused = [
         offer(4, &message, &manifest),
+        offer(3, &of_another_region, &manifest),
+        offer(3, &no_snapshot, &manifest),
         offer(3, &self::message(51, 5), &manifest),
         offer(3, &message, &manifest.slice(1..)),
         Frame::Offer {

@@ -24,6 +24,7 @@ impl World {
     pub(super) fn heartbeat(&mut self, id: StoreId) {
         self.schedule_work(id, PERIOD, Work::Heartbeat);
         let others: Vec<StoreId> = self.stores.keys().copied().collect();
+        let (wall_ms, clock_off) = self.look_at_clocks(id);
         let Some(process) = self.process(id) else { return };
         process.seq += 1;
         let leads = process.leads(id);
@@ -38,6 +39,8 @@ impl World {
             cluster_id: 1,
             incarnation: process.incarnation,
             seq: process.seq,
+            wall_ms,
+            clock_off,
             capability: capability(id),
             sync_ns: 1_000_000 * (1 + id % 2),
             capacity_bytes: 1 << 30,
@@ -59,6 +62,9 @@ impl World {
         };
         let from = heartbeat.store;
         let Some(process) = self.process(id) else { return };
+        if from != id {
+            process.clocks.hear(from, heartbeat.wall_ms, boot);
+        }
         if !process.ledger.hear(heartbeat.clone(), boot) {
             return;
         }

@@ -7,6 +7,7 @@
 //! before it looks at the lease.
 
 mod apply;
+mod clocks;
 mod heartbeat;
 mod log;
 mod reads;
@@ -17,7 +18,7 @@ mod worker;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use cluster::{Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
+use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
 use replica::{Committed, Config, Input, Truncation, Worker};
 use storage::rows::{slots_range, SPACE_META_REGION};
 use storage::{MemoryKeyspace, RegionState};
@@ -36,6 +37,9 @@ pub use snapshot::Snapshot;
 
 /// A store that was not heard of for so long counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
+
+/// Some of the jumps of clocks are further, and some are not.
+const MAX_CLOCK_OFFSET_MS: u64 = 4000;
 
 /// Operators must not outlast a run.
 const DRIVER: DriverConfig = DriverConfig {
@@ -134,6 +138,10 @@ pub struct Process {
     ledger: Ledger,
     driver: Driver,
     book: LeadBook,
+    clocks: Clocks,
+    /// As of the last look at the clocks.
+    limit: ClockLimit,
+    is_clock_off: bool,
     incarnation: u64,
     seq: u64,
     made: BTreeMap<RegionId, Snapshot>,
@@ -269,7 +277,9 @@ impl World {
             return;
         }
         store.life += 1;
-        let (boot, incarnation) = (store.clock.boot(now), store.life);
+        // Its wall clock, as a running store's; two starts may fall into one of its milliseconds here.
+        let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
+        let boot = store.clock.boot(now);
         let Recovered { seeds, tombstones, states } = match store.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
@@ -297,6 +307,9 @@ impl World {
             ledger: Ledger::new(boot, LEDGER),
             driver: Driver::new(DRIVER),
             book: LeadBook::default(),
+            clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),
+            limit: ClockLimit::NONE,
+            is_clock_off: false,
             incarnation,
             seq: 0,
             made: BTreeMap::new(),

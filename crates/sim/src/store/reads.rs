@@ -121,10 +121,15 @@ impl World {
     }
 
     /// What the client's read gives over the rows as they are; `None` when a key in it is past its time.
-    fn view(&self, id: StoreId, region: RegionId, client: ClientId) -> Option<(Reply, UnixMillis)> {
+    pub(super) fn view(
+        &self,
+        id: StoreId,
+        region: RegionId,
+        client: ClientId,
+    ) -> Option<(Reply, UnixMillis)> {
         let store = &self.stores[&id];
         let shared = &store.process.as_ref()?.regions[&region];
-        let now_ms = store.clock.wall_ms(self.now).max(shared.last_stamp_ms);
+        let now_ms = self.usable_ms(id).max(shared.last_stamp_ms);
         let asking = self.clients[client].asking.as_ref()?;
         let args: Vec<Bytes> = asking.op.command.args(asking.op.group);
         let spec = command::lookup(&args[0])?;

@@ -92,7 +92,7 @@ impl World {
     /// Makes one entry of what waits for each region, unless a batch is on its way to the disk.
     fn propose(&mut self, id: StoreId) {
         let (now, boot) = (self.now, self.boot(id));
-        let wall = self.stores[&id].clock.wall_ms(now);
+        let wall = self.usable_ms(id);
         let Some(process) = self.process(id) else { return };
         if process.queues.is_empty() || process.worker.persist_in_flight() {
             return;
@@ -232,6 +232,11 @@ impl World {
                 }
                 Action::TransferDone { .. } => self.tally.transfers += 1,
                 Action::TransferAborted { .. } => self.tally.transfers_aborted += 1,
+                Action::Dropped { region, from, reason } => {
+                    // Every store is correct, so every message is.
+                    let what = format!("store {id} drops what {from} sent of region {region}: {reason}");
+                    self.violate("inspection", what);
+                }
             }
         }
         self.log(id, to_log);

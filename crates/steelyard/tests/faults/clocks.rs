@@ -1,24 +1,50 @@
-//! Wall clocks that jump. Leases go by another clock, and a region's time never goes back.
+//! Clocks that are wrong. Leases go by one that only counts, a region's time never goes back, and a store whose
+//! wall clock is far from the others' does not lead.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::disk::{under_all, Disk};
-use crate::stores::eventually;
 use crate::stores::wire::Wire;
-use crate::{await_operations, judge, load, move_leader, rounds, three, warm_up, Stores, REGION};
+use crate::stores::{eventually, say, Plan, Store};
+use crate::{await_operations, judge, load, move_leader, pause, rounds, three, warm_up, Stores, REGION};
 
-const HOUR_NS: i64 = 3_600_000_000_000;
+const SECOND_NS: i64 = 1_000_000_000;
+const HOUR_NS: i64 = 3600 * SECOND_NS;
+const DAY_NS: i64 = 24 * HOUR_NS;
+const DAY_MS: i64 = DAY_NS / 1_000_000;
 
-fn three_on_devices() -> (Stores, Vec<Disk>) {
-    let mut stores = Stores::prepare(&three());
+fn on_devices(plan: &Plan) -> (Stores, Vec<Disk>) {
+    let mut stores = Stores::prepare(plan);
     let disks = under_all(&mut stores);
     stores.all.iter_mut().for_each(|store| store.spawn());
     stores.await_ready();
     (stores, disks)
 }
 
+fn config(store: &Store, name: &str, value: &str) {
+    let words = ["config", name, value];
+    eventually("a setting is taken up", || store.host().ctl(&words).ok().map(drop));
+    eventually("every store goes by it", || {
+        let rows = store.host().ctl(&["config"]).ok()?;
+        let row = rows.as_array()?.iter().find(|row| row["name"] == name)?.clone();
+        (row["value"] == value && !row["note"].as_str()?.contains("not known")).then_some(())
+    });
+}
+
+/// What one store says of another in `ctl stores`.
+fn row(asked: &Store, of: usize) -> Option<Value> {
+    let rows = asked.host().ctl(&["stores"]).ok()?;
+    rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
+}
+
 #[test]
 fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
     let _place = crate::place();
-    let (stores, disks) = three_on_devices();
+    let (stores, disks) = on_devices(&three());
+    // Wide enough that stamps do jump.
+    config(&stores.all[0], "max-clock-offset", "365d");
     let load = load(&stores, "clocks");
     warm_up(&load);
     for round in 0..rounds(4) as i64 {
@@ -33,9 +59,28 @@ fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
 }
 
 #[test]
+fn histories_stay_linearizable_while_leads_leave_stores_whose_wall_clocks_jump() {
+    let _place = crate::place();
+    let (stores, disks) = on_devices(&three());
+    let load = load(&stores, "outliers");
+    warm_up(&load);
+    for round in 0..rounds(4) as i64 {
+        let leader = stores.leader(REGION);
+        let offset = [HOUR_NS, -HOUR_NS, 30 * 24 * HOUR_NS, -DAY_NS][round as usize % 4];
+        disks[leader].control.set_wall_offset(offset);
+        await_operations(&load, 200);
+        eventually("the lead goes elsewhere", || (stores.leader(REGION) != leader).then_some(()));
+        await_operations(&load, 200);
+        disks[leader].control.set_wall_offset(0);
+    }
+    judge(load.finish());
+}
+
+#[test]
 fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
     let _place = crate::place();
-    let (stores, disks) = three_on_devices();
+    let (stores, disks) = on_devices(&three());
+    config(&stores.all[0], "max-clock-offset", "365d");
     let leader = stores.leader(REGION);
     let mut wire = Wire::open(stores.all[leader].client);
     wire.ok(&["SET", "short", "x", "EX", "600"]);
@@ -56,4 +101,210 @@ fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
     wire.ok(&["SET", "later", "x", "EX", "600"]);
     assert_eq!(wire.text(&["GET", "later"]).as_deref(), Some("x"));
     assert_eq!(wire.text(&["GET", "kept"]).as_deref(), Some("x"));
+}
+
+const KEYS: usize = 60;
+
+/// Every key that is due in an hour is there, whichever store is asked, by a strong read or a weak one.
+fn assert_alive(stores: &Stores, when: &str) {
+    for store in &stores.all {
+        let mut strong = Wire::open(store.forward.expect("it has a forward port"));
+        let mut weak = Wire::open(store.client);
+        weak.ok(&["READONLY"]);
+        for key in 0..KEYS {
+            let key = format!("hour:{key}");
+            assert_eq!(
+                strong.text(&["GET", &key]).as_deref(),
+                Some("x"),
+                "{when}: {key}, store {}",
+                store.id
+            );
+            let read = weak.text(&["GET", &key]);
+            assert_eq!(read.as_deref(), Some("x"), "{when}: {key}, weakly on store {}", store.id);
+        }
+    }
+}
+
+/// Whether keys with a short time to live, in every region, are gone when it is over.
+fn does_time_go_on(store: &Store, when: &str) -> bool {
+    let mut wire = Wire::open(store.forward.expect("it has a forward port"));
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("soon:{key}")).collect();
+    keys.iter().for_each(|key| wire.ok(&["SET", key, "x", "PX", "300"]));
+    let set = Instant::now();
+    while keys.iter().any(|key| wire.text(&["GET", key]).is_some()) {
+        if set.elapsed() > Duration::from_secs(2) {
+            return false;
+        }
+        pause(20);
+    }
+    say(&format!("{when}: keys of 300 ms were gone {} ms after the last was set", set.elapsed().as_millis()));
+    true
+}
+
+fn assert_time_goes_on(store: &Store, when: &str) {
+    assert!(does_time_go_on(store, when), "{when}: time stands still in some region");
+}
+
+#[test]
+fn a_leader_whose_clock_jumps_a_day_ahead_deletes_nothing_and_leads_no_longer_than_that_lasts() {
+    let _place = crate::place();
+    let plan = Plan { regions: 3, cluster_enabled: true, ..three() };
+    let (stores, disks) = on_devices(&plan);
+    let leads = |store: usize| {
+        let leaders = stores.leaders(0)?;
+        Some(leaders.iter().filter(|leader| **leader == store as u64).count())
+    };
+    eventually("every store leads a region", || (0..3).all(|store| leads(store) == Some(1)).then_some(()));
+    let mut wire = Wire::open(stores.all[0].forward.expect("it has a forward port"));
+    for key in 0..KEYS {
+        wire.ok(&["SET", &format!("hour:{key}"), "x", "EX", "3600"]);
+    }
+    assert_alive(&stores, "before");
+
+    let wrong = 1;
+    disks[wrong].control.set_wall_offset(DAY_NS);
+    let jumped = Instant::now();
+    loop {
+        assert_alive(&stores, "a day ahead");
+        wire.ok(&["SET", "written", "meanwhile"]);
+        if leads(wrong) == Some(0) {
+            break;
+        }
+        assert!(jumped.elapsed() < Duration::from_secs(10), "it goes on leading");
+    }
+    say(&format!("its leads were gone {} ms after its clock had jumped", jumped.elapsed().as_millis()));
+    for asked in &stores.all {
+        eventually("the store is shown with its clock", || {
+            let shown = row(asked, wrong)?;
+            let near = (shown["clock_offset_ms"].as_i64()? - DAY_MS).abs() < 5000;
+            (shown["state"] == "clock off" && near).then_some(())
+        });
+        for right in (0..3).filter(|store| *store != wrong) {
+            let shown = row(asked, right).expect("it is a member");
+            assert_eq!(shown["state"], "up", "{shown}");
+            assert!(shown["clock_offset_ms"].as_i64().is_some_and(|offset| offset.abs() < 5000), "{shown}");
+        }
+    }
+    let log = stores.all[wrong].log_text();
+    assert!(log.contains("max-clock-offset") && log.contains("NTP"), "{log}");
+    assert_alive(&stores, "led elsewhere");
+    assert_time_goes_on(&stores.all[wrong], "led elsewhere");
+
+    disks[wrong].control.set_wall_offset(0);
+    let mended = Instant::now();
+    eventually("it leads again", || (leads(wrong) == Some(1)).then_some(()));
+    say(&format!("it led again {} ms after its clock was mended", mended.elapsed().as_millis()));
+    eventually("it is shown to be up", || (row(&stores.all[0], wrong)?["state"] == "up").then_some(()));
+    assert_time_goes_on(&stores.all[0], "mended");
+    assert_alive(&stores, "mended");
+}
+
+/// The only voter of a region leads it as soon as its store starts, and no other store can: a write that waits for it
+/// must not be stamped before the store has heard of the others' clocks.
+#[test]
+fn a_store_that_starts_with_its_clock_a_day_ahead_and_leads_alone_keeps_right_time() {
+    let _place = crate::place();
+    let wrong = 1;
+    let attempt = || {
+        let plan = Plan { regions: 3, cluster_enabled: true, flags: &[("--replicas", "1")], ..three() };
+        let mut stores = Stores::prepare(&plan);
+        let disks = under_all(&mut stores);
+        disks[wrong].control.set_wall_offset(DAY_NS);
+        stores.all[wrong].spawn();
+        let client = stores.all[wrong].client;
+        eventually("the store's port is open", || std::net::TcpStream::connect(client).ok());
+        // Each by itself: those for other regions wait until these are led. A store that waited for its own election
+        // redirects to itself.
+        let here = client.to_string();
+        let writers = (0..8).map(|key| {
+            let here = here.clone();
+            std::thread::spawn(move || {
+                let key = format!("first:{key}");
+                eventually("the store answers", || {
+                    let reply = Wire::ask(client, &[&["SET", &key, "x"]])?.remove(0);
+                    let again = matches!(&reply, resp::Reply::Error(error) if error.contains(&here));
+                    (!again).then_some(reply)
+                })
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        pause(200);
+        for right in [0, 2] {
+            stores.all[right].spawn();
+        }
+        let written = writers.into_iter().map(|writer| writer.join().expect("it is answered"));
+        let written: Vec<_> = written.collect();
+        assert!(written.iter().any(|reply| !reply.is_error()), "it leads the region of some: {written:?}");
+        stores.await_ready();
+        (stores, disks)
+    };
+    // It waits for a second, in which the others may not be up on a machine that does much else.
+    let (stores, _disks) = (0..3)
+        .map(|_| attempt())
+        .find(|(stores, _)| does_time_go_on(&stores.all[wrong], "started a day ahead"))
+        .expect("it never waits for the others' clocks");
+    eventually("the store is shown", || (row(&stores.all[0], wrong)?["state"] == "clock off").then_some(()));
+    assert!(
+        stores.leaders(0).is_some_and(|leaders| leaders.contains(&(wrong as u64))),
+        "nobody else can lead"
+    );
+    assert_time_goes_on(&stores.all[0], "led with a wrong clock");
+}
+
+#[test]
+fn two_stores_whose_clocks_differ_are_told_so_and_lead() {
+    let _place = crate::place();
+    let (stores, disks) = on_devices(&Plan { stores: 2, ..three() });
+    let leader = stores.leader(REGION);
+    disks[leader].control.set_wall_offset(HOUR_NS);
+    for store in &stores.all {
+        eventually("both say that their clocks differ", || {
+            let log = store.log_text();
+            (log.contains("clocks differ") && log.contains("NTP")).then_some(())
+        });
+        eventually("the one that is ahead is shown", || {
+            let offset = row(store, leader)?["clock_offset_ms"].as_i64()?;
+            ((offset - HOUR_NS / 1_000_000).abs() < 5000).then_some(())
+        });
+    }
+    let shown = row(&stores.all[0], leader).expect("it is a member");
+    assert_eq!((shown["state"].as_str(), stores.leader(REGION)), (Some("up"), leader));
+    Wire::open(stores.all[leader].client).ok(&["SET", "k", "v"]);
+}
+
+/// A paused virtual machine does not count the time for which it stood still, so that its leases outlive it.
+#[test]
+fn a_store_on_a_paused_machine_answers_no_read_from_its_past_where_reads_are_proven_one_by_one() {
+    let _place = crate::place();
+    let (mut stores, disks) = on_devices(&three());
+    config(&stores.all[0], "strong-reads", "read-index");
+    for round in 0..rounds(3) {
+        let leader = stores.leader(REGION);
+        let others: Vec<usize> = (0..3).filter(|&store| store != leader).collect();
+        let key = format!("paused:{round}");
+        let mut at_leader = Wire::open(stores.all[leader].client);
+        at_leader.ok(&["SET", &key, "old"]);
+        assert_eq!(at_leader.text(&["GET", &key]).as_deref(), Some("old"));
+
+        stores.all[leader].signal("-STOP");
+        let stopped = Instant::now();
+        let successor = eventually("another leader", || {
+            let leaders: Vec<_> = others.iter().map(|&i| stores.all[i].leader_of(REGION)).collect();
+            let new = leaders[0].filter(|new| *new != leader as u64 && leaders[1] == Some(*new))?;
+            Some(new as usize)
+        });
+        Wire::open(stores.all[successor].client).ok(&["SET", &key, "new"]);
+        // The stopped process finds this request first of all when it goes on, and its clock where it was.
+        let read = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| at_leader.text(&["GET", &key]));
+            pause(100);
+            let stood_still = stopped.elapsed().as_nanos() as i64;
+            let before = disks[leader].control.block().boot_offset_ns();
+            disks[leader].control.set_boot_offset(before - stood_still);
+            stores.all[leader].signal("-CONT");
+            asked.join().expect("the read is answered")
+        });
+        assert_eq!(read.as_deref(), Some("new"), "round {round}: a read older than an acknowledged write");
+        stores.await_ready();
+    }
 }

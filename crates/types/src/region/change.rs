@@ -1,6 +1,6 @@
 //! What may change about a region, and what it is afterwards. Every replica computes the same.
 
-use super::{Merging, Peer, PeerRole, RegionDescriptor, ABSORBED_MAX};
+use super::{Merging, Peer, PeerRole, RegionDescriptor, ABSORBED_MAX, PEERS_MAX};
 use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId, META_REGION};
 
 /// One change of a region, made by an entry of its log.
@@ -61,7 +61,7 @@ pub enum ChangeError {
     Joint,
     #[error("the region is not between two configurations")]
     NotJoint,
-    #[error("no change, one that needs no joint configuration, or a store named twice")]
+    #[error("no change, one that needs no joint configuration, a store named twice, or too many")]
     NoChange,
     #[error("store {0} has a peer already")]
     HasPeer(StoreId),
@@ -170,7 +170,8 @@ impl RegionDescriptor {
             return Err(ChangeError::Joint);
         }
         let named = |at: usize| changes[..at].iter().any(|earlier| earlier.store() == changes[at].store());
-        if changes.is_empty() || (0..changes.len()).any(named) {
+        let is_many = self.peers.len() + changes.len() > PEERS_MAX;
+        if changes.is_empty() || is_many || (0..changes.len()).any(named) {
             return Err(ChangeError::NoChange);
         }
         let is_joint = changes.len() > 1;
@@ -247,6 +248,8 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let refused = |changes: &[PeerChange]| region().after(&RegionChange::Peers(changes.to_vec()));
         assert_eq!(refused(&[]), Err(ChangeError::NoChange));
+        let many: Vec<PeerChange> = (10..200_000).map(PeerChange::AddLearner).collect();
+        assert_eq!(refused(&many), Err(ChangeError::NoChange));
         assert_eq!(refused(&[PeerChange::AddLearner(1)]), Err(ChangeError::HasPeer(1)));
         assert_eq!(refused(&[PeerChange::Remove(1)]), Err(ChangeError::NoLearner(1)));
         assert_eq!(refused(&[PeerChange::Promote(1)]), Err(ChangeError::NoLearner(1)));

@@ -8,11 +8,12 @@
 //! | (store u64 | id u64 | role u8 (0 voter, 1 learner, 2 incoming, 3 outgoing))*
 //! ```
 //!
-//! Integers are big-endian. Nothing may follow.
+//! Integers are big-endian. Nothing may follow. Epochs and the next peer's number are below 2^62, so that they can be
+//! counted up, whoever wrote them.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, ABSORBED_MAX};
+use super::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX};
 use crate::{SlotRange, SLOT_COUNT};
 
 const VERSION: u8 = 3;
@@ -21,6 +22,8 @@ const HEADER_BYTES: usize = 1 + 8 + 1 + 2 + 2 + 8 + 8 + 8 + 1 + 8 + 8 + 1;
 const ABSORBED_BYTES: usize = 8;
 const COUNT_BYTES: usize = 4;
 const PEER_BYTES: usize = 8 + 8 + 1;
+/// Changes are counted one by one.
+const COUNTED_MAX: u64 = 1 << 62;
 
 /// Bytes that are no descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +82,9 @@ impl RegionDescriptor {
         };
         let epoch = RegionEpoch { conf_version: bytes.get_u64(), version: bytes.get_u64() };
         let next_peer = bytes.get_u64();
+        if epoch.conf_version.max(epoch.version).max(next_peer) >= COUNTED_MAX {
+            return bad("its epoch or its next peer is out of reach");
+        }
         let is_merging = bytes.get_u8();
         let known = Merging { into: bytes.get_u64(), sealed_at: bytes.get_u64() };
         let merging = match is_merging {
@@ -92,8 +98,8 @@ impl RegionDescriptor {
         }
         let absorbed = (0..count).map(|_| bytes.get_u64()).collect();
         let count = bytes.get_u32() as usize;
-        if Some(bytes.len()) != count.checked_mul(PEER_BYTES) {
-            return bad("its length is not that of its peers");
+        if count > PEERS_MAX || bytes.len() != count * PEER_BYTES {
+            return bad("its peers are too many, or its length is not theirs");
         }
         let mut peers: Vec<Peer> = Vec::new();
         while bytes.has_remaining() {
@@ -139,5 +145,24 @@ mod tests {
                 assert!(RegionDescriptor::decode(&bytes[..end]).is_err());
             }
         }
+    }
+
+    #[test]
+    fn what_could_not_be_counted_up_and_too_many_peers_are_refused() {
+        let founded = RegionDescriptor::founded(7, Some(SlotRange { first: 10, last: 20 }), &[0, 5, 9]);
+        let refused = |change: fn(&mut RegionDescriptor)| {
+            let mut descriptor = founded.clone();
+            change(&mut descriptor);
+            RegionDescriptor::decode(&descriptor.encode()).is_err()
+        };
+        assert!(!refused(|region| region.epoch.version = COUNTED_MAX - 1));
+        assert!(refused(|region| region.epoch.version = u64::MAX));
+        assert!(refused(|region| region.epoch.conf_version = COUNTED_MAX));
+        assert!(refused(|region| region.next_peer = u64::MAX));
+        let stores: Vec<u64> = (0..PEERS_MAX as u64).collect();
+        let full = RegionDescriptor::founded(7, None, &stores);
+        assert_eq!(RegionDescriptor::decode(&full.encode()), Ok(full));
+        let stores: Vec<u64> = (0..PEERS_MAX as u64 + 1).collect();
+        assert!(RegionDescriptor::decode(&RegionDescriptor::founded(7, None, &stores).encode()).is_err());
     }
 }

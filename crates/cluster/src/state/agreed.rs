@@ -1,0 +1,139 @@
+//! The settings that every store goes by, whether it holds a peer of the meta region or not. They travel, and are kept,
+//! with the list of stores, and share its version.
+
+use serde::{Deserialize, Serialize};
+
+use super::{MetaState, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS};
+
+/// How a leader proves that a read is current.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StrongReads {
+    /// By its clock: a lease that a majority granted.
+    #[default]
+    Lease,
+    /// By a round to a majority that was sent after the read had come in. No clock is trusted.
+    ReadIndex,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgreedSettings {
+    pub strong_reads: StrongReads,
+    /// A store whose wall clock is further than this from the median of the stores' clocks does not lead.
+    pub max_clock_offset_ms: u64,
+}
+
+pub(super) const MAX_CLOCK_OFFSET_DEFAULT: &str = "10s";
+const MAX_CLOCK_OFFSET_DEFAULT_MS: u64 = 10_000;
+const SECONDS_MAX: u64 = 365 * 86_400;
+
+impl Default for AgreedSettings {
+    fn default() -> AgreedSettings {
+        AgreedSettings {
+            strong_reads: StrongReads::default(),
+            max_clock_offset_ms: MAX_CLOCK_OFFSET_DEFAULT_MS,
+        }
+    }
+}
+
+impl MetaState {
+    pub fn agreed_settings(&self) -> AgreedSettings {
+        let default = AgreedSettings::default();
+        let read = self.config.get(CONFIG_STRONG_READS).and_then(|text| parse_strong_reads(text));
+        let offset = self.config.get(CONFIG_MAX_CLOCK_OFFSET).and_then(|text| parse_offset_ms(text));
+        AgreedSettings {
+            strong_reads: read.unwrap_or(default.strong_reads),
+            max_clock_offset_ms: offset.unwrap_or(default.max_clock_offset_ms),
+        }
+    }
+}
+
+impl StrongReads {
+    pub fn name(self) -> &'static str {
+        match self {
+            StrongReads::Lease => "lease",
+            StrongReads::ReadIndex => "read-index",
+        }
+    }
+}
+
+/// Whether a change of this setting is to reach every store.
+pub(super) fn is_for_every_store(name: &str) -> bool {
+    [CONFIG_STRONG_READS, CONFIG_MAX_CLOCK_OFFSET].contains(&name)
+}
+
+pub(super) fn parse_strong_reads(text: &str) -> Option<StrongReads> {
+    [StrongReads::Lease, StrongReads::ReadIndex].into_iter().find(|known| known.name() == text)
+}
+
+/// Whole seconds, minutes, hours or days, between a second and a year. A second, because what clocks are compared by
+/// travels between stores for a while.
+pub(super) fn parse_offset_ms(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    // A sign is not part of a number here.
+    let number: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let seconds = number.checked_mul(unit).filter(|seconds| (1..=SECONDS_MAX).contains(seconds))?;
+    Some(seconds * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::begun;
+    use crate::{MetaCommand, MetaReply};
+
+    #[test]
+    fn an_offset_is_a_whole_number_with_a_unit() {
+        assert_eq!(parse_offset_ms(MAX_CLOCK_OFFSET_DEFAULT), Some(MAX_CLOCK_OFFSET_DEFAULT_MS));
+        let known = [("1", 1), ("1s", 1), ("90s", 90), ("2m", 120), ("3h", 10_800), ("365d", SECONDS_MAX)];
+        for (text, seconds) in known {
+            assert_eq!(parse_offset_ms(text), Some(seconds * 1000), "{text}");
+        }
+        for text in
+            ["", "s", "0", "0d", "-1s", "+1s", "1.5s", "1ms", "1 s", "1S", "366d", "9999999999999999999999d"]
+        {
+            assert_eq!(parse_offset_ms(text), None, "{text}");
+        }
+        assert_eq!(parse_offset_ms(&format!("{}d", u64::MAX / 2)), None);
+        assert_eq!(parse_offset_ms("é"), None);
+    }
+
+    #[test]
+    fn what_every_store_goes_by_makes_a_new_version_of_what_they_know() {
+        let mut state = begun(3, 1);
+        let mut set = |name: &str, value: &str| {
+            let command = state.set(name, value).unwrap();
+            let reply = state.apply(&command, 1).unwrap();
+            (reply, state.members_version, state.agreed_settings())
+        };
+        let default = AgreedSettings::default();
+        assert_eq!(
+            set("replicas", "2"),
+            (MetaReply::Changed, 1, default),
+            "the meta region's leader's alone"
+        );
+        let by_index = AgreedSettings { strong_reads: StrongReads::ReadIndex, ..default };
+        assert_eq!(set("strong-reads", "read-index"), (MetaReply::Changed, 2, by_index));
+        assert_eq!(set("strong-reads", "read-index"), (MetaReply::Unchanged, 2, by_index));
+        let both = AgreedSettings { max_clock_offset_ms: 60_000, ..by_index };
+        assert_eq!(set("max-clock-offset", "1m"), (MetaReply::Changed, 3, both));
+        let unset = MetaCommand::SetConfig { name: CONFIG_STRONG_READS.into(), value: None };
+        assert_eq!(state.apply(&unset, 1), Ok(MetaReply::Changed));
+        assert_eq!((state.members_version, state.agreed_settings().strong_reads), (4, StrongReads::Lease));
+    }
+
+    #[test]
+    fn settings_are_read_back_as_they_were_written() {
+        let settings = AgreedSettings { strong_reads: StrongReads::ReadIndex, max_clock_offset_ms: 1000 };
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(text, r#"{"strong_reads":"read-index","max_clock_offset_ms":1000}"#);
+        assert_eq!(serde_json::from_str::<AgreedSettings>(&text).unwrap(), settings);
+    }
+}

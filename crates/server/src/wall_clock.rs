@@ -1,0 +1,358 @@
+//! The wall clock that this store may go by: its own, unless that is too far ahead of the other stores' clocks.
+//!
+//! Whatever is stamped, and whatever is read at a time, asks [`WallClock::millis`]; nothing else may use
+//! `clock::unix_millis` for that. The heartbeat compares the clocks ([`cluster::Clocks`]) and publishes how far ahead
+//! the own one may be; that limit is applied each time, so a clock that jumps between two heartbeats stamps nothing.
+//!
+//! A store whose clock is off says so in its heartbeats, and placement moves its leads to other stores. Until they are
+//! gone, or where no other store can take them, it goes on leading: what it stamps with is right.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::{ClockLimit, ClockLook, Clocks};
+use parking_lot::Mutex;
+use types::{BootNanos, RegionId, StoreId, UnixMillis};
+
+use crate::clock;
+use crate::store::Store;
+
+/// A store that starts stamps nothing for this long, unless it has heard enough clocks before.
+const LISTEN_NANOS: u64 = 1_000_000_000;
+/// With fewer stores there is no median to wait for.
+const CLOCKS_MIN: usize = 3;
+
+pub struct WallClock {
+    began: BootNanos,
+    clocks: Mutex<Clocks>,
+    /// A `ClockLimit`. Whatever halves of two of them a reader meets, it takes no time that is later than its clock.
+    latest: AtomicI64,
+    instead: AtomicI64,
+    has_listened: AtomicBool,
+    is_off: AtomicBool,
+    clocks_heard: AtomicUsize,
+    /// `NO_OFFSET`: there is nothing to compare with.
+    offset_ms: AtomicI64,
+    /// By how much the time of some region that is led here is ahead of the clock, at most.
+    region_ahead_ms: AtomicI64,
+}
+
+const NO_OFFSET: i64 = i64::MIN;
+
+impl WallClock {
+    pub fn new(max_offset_ms: u64) -> WallClock {
+        WallClock {
+            began: clock::boot_nanos(),
+            clocks: Mutex::new(Clocks::new(max_offset_ms)),
+            latest: AtomicI64::new(ClockLimit::NONE.latest),
+            instead: AtomicI64::new(ClockLimit::NONE.instead),
+            has_listened: AtomicBool::new(false),
+            is_off: AtomicBool::new(false),
+            clocks_heard: AtomicUsize::new(1),
+            offset_ms: AtomicI64::new(NO_OFFSET),
+            region_ahead_ms: AtomicI64::new(0),
+        }
+    }
+
+    /// The time that may be stamped with, and read at.
+    pub fn millis(&self) -> UnixMillis {
+        // In this order: a thread that is held up between the two finds its clock behind, and not ahead.
+        let wall_ms = clock::unix_millis();
+        self.allowed(wall_ms, clock::boot_nanos())
+    }
+
+    /// The same in microseconds, for clients that ask for the time.
+    pub fn micros(&self) -> u64 {
+        let micros = clock::unix_micros();
+        match (micros / 1000, self.allowed(micros / 1000, clock::boot_nanos())) {
+            (own, allowed) if own == allowed => micros,
+            (_, allowed) => allowed * 1000,
+        }
+    }
+
+    fn allowed(&self, wall_ms: UnixMillis, boot: BootNanos) -> UnixMillis {
+        let latest = self.latest.load(Ordering::Acquire);
+        let limit = ClockLimit { latest, instead: self.instead.load(Ordering::Acquire) };
+        limit.apply(wall_ms, boot)
+    }
+
+    /// Whether anything may be stamped: not directly after a start, when this clock was compared with no other.
+    pub fn may_stamp(&self) -> bool {
+        self.has_listened.load(Ordering::Acquire)
+    }
+
+    /// Another store's wall clock, from its heartbeat.
+    pub fn hear(&self, store: StoreId, wall_ms: UnixMillis) {
+        self.clocks.lock().hear(store, wall_ms, clock::boot_nanos());
+    }
+
+    pub fn forget(&self, store: StoreId) {
+        self.clocks.lock().forget(store);
+    }
+
+    /// Compares this store's clock with those of `members` stores, as far as they were heard.
+    fn look(&self, max_offset_ms: u64, members: usize, wall_ms: UnixMillis, boot: BootNanos) -> ClockLook {
+        let look = {
+            let mut clocks = self.clocks.lock();
+            clocks.allow(max_offset_ms);
+            clocks.look(wall_ms, boot)
+        };
+        if look.limit != ClockLimit::NONE {
+            self.instead.store(look.limit.instead, Ordering::Release);
+        }
+        self.latest.store(look.limit.latest, Ordering::Release);
+        self.is_off.store(look.is_off, Ordering::Relaxed);
+        self.clocks_heard.store(look.clocks, Ordering::Relaxed);
+        self.offset_ms.store(look.offset_ms.unwrap_or(NO_OFFSET), Ordering::Relaxed);
+        let has_heard = look.clocks >= CLOCKS_MIN || members < CLOCKS_MIN;
+        if has_heard || boot.saturating_sub(self.began) >= LISTEN_NANOS {
+            self.has_listened.store(true, Ordering::Release);
+        }
+        look
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::Relaxed)
+    }
+
+    /// Clocks compared at the last look, the own one included.
+    pub fn clocks_heard(&self) -> usize {
+        self.clocks_heard.load(Ordering::Relaxed)
+    }
+
+    /// This store's clock less the median of all, or less the lower one of two.
+    pub fn offset_ms(&self) -> Option<i64> {
+        Some(self.offset_ms.load(Ordering::Relaxed)).filter(|offset| *offset != NO_OFFSET)
+    }
+
+    /// The same of another store that was heard of lately.
+    pub fn offset_of(&self, store: StoreId) -> Option<i64> {
+        self.clocks.lock().offset_of(store)
+    }
+
+    pub fn region_ahead_ms(&self) -> i64 {
+        self.region_ahead_ms.load(Ordering::Relaxed)
+    }
+}
+
+/// What lasts is said again after so long.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
+/// Regions' times are looked at this often, …
+const REGIONS_PERIOD: Duration = Duration::from_secs(10);
+/// … and one that is ahead is told so often at most: it may last for days.
+const REGION_SAID_AGAIN: Duration = Duration::from_secs(600);
+
+/// The heartbeat's part in it: looks, and says what it finds.
+#[derive(Default)]
+pub struct ClockKeeper {
+    was_off: bool,
+    off_said: Option<Instant>,
+    differs_said: Option<Instant>,
+    regions_seen: Option<Instant>,
+    ahead_said: Option<(RegionId, Instant)>,
+}
+
+impl ClockKeeper {
+    /// Before each heartbeat, which tells what comes of it.
+    pub fn look(&mut self, store: &Store) {
+        let now = Instant::now();
+        let max_offset_ms = store.agreed_settings().max_clock_offset_ms;
+        let members = store.members().list.len();
+        let wall_ms = clock::unix_millis();
+        let look = store.wall.look(max_offset_ms, members, wall_ms, clock::boot_nanos());
+        self.tell(&look, max_offset_ms, now);
+        if is_due(self.regions_seen, REGIONS_PERIOD, now) {
+            self.regions_seen = Some(now);
+            self.look_at_regions(store, max_offset_ms, now);
+        }
+    }
+
+    fn tell(&mut self, look: &ClockLook, max_offset_ms: u64, now: Instant) {
+        let bound = seconds(max_offset_ms as i64);
+        if let Some(jumped) = look.jumped_ms {
+            tracing::warn!(
+                "this store's wall clock jumped {}: keys expire by it; see that NTP runs on this machine",
+                ahead_or_back(jumped)
+            );
+        }
+        if look.is_off && (!self.was_off || is_due(self.off_said, SAID_AGAIN, now)) {
+            self.off_said = Some(now);
+            tracing::warn!(
+                "this store's wall clock is {} the median of the stores' clocks ({} heard), and max-clock-offset is \
+                 {bound}: {}, and its leads go to other stores. Mend its clock (NTP). When it has been within half of that \
+                 for a few seconds, the store leads again by itself",
+                ahead_or_behind(look.offset_ms.unwrap_or(0)),
+                look.clocks,
+                match look.offset_ms {
+                    Some(ahead) if ahead > 0 => "it stamps with the median",
+                    _ => "keys expire late where it leads",
+                },
+            );
+        } else if self.was_off && !look.is_off {
+            tracing::info!(
+                "this store's wall clock is {} the median of the stores' clocks ({} heard): it may lead again",
+                ahead_or_behind(look.offset_ms.unwrap_or(0)),
+                look.clocks
+            );
+        }
+        self.was_off = look.is_off;
+        match look.differs {
+            Some((other, offset)) if is_due(self.differs_said, SAID_AGAIN, now) => {
+                self.differs_said = Some(now);
+                tracing::warn!(
+                    "the wall clocks differ: this store's is {} that of store {other}, and max-clock-offset is {bound}. \
+                     With fewer than three stores nobody can say which is wrong, so both go on leading by their own: \
+                     keys may expire too early or too late. Mend the clocks (NTP)",
+                    ahead_or_behind(offset)
+                );
+            }
+            Some(_) => {}
+            None => self.differs_said = None,
+        }
+    }
+
+    /// Time in a region never goes back. What was stamped by a wrong clock before anybody could know holds until all
+    /// clocks have come as far.
+    fn look_at_regions(&mut self, store: &Store, max_offset_ms: u64, now: Instant) {
+        let time = store.wall.millis();
+        let table = store.regions.table();
+        let led = table.iter().filter(|region| region.is_local() && region.leader() == Some(store.id));
+        let ahead = led.map(|region| (region.last_stamp_ms().saturating_sub(time), region.id()));
+        let (ahead_ms, region) = ahead.max().unwrap_or_default();
+        let ahead_ms = i64::try_from(ahead_ms).unwrap_or(i64::MAX);
+        store.wall.region_ahead_ms.store(ahead_ms, Ordering::Relaxed);
+        if ahead_ms as u64 <= max_offset_ms {
+            self.ahead_said = None;
+            return;
+        }
+        let said = self.ahead_said.filter(|(said, _)| *said == region).map(|(_, at)| at);
+        if is_due(said, REGION_SAID_AGAIN, now) {
+            self.ahead_said = Some((region, now));
+            tracing::warn!(
+                region,
+                "the region's time is {} ahead of the clock: a store whose clock was wrong has led it. It stands still until \
+                 then, and nothing that is set to expire in it does before. No other region that is led here is further ahead",
+                seconds(ahead_ms)
+            );
+        }
+    }
+}
+
+fn is_due(last: Option<Instant>, period: Duration, now: Instant) -> bool {
+    last.is_none_or(|last| now.duration_since(last) >= period)
+}
+
+fn seconds(ms: i64) -> String {
+    match ms.unsigned_abs() {
+        whole if whole % 1000 == 0 => format!("{} s", whole / 1000),
+        ms if ms < 60_000 => format!("{:.2} s", ms as f64 / 1000.0),
+        ms => format!("{:.0} s", ms as f64 / 1000.0),
+    }
+}
+
+fn ahead_or_behind(offset_ms: i64) -> String {
+    format!("{} {}", seconds(offset_ms), if offset_ms < 0 { "behind" } else { "ahead of" })
+}
+
+fn ahead_or_back(jump_ms: i64) -> String {
+    format!("{} {}", seconds(jump_ms), if jump_ms < 0 { "back" } else { "ahead" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::region::shared::Leadership;
+
+    const DAY_MS: u64 = 86_400_000;
+
+    /// Two other stores' clocks, this much ahead of the machine's.
+    fn hear(wall: &WallClock, offset_ms: i64) {
+        let now = clock::unix_millis().saturating_add_signed(offset_ms);
+        [1, 2].into_iter().for_each(|store| wall.hear(store, now));
+    }
+
+    fn look(wall: &WallClock, members: usize) -> ClockLook {
+        wall.look(10_000, members, clock::unix_millis(), clock::boot_nanos())
+    }
+
+    fn is_near(time: u64, other: u64) -> bool {
+        time.abs_diff(other) < 5000
+    }
+
+    #[test]
+    fn a_clock_a_day_ahead_of_the_others_is_not_stamped_with_from_the_first_look_on() {
+        let wall = WallClock::new(10_000);
+        assert!(is_near(wall.millis(), clock::unix_millis()), "nothing is known yet");
+        // Seen from here the others are a day behind.
+        hear(&wall, -(DAY_MS as i64));
+        let found = look(&wall, 3);
+        assert!(found.is_off && wall.is_off());
+        let median = clock::unix_millis() - DAY_MS;
+        assert!(is_near(wall.millis(), median) && is_near(wall.micros() / 1000, median));
+        assert!(wall.offset_ms().is_some_and(|offset| is_near(offset as u64, DAY_MS)));
+        assert_eq!((wall.clocks_heard(), wall.offset_of(1)), (3, Some(0)));
+        assert!(
+            is_near(wall.allowed(median + 2 * DAY_MS, clock::boot_nanos()), median),
+            "wherever it jumps next"
+        );
+    }
+
+    #[test]
+    fn the_limit_holds_for_a_clock_that_jumps_between_two_looks() {
+        let wall = WallClock::new(10_000);
+        hear(&wall, 0);
+        assert!(!look(&wall, 3).is_off);
+        let (now, boot) = (clock::unix_millis(), clock::boot_nanos());
+        assert_eq!(wall.allowed(now + 9000, boot), now + 9000);
+        assert!(is_near(wall.allowed(now + DAY_MS, boot), now));
+        assert_eq!(wall.allowed(now - DAY_MS, boot), now - DAY_MS, "no clock is set forward");
+    }
+
+    #[test]
+    fn a_store_that_starts_listens_before_it_stamps() {
+        let wall = WallClock::new(10_000);
+        assert!(!wall.may_stamp());
+        look(&wall, 3);
+        assert!(!wall.may_stamp());
+        hear(&wall, 0);
+        look(&wall, 3);
+        assert!(wall.may_stamp(), "it has heard enough");
+
+        let wall = WallClock::new(10_000);
+        wall.look(10_000, 3, clock::unix_millis(), wall.began + LISTEN_NANOS - 1);
+        assert!(!wall.may_stamp());
+        wall.look(10_000, 3, clock::unix_millis(), wall.began + LISTEN_NANOS);
+        assert!(wall.may_stamp(), "nobody speaks");
+
+        let wall = WallClock::new(10_000);
+        look(&wall, 2);
+        assert!(wall.may_stamp(), "nobody could tell");
+    }
+
+    #[test]
+    fn a_region_whose_time_is_ahead_is_measured_where_it_is_led() {
+        let fixture = Fixture::new();
+        let store = &fixture.store;
+        let region = store.regions.get(1).unwrap();
+        region.set_applied(3, store.wall.millis() + DAY_MS);
+        let mut keeper = ClockKeeper::default();
+        keeper.look(store);
+        assert_eq!((store.wall.region_ahead_ms(), keeper.ahead_said), (0, None), "it is led elsewhere");
+        region.set_leadership(Leadership { term: 1, leader: Some(store.id) });
+        keeper.look_at_regions(store, 10_000, Instant::now());
+        assert!(is_near(store.wall.region_ahead_ms() as u64, DAY_MS));
+        assert_eq!(keeper.ahead_said.map(|(region, _)| region), Some(1));
+        region.set_applied(4, store.wall.millis() + 9000);
+        keeper.look_at_regions(store, 10_000, Instant::now());
+        assert_eq!(keeper.ahead_said, None);
+    }
+
+    #[test]
+    fn offsets_are_told_in_words() {
+        assert_eq!(ahead_or_behind(86_400_000), "86400 s ahead of");
+        assert_eq!(ahead_or_behind(-12_345), "12.35 s behind");
+        assert_eq!(ahead_or_back(-3_600_001), "3600 s back");
+        assert_eq!(seconds(i64::MIN), "9223372036854776 s");
+    }
+}
