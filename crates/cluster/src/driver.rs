@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use placement::{Operator, PlanLimits, Reason};
+use placement::{Operator, PlanLimits, Rating, Reason};
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION};
 
 use crate::state::{InFlight, OperatorId, Outcome, Phase, StoreState};
@@ -108,6 +108,8 @@ pub struct Driver {
     cooldowns: BTreeMap<RegionId, Cooldown>,
     /// Stores above their threshold, and not yet below the lower end of the band.
     shedding: BTreeSet<StoreId>,
+    /// What stores counted for in the last survey.
+    ratings: BTreeMap<StoreId, Rating>,
     surveyed: Option<(BootNanos, Seen)>,
 }
 
@@ -130,6 +132,7 @@ impl Driver {
             proposed: Vec::new(),
             cooldowns: BTreeMap::new(),
             shedding: BTreeSet::new(),
+            ratings: BTreeMap::new(),
             surveyed: None,
         }
     }
@@ -190,6 +193,8 @@ impl Driver {
             let view = crate::view(meta, ledger, self, now);
             let sheds = view.stores.iter().filter(|store| placement::sheds(store, limits));
             self.shedding = sheds.map(|store| store.id).collect();
+            let ids = view.stores.iter().map(|store| store.id);
+            self.ratings = ids.zip(placement::rate(&view.stores)).collect();
             for operator in placement::plan(&view, meta.policy, limits) {
                 if is_current(meta, ledger, &operator) && meta.check_operator(&operator).is_ok() {
                     let command = self.begin(meta, operator, now);
@@ -227,6 +232,11 @@ impl Driver {
 
     pub(crate) fn is_shedding(&self, store: StoreId) -> bool {
         self.shedding.contains(&store)
+    }
+
+    /// `None` before the first survey with the store.
+    pub(crate) fn rating(&self, store: StoreId) -> Option<&Rating> {
+        self.ratings.get(&store)
     }
 
     fn forget_old_proposals(&mut self, meta: &MetaState, now: BootNanos) {
@@ -289,7 +299,8 @@ impl Driver {
             *watch = Watch { term: watch.term, ordered: watch.ordered.take(), ..fresh };
         }
         let (since, began_term) = (watch.since, watch.term);
-        let scene = steps::Scene { config: &self.config, limits, meta, ledger, flight, began_term, now };
+        let (config, ratings) = (&self.config, &self.ratings);
+        let scene = steps::Scene { config, limits, meta, ledger, ratings, flight, began_term, now };
         let is_late = now.saturating_sub(since) > self.deadline(&scene);
         let next = match (scene.next(), flight.phase) {
             (Next::Wait | Next::Order(_), Phase::Going) if is_late => Next::Fail(Outcome::TimedOut),

@@ -6,6 +6,7 @@
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
+//! kv_spread f64, ops_spread f64, sync_spread f64        how sure: 1 told, 0 not known
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
 //! count, then for each region led, ascending:
@@ -28,7 +29,7 @@
 //! What is read of followers only full ones tell: heat has a long memory.
 
 use bytes::Bytes;
-use placement::Capability;
+use placement::{Capability, Spread};
 use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
 use crate::wire::{Reader, Writer};
@@ -81,6 +82,8 @@ pub struct StoreHeartbeat {
     pub correction: f64,
     /// What a write waits for a sync of its device, as it counts now; 0: not known.
     pub sync_ns: u64,
+    /// How sure the capability and the sync are.
+    pub spread: Spread,
     /// Live user bytes that it is meant to hold, and those that it holds.
     pub capacity_bytes: u64,
     pub used_bytes: u64,
@@ -176,6 +179,9 @@ impl StoreHeartbeat {
         out.float(rate(self.io_bytes_per_s));
         out.float(rate(self.correction));
         out.uint(self.sync_ns);
+        for spread in [self.spread.kv_bytes_per_s, self.spread.ops_per_s, self.spread.sync] {
+            out.float(rate(spread));
+        }
         out.uint(self.capacity_bytes);
         out.uint(self.used_bytes);
         out.float(rate(self.load_ops_per_s));
@@ -216,6 +222,7 @@ impl StoreHeartbeat {
             io_bytes_per_s: from.float()?,
             correction: from.float()?,
             sync_ns: from.uint()?,
+            spread: Spread { kv_bytes_per_s: from.float()?, ops_per_s: from.float()?, sync: from.float()? },
             capacity_bytes: from.uint()?,
             used_bytes: from.uint()?,
             load_ops_per_s: from.float()?,

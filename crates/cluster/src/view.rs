@@ -1,6 +1,6 @@
 //! The view that placement plans on: what is agreed, with what was last heard.
 
-use placement::{ClusterView, PeerView, RegionView, StoreView};
+use placement::{Capability, ClusterView, PeerView, RegionView, Spread, StoreView};
 use types::{BootNanos, PeerRole, RegionDescriptor};
 
 use crate::ledger::Liveness;
@@ -61,9 +61,15 @@ fn store_view(
         (StoreState::Up, Liveness::Up) => placement::StoreState::Up,
     };
     let heard = ledger.heard(record.id).map(|heard| &heard.heartbeat);
+    let told = match record.facts.capability {
+        Capability::UNKNOWN => Spread::UNKNOWN,
+        _ => Spread::EXACT,
+    };
     Some(StoreView {
         id: record.id,
         capability: heard.map_or(record.facts.capability, |heartbeat| heartbeat.capability),
+        spread: heard.map_or(told, |heartbeat| heartbeat.spread),
+        former: driver.rating(record.id).map(|rating| rating.classes).unwrap_or_default(),
         sync_ns: heard.map_or(0, |heartbeat| heartbeat.sync_ns),
         capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
         used_bytes: 0,

@@ -296,3 +296,28 @@ fn what_was_split_is_left_alone_until_it_has_been_measured() {
     assert_eq!(world.events.iter().filter(of_slots).count(), 0, "8 MB are neither too much nor too little");
     assert_eq!(world.regions.len(), 3);
 }
+
+#[test]
+fn stores_that_counted_as_different_do_so_until_they_are_closer() {
+    let mut world = planning(World::new(3, 6, 3));
+    let leads = |world: &World| {
+        [0, 1, 2].map(|store| {
+            let leads = |region: &&Region| region.descriptor.slots.is_some() && region.leader == Some(store);
+            world.regions.values().filter(leads).count()
+        })
+    };
+    world.spread = 1.1;
+    world.speeds.extend([(0, 1e6), (1, 1e6), (2, 1.65e6)]);
+    world.apply(&MetaCommand::SetPolicy { policy: Policy::LeaderOnly }).unwrap();
+    world.run(20);
+    assert_eq!(leads(&world), [0, 0, 6]);
+    world.events.clear();
+    // Surely 1.17 times as fast as the others: not close enough to be one of them again.
+    world.speeds.insert(2, 1.42e6);
+    world.run(20);
+    assert_eq!(begins(&world), [0; 0]);
+    // A driver that knows of no classes takes it for their like.
+    world.new_driver();
+    world.run(40);
+    assert_eq!(leads(&world), [2; 3]);
+}

@@ -95,6 +95,8 @@ impl Allow for NoWorse {
         }
         let now = loads.waits.of(round, region, leader, None);
         match change {
+            // Nobody waits: even among stores where nobody would wait longer.
+            None if loads.rests(round, region) => loads.waits.of(round, region, to, None) <= now,
             // Not only no longer than now: as little as under any leader, or it would be moved on.
             None => {
                 let other = round.candidates(region).map(|at| loads.waits.of(round, region, at, None));

@@ -118,8 +118,8 @@ pub fn explain(
         .iter()
         .map(|peer| Candidate {
             store: peer.store,
-            speed_bytes_per_s: view.store(peer.store).map_or(0, |store| store.leader_speed()),
-            sync_ns: view.store(peer.store).map_or(0, |store| store.sync_ns),
+            speed_bytes_per_s: round.at(peer.store).map_or(0, |at| round.leader_speed(at)),
+            sync_ns: round.at(peer.store).map_or(0, |at| round.ratings[at as usize].sync_ns),
             leaders: round.at(peer.store).map_or(0, |at| round.totals.leaders[at as usize]),
             used_bytes: round.at(peer.store).map_or(0, |at| round.totals.used[at as usize]),
             busy_permille: round.at(peer.store).map_or(0, |at| (loads.busy(at) * 1000.0).round() as u64),
@@ -187,7 +187,7 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
         Policy::Even if region == META_REGION => Verdict::NotPlaced,
         Policy::Even => Verdict::CountsAllow,
         Policy::LeaderOnly | Policy::Alor => {
-            let speed = |at: u32| round.view.stores[at as usize].leader_speed();
+            let speed = |at: u32| round.leader_speed(at);
             match round.candidates(at).map(speed).max() {
                 Some(best) if is_worth_it(speed(cell.leader), best, round.limits) => Verdict::Waits,
                 _ => Verdict::MostCapable,

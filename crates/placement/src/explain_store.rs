@@ -5,9 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use types::{StoreId, META_REGION};
 
+use crate::class::APART;
 use crate::fill::{Fill, WEIGHT_MIN};
 use crate::load::Loads;
-use crate::round::{Round, NOWHERE};
+use crate::round::{At, Round, NOWHERE};
 use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
 use crate::{ClusterView, Operator, PlanLimits, Policy, StoreState};
 
@@ -29,6 +30,13 @@ pub struct StoreExplanation {
     pub ops_per_s: u64,
     /// What a write waits for a sync of its device; 0: not known.
     pub sync_ns: u64,
+    /// How sure the first of these is, a factor in thousandths; 1000: told, 0: not known.
+    pub spread_permille: u64,
+    /// What the store counts for, by the classes that it is of.
+    pub counts_bytes_per_s: u64,
+    pub counts_sync_ns: u64,
+    /// Other stores that count for as many bytes per second because none is surely faster, ascending.
+    pub equals: Vec<StoreId>,
     /// Of user regions, like the following.
     pub peers: u32,
     pub leaders: u32,
@@ -79,6 +87,12 @@ pub fn explain_store(
         };
         [operator.from(), operator.to()].contains(&Some(store)) || (operator.to().is_none() && leads())
     };
+    let rating = &round.ratings[at as usize];
+    let is_equal = |other: &At| {
+        let class = round.ratings[*other as usize].classes.writes;
+        *other != at && class.is_some() && class == rating.classes.writes
+    };
+    let equals = round.stores().filter(is_equal).map(|other| round.id(other));
     let of_capacity = |percent: u32| (u128::from(seen.capacity_bytes) * u128::from(percent) / 100) as u64;
     Some(StoreExplanation {
         store,
@@ -93,6 +107,10 @@ pub fn explain_store(
         bytes_per_s: seen.capability.kv_bytes_per_s as u64,
         ops_per_s: seen.capability.ops_per_s as u64,
         sync_ns: seen.sync_ns,
+        spread_permille: (seen.spread.kv_bytes_per_s * 1000.0).round() as u64,
+        counts_bytes_per_s: rating.capability.kv_bytes_per_s as u64,
+        counts_sync_ns: rating.sync_ns,
+        equals: equals.collect(),
         peers: held.count() as u32,
         leaders: round.totals.leaders[at as usize],
         data_bytes: round.totals.data[at as usize],
@@ -116,6 +134,43 @@ impl fmt::Display for StoreState {
     }
 }
 
+impl StoreExplanation {
+    /// Which stores count as equal and why, where that is more than what was told of them.
+    fn write_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const TOLD: u64 = 1000;
+        let counts = BytesPerSecond(self.counts_bytes_per_s);
+        if self.spread_permille < TOLD {
+            return writeln!(
+                f,
+                "  not measured yet: counts for {counts}, as the slowest of those that are known"
+            );
+        }
+        let is_as_told = self.counts_bytes_per_s == self.bytes_per_s && self.counts_sync_ns == self.sync_ns;
+        if self.spread_permille == TOLD && is_as_told {
+            return Ok(());
+        }
+        let spread = self.spread_permille as f64 / 1000.0;
+        match self.spread_permille {
+            TOLD => write!(f, "  told; counts for {counts}")?,
+            _ => write!(f, "  measured to within a factor of {spread:.2}; counts for {counts}")?,
+        }
+        if self.counts_sync_ns > 0 {
+            write!(f, " and a sync in {}", Nanos(self.counts_sync_ns))?;
+        }
+        match &self.equals[..] {
+            [] => writeln!(f, "; no other store is as fast, or as slow, within {APART} times"),
+            equals => {
+                let names: Vec<String> = equals.iter().map(StoreId::to_string).collect();
+                writeln!(
+                    f,
+                    "; equal to store {}: none of them is surely {APART} times as fast as another",
+                    names.join(", ")
+                )
+            }
+        }
+    }
+}
+
 impl fmt::Display for StoreExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Store {} is {}; the policy is {}.", self.store, self.state, self.policy)?;
@@ -130,6 +185,7 @@ impl fmt::Display for StoreExplanation {
             write!(f, ", sync in {}", Nanos(self.sync_ns))?;
         }
         writeln!(f, " and read {} times/s", self.ops_per_s)?;
+        self.write_class(f)?;
         let weight = f64::from(self.weight_ppm) / 1e6;
         let (data, share) = (Bytes(self.data_bytes), Bytes(self.share_bytes));
         writeln!(f, "  weight {weight:.3}: its data counts as {data}, its share would be {share}")?;

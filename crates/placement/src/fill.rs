@@ -25,7 +25,7 @@ pub(crate) struct Fill {
 
 impl Fill {
     pub fn new(round: &Round<'_>, policy: Policy) -> Fill {
-        let mut weights: Vec<f64> = round.view.stores.iter().map(|store| own_weight(store, policy)).collect();
+        let mut weights: Vec<f64> = round.stores().map(|at| own_weight(round, at, policy)).collect();
         let up = |at: &At| round.is_up(*at);
         let most = round.stores().filter(up).map(|at| weights[at as usize]).fold(0.0, f64::max);
         for weight in &mut weights {
@@ -234,11 +234,11 @@ impl Round<'_> {
     }
 }
 
-fn own_weight(store: &StoreView, policy: Policy) -> f64 {
+fn own_weight(round: &Round<'_>, at: At, policy: Policy) -> f64 {
     match policy {
         Policy::Even | Policy::LeaderOnly => 1.0,
         Policy::Alor | Policy::Adaptive => {
-            let weight = store.data_weight.unwrap_or(store.capability.kv_bytes_per_s);
+            let weight = round.data_speed(at);
             // Not a number is no weight.
             if weight > 0.0 {
                 weight.min(f64::MAX)

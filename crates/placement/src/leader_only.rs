@@ -32,7 +32,7 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
     if round.room() == 0 {
         return;
     }
-    let speeds: Vec<u64> = round.view.stores.iter().map(|store| store.leader_speed()).collect();
+    let speeds: Vec<u64> = round.stores().map(|at| round.leader_speed(at)).collect();
     let mut moves: Vec<Rank> = Vec::new();
     for (region, cell) in (0..).zip(&round.cells) {
         if !cell.free || !round.is_up(cell.leader) {

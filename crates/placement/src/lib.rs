@@ -18,8 +18,10 @@
 #![forbid(unsafe_code)]
 
 mod adaptive;
+mod class;
 mod data;
 mod domain;
+mod estimate;
 mod even;
 mod explain;
 mod explain_store;
@@ -37,6 +39,8 @@ mod units;
 mod view;
 mod wait;
 
+pub use class::{rate, Classes, Rating, Spread, APART, APART_STILL};
+pub use estimate::{estimate, Estimate};
 pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
 pub use explain_store::{explain_store, Busiest, StoreExplanation};
 pub use fill::sheds;

@@ -8,9 +8,9 @@
 //!         + Σ over its leads  reads per second that miss RAM / such reads per second of s
 //! ```
 
-use crate::round::{At, Round, NOWHERE};
+use crate::round::{At, Round, Seat, NOWHERE};
 use crate::wait::Waits;
-use crate::{Operator, PlanLimits};
+use crate::{Operator, PlanLimits, Spread};
 
 /// What a region asks of stores.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,15 +36,14 @@ const SPEED_FLOOR: f64 = 1e-6;
 impl Loads {
     /// With what is in flight, and planned so far, done.
     pub fn new(round: &Round<'_>, planned: &[Operator]) -> Loads {
-        let stores = &round.view.stores;
-        let writes = stores.iter().map(|store| store.data_weight.unwrap_or(store.capability.kv_bytes_per_s));
-        let ops = stores.iter().map(|store| store.capability.ops_per_s);
+        let writes = round.stores().map(|at| round.data_speed(at));
+        let ops = round.ratings.iter().map(|rating| rating.capability.ops_per_s);
         let mut loads = Loads {
             demands: round.view.regions.iter().map(demand).collect(),
             per_byte: per_unit(writes.collect()),
             per_op: per_unit(ops.collect()),
             waits: Waits::new(round),
-            busy: vec![0.0; stores.len()],
+            busy: vec![0.0; round.view.stores.len()],
         };
         for region in 0..round.cells.len() as u32 {
             for seat in round.seats(region).iter().filter(|seat| seat.store != NOWHERE) {
@@ -72,6 +71,22 @@ impl Loads {
     /// The highest of the stores that are up.
     pub fn peak(&self, round: &Round<'_>) -> f64 {
         round.stores().filter(|&at| round.is_up(at)).map(|at| self.busy(at)).fold(0.0, f64::max)
+    }
+
+    /// Whether the region holds data, nothing is asked of it (fewer operations than one in the time in which a move is
+    /// to repay), and its stores are known by measurements alone. To lead it from elsewhere gains nobody anything, and
+    /// the measurement may be wrong. An empty region is placed for what is to come, and what an operator told of stores
+    /// is acted on at once.
+    pub fn rests(&self, round: &Round<'_>, region: u32) -> bool {
+        let Demand { write_bytes, writes, .. } = self.demands[region as usize];
+        let view = round.region(region);
+        let least = 1.0 / f64::from(round.limits.repay_seconds.max(1));
+        let is_measured = |seat: &Seat| {
+            let store = round.view.stores.get(seat.store as usize);
+            store.is_some_and(|store| store.spread.kv_bytes_per_s != Spread::EXACT.kv_bytes_per_s)
+        };
+        let idle = [write_bytes, writes, view.read_rate].into_iter().all(|rate| rate < least);
+        view.bytes > 0 && idle && round.seats(region).iter().any(is_measured)
     }
 
     pub fn demand(&self, region: u32) -> Demand {

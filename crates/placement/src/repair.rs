@@ -218,7 +218,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
 fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<At> {
     let speed = |at: At| match policy {
         Policy::Even => 0,
-        _ => round.view.stores[at as usize].leader_speed(),
+        _ => round.leader_speed(at),
     };
     let led = |at: At| round.totals.leaders[at as usize];
     let able = round.candidates(region).filter(|&at| round.has_room_towards(at));

@@ -10,7 +10,7 @@ use types::{RegionId, StoreId, META_REGION};
 
 use crate::domain::Domains;
 use crate::view::Bar;
-use crate::{ClusterView, Operator, PeerView, PlanLimits, RegionView, StoreState};
+use crate::{rate, ClusterView, Operator, PeerView, PlanLimits, Rating, RegionView, StoreState};
 
 /// A store's position in `ClusterView::stores`.
 pub(crate) type At = u32;
@@ -25,6 +25,8 @@ pub(crate) struct Round<'a> {
     table: Table,
     /// `NOWHERE` has no entry and counts as lost.
     states: Vec<StoreState>,
+    /// What stores count for, by their classes.
+    pub ratings: Vec<Rating>,
     /// With much to apply.
     behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
@@ -112,6 +114,7 @@ impl<'a> Round<'a> {
             domains: Domains::new(view),
             table: Table::new(view),
             states: view.stores.iter().map(|store| store.state).collect(),
+            ratings: rate(&view.stores),
             behind: view.stores.iter().map(|store| store.is_behind(limits)).collect(),
             cells: Vec::with_capacity(view.regions.len()),
             seats: Vec::with_capacity(4 * view.regions.len()),
@@ -254,6 +257,18 @@ impl<'a> Round<'a> {
     /// Whether a store has a peer of the region, voter or learner.
     pub fn holds(&self, region: u32, store: At) -> bool {
         self.seats(region).iter().any(|seat| seat.store == store)
+    }
+
+    /// Bytes/s by which leaders are placed: those of the store's class, or what was pinned.
+    pub fn leader_speed(&self, at: At) -> u64 {
+        let pinned = self.view.stores[at as usize].leader_weight;
+        pinned.map_or(self.ratings[at as usize].capability.speed(), |weight| weight as u64)
+    }
+
+    /// Bytes/s by which data is shared out, likewise.
+    pub fn data_speed(&self, at: At) -> f64 {
+        let pinned = self.view.stores[at as usize].data_weight;
+        pinned.unwrap_or(self.ratings[at as usize].capability.kv_bytes_per_s)
     }
 
     /// Whether a majority answers and somebody leads: only then can the region be changed.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
 
-use crate::{Operator, PlanLimits};
+use crate::{Classes, Operator, PlanLimits, Spread};
 
 /// What a store can do. All stores of a view state it in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,10 @@ pub enum StoreState {
 pub struct StoreView {
     pub id: StoreId,
     pub capability: Capability,
+    /// How sure the capability and the sync are.
+    pub spread: Spread,
+    /// Of which classes it was last time, as [`rate`](crate::rate) said.
+    pub former: Classes,
     /// What a write waits for a sync of its device, with nothing else to do; 0: not known.
     pub sync_ns: u64,
     /// Live user bytes that the store may hold; 0: not known.
@@ -149,11 +153,6 @@ impl StoreView {
     pub(crate) fn bar(&self) -> Option<Bar> {
         let bars = [(self.out_of_room, Bar::OutOfRoom), (self.clock_off, Bar::ClockOff)];
         bars.into_iter().find(|(holds, _)| *holds).map(|(_, bar)| bar)
-    }
-
-    /// Bytes/s by which leaders are placed.
-    pub(crate) fn leader_speed(&self) -> u64 {
-        self.leader_weight.map_or(self.capability.speed(), |weight| weight as u64)
     }
 }
 

@@ -14,15 +14,15 @@
 //! compactions write, and what apply waits for when they fall behind), and at work about so many bytes share a sync. For a
 //! follower's log another one may stand in, which is written by chance sooner; for the leader's none does.
 //!
-//! Here stores are told apart only by class, so that one that is measured again and comes out a little
-//! different moves nothing.
+//! Here stores are told apart by less than elsewhere: beside the classes that stores form by how sure their numbers are
+//! ([`crate::class`]), those whose speeds differ by little, or whose syncs differ by less than twofold, count as one,
+//! so that one that is measured again and comes out a little different moves nothing.
 
 use std::cmp::Reverse;
 
 use crate::fill::Ordered;
 use crate::leader_only::is_worth_it;
 use crate::round::{At, Round, Seat};
-use crate::StoreView;
 
 /// The log's part of what a device writes is one in so many.
 const LOG_PART: f64 = 7.0;
@@ -44,12 +44,11 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub fn new(round: &Round<'_>) -> Waits {
-        let stores = &round.view.stores;
-        let speed = |at: At| stores[at as usize].leader_speed();
+        let speed = |at: At| round.leader_speed(at);
         let gains = |slow: At, fast: At| is_worth_it(speed(slow), speed(fast), round.limits);
         let mut apply = by_class(round, round.stores(), |at| 1.0 / speed(at).max(1) as f64, gains);
-        let sync = |at: At| sync_ns(&stores[at as usize]);
-        let known = round.stores().filter(|&at| stores[at as usize].sync_ns > 0);
+        let sync = |at: At| sync_ns(round, at);
+        let known = round.stores().filter(|&at| round.ratings[at as usize].sync_ns > 0);
         let syncs = by_class(round, known, sync, |slow, fast| sync(fast) * SYNC_CLASS <= sync(slow));
         for at in round.stores().filter(|&at| !round.is_up(at)) {
             apply[at as usize] = f64::INFINITY;
@@ -127,9 +126,10 @@ impl Waits {
 }
 
 /// A store that is pinned to lead as one of another speed counts as one that is faster in everything.
-fn sync_ns(store: &StoreView) -> f64 {
-    let pinned = store.leader_speed().max(1) as f64 / store.capability.speed().max(1) as f64;
-    (store.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
+fn sync_ns(round: &Round<'_>, at: At) -> f64 {
+    let rating = &round.ratings[at as usize];
+    let pinned = round.leader_speed(at).max(1) as f64 / rating.capability.speed().max(1) as f64;
+    (rating.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
 }
 
 /// Of each store what the slowest of its class takes, whether it is up or not: the classes of others do not change when one

@@ -3,7 +3,7 @@
 //! ```text
 //! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
 //! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE room=none data-weight=W leader-weight=W
-//!          sync=MILLISECONDS
+//!          sync=MILLISECONDS spread=FACTOR (1: told, less: not known)
 //! cluster replicas=N meta-replicas=N domain=LABEL
 //! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, misses=R (all reads), writes-bytes=SIZE,
 //!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
@@ -24,7 +24,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use goldenscript::{Command, Runner};
-use steelyard_placement::{explain, explain_store, plan, ClusterView, PlanLimits, Policy, StoreState};
+use steelyard_placement::{
+    explain, explain_store, plan, ClusterView, PlanLimits, Policy, Spread, StoreState,
+};
 use support::*;
 
 struct Script {
@@ -127,6 +129,7 @@ impl Script {
                 "room" => store.out_of_room = arg.value == "none",
                 "clock" => store.clock_off = arg.value == "off",
                 "unapplied" => store.unapplied_bytes = size(&arg.value)?,
+                "spread" => store.spread = Spread::all(arg.value.parse()?),
                 "sync" => store.sync_ns = (arg.value.parse::<f64>()? * 1e6) as u64,
                 "data-weight" => store.data_weight = Some(arg.value.parse()?),
                 "leader-weight" => store.leader_weight = Some(arg.value.parse()?),

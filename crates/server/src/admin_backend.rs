@@ -475,6 +475,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 Some(_) => heartbeat.capability.kv_bytes_per_s,
                 None => crate::members::capability_of(member).kv_bytes_per_s,
             },
+            capability_spread: at.map_or(0.0, |_| heartbeat.spread.kv_bytes_per_s),
             io_bytes_per_s: heartbeat.io_bytes_per_s,
             sync_us: heartbeat.sync_ns as f64 / 1e3,
             correction: if at.is_some() { heartbeat.correction } else { 1.0 },

@@ -293,6 +293,7 @@ impl Reporter {
             io_bytes_per_s: present.io_bytes_per_s,
             correction: present.correction,
             sync_ns: sync_ns(store.config.fsync, present.sync),
+            spread: present.spread,
             capacity_bytes: store.config.capacity_bytes.map_or(at_most, |stated| stated.min(at_most)),
             used_bytes,
             load_ops_per_s,

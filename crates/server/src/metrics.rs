@@ -104,7 +104,7 @@ pub struct Metrics {
     pub connections_rejected: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
-    capability: [Gauge<f64, AtomicU64>; 3],
+    capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
     /// In the order of `CLOCK`.
     clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
     /// In the order of `SNAPSHOTS`.
@@ -149,9 +149,10 @@ const ENGINE_GAUGES: [(&str, &str); 7] = [
     ("writes_stopped", "1 while RocksDB lets no write in"),
 ];
 
-const CAPABILITY: [(&str, &str); 3] = [
+const CAPABILITY: [(&str, &str); 4] = [
     ("capability_bytes_per_s", "Bytes of keys and values per second that this store counts for; 1: unknown"),
     ("capability_correction", "The part of what was told or measured that counts"),
+    ("capability_spread", "The factor within which the capability is known; 1: told, 0: unknown"),
     ("device_ratio", "How much longer the device needs than it was measured to; 0: unknown"),
 ];
 
@@ -182,8 +183,12 @@ impl Metrics {
 
     /// Takes over how the store counts now.
     pub fn set_capability(&self, present: Present) {
-        let values =
-            [present.capability.kv_bytes_per_s, present.correction, present.ratio.unwrap_or_default()];
+        let values = [
+            present.capability.kv_bytes_per_s,
+            present.correction,
+            present.spread.kv_bytes_per_s,
+            present.ratio.unwrap_or_default(),
+        ];
         for (gauge, value) in self.capability.iter().zip(values) {
             gauge.set(value);
         }

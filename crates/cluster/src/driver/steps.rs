@@ -15,8 +15,9 @@
 //! has caught up, and only taken where a majority of those that go on voting is alive.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use placement::{Capability, Operator, PlanLimits};
+use placement::{Capability, Operator, PlanLimits, Rating};
 use types::{
     BootNanos, LogIndex, PeerChange, PeerRole, RegionChange, RegionDescriptor, RegionId, StoreId, Term,
 };
@@ -42,6 +43,7 @@ pub(super) struct Scene<'a> {
     pub limits: &'a PlanLimits,
     pub meta: &'a MetaState,
     pub ledger: &'a Ledger,
+    pub ratings: &'a BTreeMap<StoreId, Rating>,
     pub flight: &'a InFlight,
     /// The region's term when the operator was first seen.
     pub began_term: Term,
@@ -242,7 +244,7 @@ impl Scene<'_> {
         self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
-    /// Of the other voters that have caught up the fastest one, as measured or pinned, that is not leaving,
+    /// Of the other voters that have caught up the fastest one, by its class or as pinned, that is not leaving,
     /// may lead and has little to apply, or else any.
     fn next_leader(&self, lead: &LeadReport, from: StoreId) -> Option<StoreId> {
         let rank = |&store: &StoreId| {
@@ -252,7 +254,8 @@ impl Scene<'_> {
             let unapplied = heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes);
             let is_behind = placement::is_behind(capability, unapplied, self.limits);
             let pinned = self.meta.stores.get(&store).and_then(|record| record.leader_weight);
-            let rank = pinned.map_or(capability.speed(), |weight| weight as u64);
+            let counts = self.ratings.get(&store).map_or(capability, |rating| rating.capability);
+            let rank = pinned.map_or(counts.speed(), |weight| weight as u64);
             (staying, self.ledger.may_lead(store, self.now), !is_behind, rank, Reverse(store))
         };
         let others = lead.descriptor.voters().filter(|&store| store != from);

@@ -1,3 +1,4 @@
+use placement::Spread;
 use proptest::prelude::*;
 use types::{Merging, Peer, PeerRole, SlotRange};
 
@@ -64,6 +65,7 @@ prop_compose! {
             store, token, cluster_id, members_version, incarnation,
             seq: one.max(other),
             capability: Capability { kv_bytes_per_s: rates[0], ops_per_s: rates[1] },
+            spread: Spread { kv_bytes_per_s: rates[1], ops_per_s: 1.0, sync: rates[0] },
             io_bytes_per_s: rates[2],
             correction: rates[1],
             sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in,
@@ -153,7 +155,9 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
-    expected.extend([0xc8, 0x01, 0, 0]);
+    expected.extend([0xc8, 0x01]);
+    expected.extend([one; 3].as_flattened());
+    expected.extend([0, 0]);
     expected.extend([0; 8]);
     expected.extend([0, 8, 9, 10, 6, 1]);
     expected.push(60);

@@ -55,6 +55,8 @@ pub struct World {
     pub dead: BTreeSet<StoreId>,
     /// What stores say they can do; nothing: as much as any other.
     pub speeds: BTreeMap<StoreId, f64>,
+    /// Of all that stores say of themselves.
+    pub spread: f64,
     /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that a learner takes to be filled.
@@ -137,6 +139,7 @@ impl World {
             leading: BTreeMap::new(),
             unsized_regions: BTreeSet::new(),
             speeds: BTreeMap::new(),
+            spread: 1.0,
             books: BTreeMap::new(),
             seq: 0,
             late: Vec::new(),
@@ -335,6 +338,7 @@ impl World {
             let heartbeat = StoreHeartbeat {
                 store,
                 capability: placement::Capability { kv_bytes_per_s, ops_per_s: 1e6 },
+                spread: placement::Spread::all(self.spread),
                 capacity_bytes: self.capacity_bytes,
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),

@@ -35,7 +35,8 @@ impl Planner {
                 (self.loads.waits.of(round, region, cell.leader, None), self.loads.demand(region));
             // To regions that are only read it makes no difference.
             let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
-            if now <= least || (only_read && round.region(region).read_rate > 0.0) {
+            let is_read = only_read && round.region(region).read_rate > 0.0;
+            if now <= least || is_read || self.loads.rests(round, region) {
                 continue;
             }
             if let Some((_, wait)) = self.faster_leader(round, region, ceiling) {
@@ -232,13 +233,14 @@ impl Planner {
         change: Option<(At, At)>,
     ) -> Reason {
         let waited = |leader: At, change: Option<(At, At)>| {
-            let speed = |at: At| round.view.stores.get(at as usize).map_or(0, |store| store.leader_speed());
+            let known = |at: At| round.ratings.get(at as usize);
+            let speed = |at: At| known(at).map_or(0, |_| round.leader_speed(at));
             let log = self.loads.waits.slowest_needed(round, region, leader, change);
             let leads = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
             Waited {
                 log_of_follower: log != leads,
                 log_bytes_per_s: speed(log),
-                log_sync_ns: round.view.stores.get(log as usize).map_or(0, |store| store.sync_ns),
+                log_sync_ns: known(log).map_or(0, |rating| rating.sync_ns),
                 leader_bytes_per_s: speed(leads),
             }
         };

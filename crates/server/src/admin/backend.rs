@@ -16,6 +16,8 @@ pub struct StoreRow {
     pub device: String,
     /// KV bytes/s, as they count now: what was told or measured, by the correction. 1: unknown.
     pub capability_bytes_per_s: f64,
+    /// The factor within which that is known; 1: told, 0: not known.
+    pub capability_spread: f64,
     /// Bytes/s that the device was measured to write; 0: it was not.
     pub io_bytes_per_s: f64,
     /// What its device takes for a sync, microseconds, as it counts now; 0: not known.

@@ -1,13 +1,15 @@
 //! `DIR/CAPABILITY`: what was measured of the device, as JSON.
 //!
 //! ```text
-//! { "version": 1, "unix_ms": …, "brief": false,
+//! { "version": 2, "unix_ms": …, "brief": false,
 //!   "measured": { "write_bytes_per_s": …, "sync_latency": { "secs": …, "nanos": … }, "read_latency": …,
 //!                 "method": "direct", "emulated": false },
+//!   "spread": { "write": 1.3, "sync": …, "read": … }, "sittings": 1,
+//!   "rounds": [ { "write_bytes_per_s": …, "sync_s": …, "read_s": … }, … ],
 //!   "told_bytes_per_s": …, "kv_bytes_per_s": …, "ops_per_s": …, "fit": "…" }
 //! ```
 //!
-//! The last three are what it meant when it was written, for people: a start asks the fit that it is given
+//! `measured` and `spread` are what the rounds say together. The last three are what it meant when it was written, for people: a start asks the fit that it is given
 //! then. It is no part of what the store has promised: lost, it is measured anew.
 
 use std::fs;
@@ -18,10 +20,11 @@ use device::Measured;
 use placement::Capability;
 use serde::{Deserialize, Serialize};
 
+use super::rounds::{self, DeviceSpread, Result, Round};
 use crate::{clock, datadir};
 
 const NAME: &str = "CAPABILITY";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
@@ -40,6 +43,10 @@ pub struct Kept {
     /// Measured only to be compared with.
     pub brief: bool,
     pub measured: Measured,
+    pub spread: DeviceSpread,
+    /// At how many times of their own the rounds were made.
+    pub sittings: u32,
+    pub rounds: Vec<Round>,
     /// What the store was told to count for when this was measured.
     #[serde(default)]
     pub told_bytes_per_s: Option<f64>,
@@ -49,12 +56,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    pub fn new(measured: Measured, counts: Capability, brief: bool, fit: &str) -> Kept {
+    pub fn new(result: Result, counts: Capability, brief: bool, fit: &str) -> Kept {
+        let rounds::Result { measured, spread, rounds, sittings } = result;
         Kept {
             version: VERSION,
             unix_ms: clock::unix_millis(),
             brief,
             measured,
+            spread,
+            sittings,
+            rounds,
             told_bytes_per_s: None,
             kv_bytes_per_s: counts.kv_bytes_per_s,
             ops_per_s: counts.ops_per_s,
@@ -63,7 +74,7 @@ impl Kept {
     }
 
     /// `None`: nothing was ever kept.
-    pub fn read(dir: &Path) -> Result<Option<Kept>, KeptError> {
+    pub fn read(dir: &Path) -> std::result::Result<Option<Kept>, KeptError> {
         let path = dir.join(NAME);
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -83,11 +94,15 @@ impl Kept {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(unreadable(format!("a device that writes {rate} bytes/s")));
         }
+        let DeviceSpread { write, sync, read } = kept.spread;
+        if ![write, sync, read].into_iter().all(|spread| spread.is_finite() && spread >= 1.0) {
+            return Err(unreadable("it says how sure it is, and that makes no sense".into()));
+        }
         Ok(Some(kept))
     }
 
     /// Whole or not at all.
-    pub fn write(&self, dir: &Path) -> Result<(), KeptError> {
+    pub fn write(&self, dir: &Path) -> std::result::Result<(), KeptError> {
         let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
         datadir::write_durably(dir, NAME, &text)
             .map_err(|source| KeptError::Io { path: dir.join(NAME), source })
@@ -108,7 +123,13 @@ mod tests {
             method: device::probe::Method::Direct,
             emulated: true,
         };
-        Kept::new(measured, Capability { kv_bytes_per_s: 2e7, ops_per_s: 3e4 }, brief, "measured somewhere")
+        let result = Result {
+            rounds: vec![Round::from(&measured)],
+            measured,
+            spread: DeviceSpread::OF_A_LOOK,
+            sittings: 1,
+        };
+        Kept::new(result, Capability { kv_bytes_per_s: 2e7, ops_per_s: 3e4 }, brief, "measured somewhere")
     }
 
     #[test]
@@ -123,9 +144,10 @@ mod tests {
         let path = dir.path().join(NAME);
         let text = fs::read_to_string(&path).unwrap();
         for (from, to, said) in [
-            ("\"version\": 1", "\"version\": 9", "has version 9"),
+            ("\"version\": 2", "\"version\": 9", "has version 9"),
             ("500000000.0", "-1.0", "writes -1 bytes/s"),
             ("{", "[", "cannot be read"),
+            ("\"write\": 1.3", "\"write\": 0.3", "how sure it is"),
             ("measured", "unheard", "cannot be read"),
         ] {
             fs::write(&path, text.replacen(from, to, 1)).unwrap();

@@ -10,6 +10,7 @@
 
 mod account;
 mod kept;
+mod rounds;
 mod touch;
 pub mod watch;
 
@@ -19,15 +20,24 @@ use std::time::{Duration, Instant};
 
 use device::{Fit, KvCapability, Measured};
 use parking_lot::Mutex;
-use placement::Capability;
+use placement::{Capability, Spread};
 
 use crate::config::Config;
 use crate::datadir;
 use crate::store::Store;
 use account::{LogClock, Written};
 use kept::Kept;
+use rounds::{DeviceSpread, Round};
 use touch::Toucher;
 use watch::{Changed, Reference, Totals, Watch};
+
+/// Beside that of what is corrected: a ratio of times says less than a measurement.
+const SPREAD_OF_CORRECTION: f64 = 1.2;
+/// A device is measured at so many times of their own before the result is left alone, …
+const SITTINGS: u32 = 2;
+/// … this long apart, when the device has nothing else to do.
+const SITTING_AFTER: Duration = Duration::from_secs(30);
+const SITTINGS_APART: Duration = Duration::from_secs(11);
 
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// The first probe waits this long at most for the store to serve and for its device to be at rest: other
@@ -52,14 +62,28 @@ pub enum Probe {
 
 impl Probe {
     fn options(self) -> device::probe::Options {
-        let (file_bytes, bytes_max, time_ms, jobs) = match self {
-            Probe::Brief => (16 << 20, 16 << 20, 700, 1),
-            Probe::Start => (64 << 20, 64 << 20, 2000, 4),
-            Probe::Full => (256 << 20, 1 << 30, 5000, 4),
+        let rounds = if self == Probe::Brief { 1 } else { rounds::ROUNDS };
+        let (file_bytes, bytes_max, jobs) = match self {
+            Probe::Brief => (16 << 20, 16 << 20, 1),
+            Probe::Start => (64 << 20, 64 << 20, 2),
+            Probe::Full => (256 << 20, 1 << 30, 4),
         };
-        let time_max = Duration::from_millis(time_ms);
-        let fio = self != Probe::Brief;
-        device::probe::Options { file_bytes, jobs, time_max, bytes_max, fio, ..Default::default() }
+        let (time_max, bytes_max) = (self.time_max() / rounds, bytes_max / u64::from(rounds));
+        device::probe::Options { file_bytes, jobs, time_max, bytes_max, fio: false, ..Default::default() }
+    }
+
+    /// The device's time, for all rounds together.
+    fn time_max(self) -> Duration {
+        Duration::from_millis(match self {
+            Probe::Brief => 700,
+            Probe::Start => 2000,
+            Probe::Full => 5000,
+        })
+    }
+
+    /// Between two rounds.
+    fn pause(self) -> Duration {
+        Duration::from_millis(if self == Probe::Start { 200 } else { 50 })
     }
 }
 
@@ -86,6 +110,8 @@ pub struct Present {
     pub correction: f64,
     /// What a sync takes: as measured, if only by a short look, through the correction; `None`: it was not.
     pub sync: Option<Duration>,
+    /// How sure these are.
+    pub spread: Spread,
     /// How much longer the device needs than it was measured to; `None`: nobody knows.
     pub ratio: Option<f64>,
 }
@@ -142,7 +168,40 @@ impl OwnCapability {
             sync: state.kept.as_ref().and_then(|kept| {
                 Duration::try_from_secs_f64(kept.measured.sync_latency.as_secs_f64() / state.correction).ok()
             }),
+            spread: self.spread(&state),
             ratio: state.ratio,
+        }
+    }
+
+    /// Of what was told nothing is in doubt but what the correction makes of it.
+    fn spread(&self, state: &State) -> Spread {
+        let corrected = if state.correction < 1.0 { SPREAD_OF_CORRECTION } else { 1.0 };
+        let kept = state.kept.as_ref();
+        let known = match (self.told, kept) {
+            (Some(_), kept) => Spread { sync: kept.map_or(0.0, |kept| kept.spread.sync), ..Spread::EXACT },
+            (None, Some(kept)) if !kept.brief => rounds::spread_of(&kept.measured, kept.spread, &self.fit),
+            (None, kept) => Spread { sync: kept.map_or(0.0, |kept| kept.spread.sync), ..Spread::UNKNOWN },
+        };
+        Spread {
+            kv_bytes_per_s: known.kv_bytes_per_s * corrected,
+            ops_per_s: known.ops_per_s * corrected,
+            sync: known.sync * corrected,
+        }
+    }
+
+    /// Whether what was measured stands on one sitting alone.
+    fn wants_second_sitting(&self) -> bool {
+        let state = self.state.lock();
+        !self.is_told() && state.kept.as_ref().is_some_and(|kept| !kept.brief && kept.sittings < SITTINGS)
+    }
+
+    /// Rounds to go on from, which a device that is corrected has none of: it is another than it was.
+    fn former_rounds(&self, probe: Probe) -> (Vec<Round>, u32) {
+        let state = self.state.lock();
+        let kept = state.kept.as_ref().filter(|kept| !kept.brief && state.correction == 1.0);
+        match (probe, kept) {
+            (Probe::Start, Some(kept)) => (kept.rounds.clone(), kept.sittings),
+            _ => (Vec::new(), 0),
         }
     }
 
@@ -243,10 +302,12 @@ fn probe_here(store: &Store, probe: Probe) -> Result<Probed, NotProbed> {
     if room < options.file_bytes {
         return Err(NotProbed::NoRoom { room });
     }
-    let measured = device::probe(&store.config.dir, &options)?;
+    let former = store.capability.former_rounds(probe);
+    let result = rounds::measure(&store.config.dir, probe, (&former.0, former.1))?;
+    let measured = result.measured;
     let is_reference = !store.capability.is_told_too_much();
     if is_reference {
-        store.capability.take(keep(&store.config, measured, probe));
+        store.capability.take(keep(&store.config, result, probe));
     } else {
         tracing::warn!(
             "the device under this store writes {} and syncs in {}; it does less than when the store was told what it \
@@ -259,21 +320,23 @@ fn probe_here(store: &Store, probe: Probe) -> Result<Probed, NotProbed> {
 }
 
 /// Writes down what was measured, and says it.
-fn keep(config: &Config, measured: Measured, probe: Probe) -> Kept {
+fn keep(config: &Config, result: rounds::Result, probe: Probe) -> Kept {
+    let (measured, spread) = (result.measured, result.spread);
     let counts = counts_for(&measured, &config.fit);
-    let mut kept = Kept::new(measured, counts, probe == Probe::Brief, config.fit.provenance());
+    let mut kept = Kept::new(result, counts, probe == Probe::Brief, config.fit.provenance());
     kept.told_bytes_per_s = told(config).map(|told| told.kv_bytes_per_s);
     if let Err(error) = kept.write(&config.dir) {
         tracing::warn!(%error, "what was measured of the device cannot be kept: it will be measured again");
     }
-    say_measured(&measured, counts, config.this().capability.is_some());
+    say_measured(&measured, spread, counts, config.this().capability.is_some());
     kept
 }
 
-fn say_measured(measured: &Measured, counts: Capability, is_told: bool) {
+fn say_measured(measured: &Measured, spread: DeviceSpread, counts: Capability, is_told: bool) {
     let device = format!(
-        "the device under this store writes {} and syncs in {} ({:?})",
+        "the device under this store writes {} (to within a factor of {:.2}) and syncs in {} ({:?})",
         rate(measured.write_bytes_per_s),
+        spread.write,
         time(measured.sync_latency),
         measured.method,
     );
@@ -306,13 +369,32 @@ pub async fn run(store: Arc<Store>) {
             tracing::warn!(%error, "the device was not measured: what it can do is not known");
         }
     }
+    tokio::join!(sit_again(&store), watch_device(&store));
+}
+
+/// Measures a second time, at another time: what a sitting's rounds have in common they cannot tell.
+async fn sit_again(store: &Arc<Store>) {
+    while store.config.probe && store.capability.wants_second_sitting() {
+        // Stores that were started together are on one device, as often as not.
+        tokio::time::sleep(SITTING_AFTER + SITTINGS_APART * (store.id % 8) as u32).await;
+        until_at_rest(store).await;
+        if !store.capability.wants_second_sitting() {
+            break;
+        }
+        if let Err(error) = probe(store, Probe::Start).await {
+            tracing::debug!(%error, "the device was not measured a second time");
+        }
+    }
+}
+
+async fn watch_device(store: &Arc<Store>) {
     let mut watcher = Watcher::default();
     let mut period = tokio::time::interval(LOOK_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut kernel_tells = true;
     loop {
         period.tick().await;
-        let looked = watcher.look(&store).await;
+        let looked = watcher.look(store).await;
         match &looked {
             // Where the kernel does not count (or the container hides it) there is nothing to judge by.
             Err(error) if kernel_tells => {
@@ -355,9 +437,9 @@ pub fn look_first(config: &Config) {
     if room < config.reserve_bytes.saturating_add(options.file_bytes) {
         return;
     }
-    match device::probe(&config.dir, &options) {
+    match rounds::measure(&config.dir, Probe::Brief, (&[], 0)) {
         // The store reads it when it is made.
-        Ok(measured) => drop(keep(config, measured, Probe::Brief)),
+        Ok(result) => drop(keep(config, result, Probe::Brief)),
         // It is tried once more when the store serves.
         Err(error) => tracing::warn!(%error, "the device was not measured"),
     }

@@ -18,10 +18,15 @@ impl OwnCapability {
     }
 }
 
+fn sitting(measured: Measured) -> rounds::Result {
+    let rounds = vec![Round::from(&measured)];
+    rounds::Result { measured, spread: DeviceSpread::OF_A_LOOK, rounds, sittings: 1 }
+}
+
 fn keep(own: &OwnCapability, write_bytes_per_s: f64, brief: bool) -> Capability {
     let measured = measured(write_bytes_per_s);
     let counts = own.counts_for(&measured);
-    own.take(Kept::new(measured, counts, brief, "of a test"));
+    own.take(Kept::new(sitting(measured), counts, brief, "of a test"));
     counts
 }
 
@@ -73,13 +78,13 @@ fn a_store_that_is_told_another_number_looks_at_its_device_anew() {
     let mut config = Config::single(dir.path().to_path_buf(), 6379);
     let told = |kv_bytes_per_s| Some(crate::Capability { kv_bytes_per_s, ops_per_s: 7.0 });
     config.members[0].capability = told(700.0);
-    super::keep(&config, measured(5e8), Probe::Brief);
+    super::keep(&config, sitting(measured(5e8)), Probe::Brief);
     assert_eq!(OwnCapability::load(&config).lacks(), None);
     config.members[0].capability = told(70.0);
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
     // What was measured before anybody told it anything is of no other device.
     config.members[0].capability = None;
-    super::keep(&config, measured(5e8), Probe::Start);
+    super::keep(&config, sitting(measured(5e8)), Probe::Start);
     config.members[0].capability = told(70.0);
     assert_eq!(OwnCapability::load(&config).lacks(), None);
 }
@@ -90,7 +95,7 @@ fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
     let mut config = Config::single(dir.path().to_path_buf(), 6379);
     let own = OwnCapability::load(&config);
     let counts = own.counts_for(&measured(5e8));
-    Kept::new(measured(5e8), counts, true, "of a test").write(dir.path()).unwrap();
+    Kept::new(sitting(measured(5e8)), counts, true, "of a test").write(dir.path()).unwrap();
     let own = OwnCapability::load(&config);
     assert_eq!(own.present().capability, Capability::UNKNOWN);
     assert_eq!(own.lacks(), Some(Probe::Start));
@@ -150,4 +155,39 @@ async fn a_probe_measures_keeps_and_is_alone() {
     let full = Fixture::with(|config| config.reserve_bytes = u64::MAX);
     let refused = probe(&full.store, Probe::Brief).await;
     assert!(matches!(refused, Err(NotProbed::NoRoom { .. })), "{refused:?}");
+}
+
+#[test]
+fn what_is_told_is_exact_what_is_measured_is_not_and_what_is_corrected_is_less_sure() {
+    let fixture = Fixture::new();
+    let own = &fixture.store.capability;
+    assert_eq!(own.present().spread, Spread::UNKNOWN);
+    keep(own, 5e8, false);
+    let measured = own.present().spread;
+    assert!((1.25..1.4).contains(&measured.kv_bytes_per_s) && measured.sync == 1.3, "{measured:?}");
+    own.correct_by(0.1, None);
+    assert!((own.present().spread.kv_bytes_per_s / measured.kv_bytes_per_s - 1.2).abs() < 1e-9);
+    assert!(own.former_rounds(Probe::Start).0.is_empty(), "it is not the device that it was");
+
+    let told = crate::Capability { kv_bytes_per_s: 700.0, ops_per_s: 7.0 };
+    let fixture = Fixture::with(|config| config.members[0].capability = Some(told));
+    let own = &fixture.store.capability;
+    keep(own, 5e8, true);
+    let spread = own.present().spread;
+    assert_eq!((spread.kv_bytes_per_s, spread.ops_per_s, spread.sync), (1.0, 1.0, 1.3));
+    assert!(!own.wants_second_sitting());
+}
+
+#[test]
+fn a_second_sitting_is_wanted_once_and_goes_on_from_the_first() {
+    let fixture = Fixture::new();
+    let own = &fixture.store.capability;
+    assert!(!own.wants_second_sitting(), "there was no first");
+    keep(own, 5e8, false);
+    assert!(own.wants_second_sitting());
+    assert_eq!((own.former_rounds(Probe::Start).0.len(), own.former_rounds(Probe::Full).0.len()), (1, 0));
+    let second = rounds::Result { sittings: 2, ..sitting(measured(5e8)) };
+    let counts = own.counts_for(&measured(5e8));
+    own.take(Kept::new(second, counts, false, "of a test"));
+    assert!(!own.wants_second_sitting());
 }

@@ -13,8 +13,9 @@
 //! counted and not those of the syncs' moments alone, so a healthy device is rather taken for too good.
 //!
 //! The factor by which the measured capability counts follows slowly up and fast down, and both by a median of
-//! several windows: one hiccup says nothing. A window in which the device was hardly used can clear it but
-//! not blame it: a sync after a long rest also waits for a drive that wakes up.
+//! several windows: one hiccup says nothing. A window in which the device was used for less than a quarter of the time
+//! can clear it but not blame it: a sync after a long rest also waits for a drive that wakes up, and that of an idle store
+//! for whatever else the machine does. So an idle store is never corrected down.
 //!
 //! No clock, no file: time and counts come in as arguments.
 
@@ -64,8 +65,9 @@ const SYNCS_MIN: u64 = 4;
 const WINDOW_MAX: Duration = Duration::from_secs(15);
 /// Faster syncs are not told apart from the noise of a thread that is woken.
 const SYNC_FLOOR: Duration = Duration::from_micros(50);
-/// The part of a window for which the log must have waited for the device, or it blames nobody.
-const USED_MIN: f64 = 0.05;
+/// The part of a window for which the log must have waited for the device, or it blames nobody: an idle store syncs now
+/// and then, and what each of these few waits is what else happens on the machine.
+const USED_MIN: f64 = 0.25;
 
 /// The last judgements, of which the median counts.
 const JUDGED_MAX: usize = 7;

@@ -215,6 +215,20 @@ fn a_drive_that_wakes_up_for_each_of_few_syncs_is_not_blamed() {
     }
 }
 
+/// A few syncs a second, each of them held up by what else runs on the machine.
+#[test]
+fn an_idle_store_is_never_corrected_down() {
+    let mut watch = Watch::new(Reference { sync_latency: Duration::from_micros(44), write_bytes_per_s: 1e9 });
+    for second in 0..600u64 {
+        let syncs = second * 8;
+        let blocked = Duration::from_millis(10) * syncs as u32;
+        let totals = Totals { blocked, syncs, bytes: syncs * 4096 };
+        assert_eq!(watch.observe(Duration::from_secs(second), totals), None);
+        assert!(!watch.wants_touch(Duration::from_secs(second), false));
+    }
+    assert_eq!(watch.correction(), 1.0);
+}
+
 #[test]
 fn a_partly_restored_device_counts_for_as_much_as_it_does() {
     let mut store = Store::new("write=25MB/s,read=25MB/s,sync=20ms");
