@@ -35,7 +35,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
         number(store, "capability_bytes_per_s").filter(|known| *known > 1.0)
     });
     let first = kept(store).expect("it is written down before it is told");
-    assert_eq!((&first["version"], &first["brief"]), (&json!(1), &json!(false)));
+    assert_eq!((&first["version"], &first["brief"]), (&json!(2), &json!(false)));
     let io = first["measured"]["write_bytes_per_s"].as_f64().expect("a number");
     assert_eq!(number(store, "io_bytes_per_s"), Some(io));
     assert!(capability > 1.0 && number(store, "correction") == Some(1.0));
