@@ -1,5 +1,5 @@
 //! Measuring and driving stores from outside: child processes, a RESP client that knows clusters, a load
-//! generator, YCSB, comparisons with neighbours on the same machine, the reproduction of a paper's figures, and
+//! generator, YCSB, comparisons with neighbours and with the limit on the same machine, the reproduction of a paper's figures, and
 //! scenarios in which devices slow and stores fill.
 
 #![deny(unsafe_code)]
@@ -8,6 +8,7 @@ pub mod admin;
 pub mod alor;
 pub mod cluster_client;
 pub mod connection;
+pub mod limit;
 pub mod load;
 pub mod measure;
 pub mod peers;

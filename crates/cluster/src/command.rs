@@ -1,7 +1,7 @@
 //! What changes the cluster's state, and how it is written into the meta region's log.
 //!
 //! ```text
-//! command  format u8 = 2 | JSON of MetaCommand
+//! command  format u8 = 3 | JSON of MetaCommand
 //! entry    version u8 = 1 | stamp u64 BE (Unix ms, by the leader) | command
 //! reply    format u8 = 1 | JSON of MetaReply
 //! ```
@@ -17,9 +17,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
 
-use crate::state::{descriptors, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState};
+use crate::state::{
+    descriptors, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState, STORES_MAX,
+};
 
-const COMMAND_FORMAT: u8 = 2;
+const COMMAND_FORMAT: u8 = 3;
 const ENTRY_VERSION: u8 = 1;
 const REPLY_FORMAT: u8 = 1;
 
@@ -40,7 +42,7 @@ pub enum MetaCommand {
     SetPolicy {
         policy: Policy,
     },
-    /// A process with an empty disk becomes a member. Repeated with the same token, it is answered the same
+    /// A process with an empty disk becomes a member. Repeated with the same key, it is answered the same
     /// id; the facts last told count.
     Join {
         facts: StoreFacts,
@@ -145,8 +147,14 @@ pub enum MetaError {
     StoreDraining(StoreId),
     #[error("store {0} is known with another disk: remove it, and let the new one join")]
     OtherDisk(StoreId),
-    #[error("a store's token is not 0")]
-    NoToken,
+    #[error("a store has a key")]
+    NoKey,
+    #[error("store {0} has that key: a data directory was copied, and only one of the two may be used")]
+    KeyInUse(StoreId),
+    #[error("a store cannot say that of itself: {0}")]
+    BadFacts(&'static str),
+    #[error("the cluster has {STORES_MAX} stores, and takes no more; remove some first")]
+    TooManyStores,
     #[error("the {staying} stores that would stay cannot hold the {replicas} replicas of a region; have others join first, or lower 'replicas'")]
     TooFewStores { staying: usize, replicas: usize },
     #[error("store {store} holds a peer of region {region}; drain it first")]

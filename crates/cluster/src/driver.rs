@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use placement::{Operator, PlanLimits, Rating, Reason};
+use placement::{CpuMemory, Operator, PlanLimits, Rating, Reason};
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION};
 
+use crate::heartbeat::CPU_WINDOW_S;
 use crate::state::{InFlight, OperatorId, Outcome, Phase, StoreState};
 use crate::{Ledger, MetaCommand, MetaState, Order};
 
@@ -110,6 +111,9 @@ pub struct Driver {
     shedding: BTreeSet<StoreId>,
     /// What stores counted for in the last survey.
     ratings: BTreeMap<StoreId, Rating>,
+    /// What stores' CPUs were asked for lately, as of the last survey.
+    cpus: CpuMemory,
+    cpus_at: BootNanos,
     surveyed: Option<(BootNanos, Seen)>,
 }
 
@@ -133,6 +137,8 @@ impl Driver {
             cooldowns: BTreeMap::new(),
             shedding: BTreeSet::new(),
             ratings: BTreeMap::new(),
+            cpus: CpuMemory::default(),
+            cpus_at: 0,
             surveyed: None,
         }
     }
@@ -190,7 +196,9 @@ impl Driver {
         self.report(meta, ledger, now, step);
         self.adopt_merges(meta, ledger, now, step);
         if ledger.is_settled(meta, now) {
-            let view = crate::view(meta, ledger, self, now);
+            let mut view = crate::view(meta, ledger, self, now);
+            let since = now.saturating_sub(std::mem::replace(&mut self.cpus_at, now));
+            self.cpus.note(&mut view, since as f64 / 1e9, CPU_WINDOW_S, limits);
             let sheds = view.stores.iter().filter(|store| placement::sheds(store, limits));
             self.shedding = sheds.map(|store| store.id).collect();
             let ids = view.stores.iter().map(|store| store.id);
@@ -232,6 +240,11 @@ impl Driver {
 
     pub(crate) fn is_shedding(&self, store: StoreId) -> bool {
         self.shedding.contains(&store)
+    }
+
+    /// The mean units of work of a store whose CPU is known, and whether that was too busy for more leads.
+    pub(crate) fn cpu_of(&self, store: StoreId) -> Option<(f64, bool)> {
+        self.cpus.of(store)
     }
 
     /// `None` before the first survey with the store.

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! version u8 = 8
-//! store, token u64, cluster_id u64, members_version
+//! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
 //! kv_spread f64, ops_spread f64, sync_spread f64        how sure: 1 told, 0 not known
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
+//! cpu_cores f64, cpu_busy f64, cpu_own f64, machine     all 0: not known; busy is at most 1
+//! host, device                                          fingerprints; 0: not known
+//! told u8 (0 or 1), turn u8 (0 idle, 1 waits, 2 sits), number, ms
+//! count, then for each turn granted, ascending: store, number
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)
 //!   term, commit, applied, bytes, sized u8 (0 or 1), keys
@@ -29,11 +33,11 @@
 //! What is read of followers only full ones tell: heat has a long memory.
 
 use bytes::Bytes;
-use placement::{Capability, Spread};
+use placement::{Capability, Cpu, Spread};
 use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
 use crate::wire::{Reader, Writer};
-use crate::WireError;
+use crate::{Place, Turn, TurnGrant, TurnState, WireError};
 
 mod book;
 
@@ -47,10 +51,14 @@ pub const RATE_WINDOW_S: f64 = 5.0;
 /// And heat is one over this long.
 pub const HEAT_WINDOW_S: f64 = 600.0;
 
+/// And a store's CPU is one over so long, so that a burst of a few seconds moves no leads.
+pub const CPU_WINDOW_S: f64 = 10.0;
+
 /// The smallest encodings of list items: a descriptor without peers is 60 bytes and its length.
 const LEAD_BYTES_MIN: usize = 61 + 6 + 5 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 const FOLLOWED_BYTES_MIN: usize = 1 + 8;
+const GRANT_BYTES_MIN: usize = 2;
 
 const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
@@ -62,8 +70,6 @@ const PEER_NEEDS_SNAPSHOT: u8 = 2;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreHeartbeat {
     pub store: StoreId,
-    /// What its disk was given when it was first used.
-    pub token: u64,
     /// 0: not known yet.
     pub cluster_id: u64,
     /// Of the list of stores that it has.
@@ -102,6 +108,16 @@ pub struct StoreHeartbeat {
     /// Its wall clock is off: too far from the median of the clocks that it heard
     /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
+    /// Of its machine; `None`: not known.
+    pub cpu: Option<Cpu>,
+    pub place: Place,
+    /// Its capability was told and not measured.
+    pub told: bool,
+    /// How it stands with the turn to measure its device.
+    pub turn: Turn,
+    /// As the leader of the meta region: the turns that it has granted and that nobody has begun yet, ascending by
+    /// store.
+    pub grants: Vec<TurnGrant>,
     pub leads: Leads,
     /// By region, ascending, none twice: the heat of reads that it answered as a follower, to those who said
     /// `READONLY`. In a full one.
@@ -168,7 +184,7 @@ impl StoreHeartbeat {
         assert!(self.followed.is_empty() || self.is_full(), "only a full one tells of followers");
         let mut out = Writer::default();
         out.u8(VERSION);
-        for number in [self.store, self.token, self.cluster_id, self.members_version] {
+        for number in [self.store, self.cluster_id, self.members_version] {
             out.uint(number);
         }
         for number in [self.incarnation, self.seq, *since, self.wall_ms] {
@@ -190,6 +206,13 @@ impl StoreHeartbeat {
         }
         let flags = [(self.stopping, STOPPING), (self.out_of_room, OUT_OF_ROOM), (self.clock_off, CLOCK_OFF)];
         out.u8(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
+        let Cpu { cores, busy, own, machine } =
+            self.cpu.filter(|cpu| rate(cpu.cores) > 0.0).unwrap_or_default();
+        for value in [cores, busy.min(1.0), own] {
+            out.float(rate(value));
+        }
+        out.uint(machine);
+        self.encode_turn(&mut out);
         out.uint(reports.len() as u64);
         for lead in reports {
             lead.encode(&mut out);
@@ -211,7 +234,6 @@ impl StoreHeartbeat {
         from.version(VERSION)?;
         let mut heartbeat = StoreHeartbeat {
             store: from.uint()?,
-            token: from.uint()?,
             cluster_id: from.uint()?,
             members_version: from.uint()?,
             incarnation: from.uint()?,
@@ -238,6 +260,13 @@ impl StoreHeartbeat {
         }
         (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
         heartbeat.clock_off = flags & CLOCK_OFF != 0;
+        let cpu =
+            Cpu { cores: from.float()?, busy: from.float()?, own: from.float()?, machine: from.uint()? };
+        heartbeat.cpu = (cpu != Cpu::default()).then_some(cpu);
+        if cpu.busy > 1.0 || (heartbeat.cpu.is_some() && cpu.cores <= 0.0) {
+            return Err(WireError::Malformed("a CPU that is none"));
+        }
+        heartbeat.decode_turn(&mut from)?;
         let Leads { since, reports, gone } = &mut heartbeat.leads;
         if *since > heartbeat.seq {
             return Err(WireError::Malformed("it builds on a later one"));
@@ -263,6 +292,44 @@ impl StoreHeartbeat {
         }
         from.end()?;
         Ok(heartbeat)
+    }
+
+    fn encode_turn(&self, out: &mut Writer) {
+        assert!(is_ascending(self.grants.iter().map(|grant| grant.store)), "stores ascend");
+        out.uint(self.place.host);
+        out.uint(self.place.device);
+        out.u8(self.told.into());
+        out.u8(match self.turn.state {
+            TurnState::Idle => 0,
+            TurnState::Waits => 1,
+            TurnState::Sits => 2,
+        });
+        out.uint(self.turn.number);
+        out.uint(self.turn.millis);
+        out.uint(self.grants.len() as u64);
+        for grant in &self.grants {
+            out.uint(grant.store);
+            out.uint(grant.number);
+        }
+    }
+
+    fn decode_turn(&mut self, from: &mut Reader<'_>) -> Result<(), WireError> {
+        self.place = Place { host: from.uint()?, device: from.uint()? };
+        self.told = flag(from, "a capability is neither told nor measured")?;
+        let state = match from.u8()? {
+            0 => TurnState::Idle,
+            1 => TurnState::Waits,
+            2 => TurnState::Sits,
+            _ => return Err(WireError::Malformed("a store neither waits nor sits nor is idle")),
+        };
+        self.turn = Turn { state, number: from.uint()?, millis: from.uint()? };
+        for _ in 0..from.count(GRANT_BYTES_MIN)? {
+            self.grants.push(TurnGrant { store: from.uint()?, number: from.uint()? });
+        }
+        if !is_ascending(self.grants.iter().map(|grant| grant.store)) {
+            return Err(WireError::Malformed("turns are out of order"));
+        }
+        Ok(())
     }
 }
 

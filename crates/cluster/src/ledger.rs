@@ -240,6 +240,11 @@ impl Ledger {
         self.heard.get(&store)
     }
 
+    /// The last heartbeats of all stores, ascending by id.
+    pub fn all_heard(&self) -> impl Iterator<Item = &Heard> {
+        self.heard.values()
+    }
+
     /// A store that is no member any more.
     pub fn forget(&mut self, store: StoreId) {
         self.heard.remove(&store);

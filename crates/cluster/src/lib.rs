@@ -7,6 +7,8 @@
 //!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
 //!   [`view`] makes of all of it what `placement` plans on.
 //! - [`Clocks`] compares the wall clocks that heartbeats carry.
+//! - [`Place`] says what a store stands on and [`Standing`] what it counts for among those that share it; [`Turns`] lets
+//!   stores of one host measure their devices one after the other.
 //! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
 //!   commands for the meta region.
 //!
@@ -21,8 +23,10 @@ mod heartbeat;
 mod layout;
 mod ledger;
 mod order;
+mod place;
 mod rows;
 mod state;
+mod turn;
 mod view;
 mod wire;
 
@@ -30,16 +34,19 @@ pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
 pub use heartbeat::{
-    LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
+    LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
 };
 pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};
 pub use order::Order;
+pub use place::{Neighbours, Place, Standing};
 pub use rows::apply_entry;
 pub use state::{
     AgreedSettings, Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError,
-    StoreFacts, StoreRecord, StoreState, StrongReads, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET,
+    StoreFacts, StoreKey, StoreRecord, StoreState, StrongReads, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET,
     CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS, CONFIG_STRONG_READS, HISTORY_MAX,
+    STORES_MAX,
 };
+pub use turn::{Turn, TurnGrant, TurnState, Turns, Waiting};
 pub use view::view;
 pub use wire::WireError;

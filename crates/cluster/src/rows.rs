@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! row    'm' | kind u8 | id
-//! value  format u8 = 2 | JSON
+//! value  format u8 = 3 | JSON
 //!
 //! kind   id             value
 //! 1      -              cluster id, creation time, semantics version
@@ -30,7 +30,7 @@ use crate::command::{self, decode_entry};
 use crate::state::{descriptors, Finished, InFlight, MetaState, Object, OperatorId, StoreRecord};
 use crate::{MetaError, MetaReply};
 
-const VALUE_FORMAT: u8 = 2;
+const VALUE_FORMAT: u8 = 3;
 
 const KIND_CLUSTER: u8 = 1;
 const KIND_POLICY: u8 = 2;

@@ -10,14 +10,16 @@ use crate::{MetaCommand, MetaError, MetaReply};
 mod agreed;
 pub(crate) mod cover;
 pub(crate) mod descriptors;
+mod facts;
 mod operators;
 mod settings;
 mod stores;
 
 pub use agreed::{AgreedSettings, StrongReads};
+pub use facts::{StoreFacts, StoreKey};
 pub use operators::{Finished, InFlight, OperatorId, Outcome, Phase, HISTORY_MAX};
 pub use settings::{Setting, SettingError};
-pub use stores::{StoreFacts, StoreRecord, StoreState};
+pub use stores::{StoreRecord, StoreState, STORES_MAX};
 
 /// Names of the configuration values that the crate itself reads.
 pub const CONFIG_REPLICAS: &str = "replicas";

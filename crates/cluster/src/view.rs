@@ -7,6 +7,8 @@ use crate::ledger::Liveness;
 use crate::state::{StoreRecord, StoreState};
 use crate::{Driver, Ledger, MetaState};
 
+/// Stores that share a device are given their part of it ([`Ledger::standing`]).
+///
 /// Stores and regions are those of the cluster's state; speeds, sizes, rates and lags are the last heard,
 /// and so are a region's peers where its leader tells of a newer epoch.
 ///
@@ -65,17 +67,22 @@ fn store_view(
         Capability::UNKNOWN => Spread::UNKNOWN,
         _ => Spread::EXACT,
     };
+    let (cpu_units, cpu_high) = driver.cpu_of(record.id).unzip();
+    let standing = ledger.standing(record.id, now);
     Some(StoreView {
         id: record.id,
-        capability: heard.map_or(record.facts.capability, |heartbeat| heartbeat.capability),
-        spread: heard.map_or(told, |heartbeat| heartbeat.spread),
+        capability: standing.as_ref().map_or(record.facts.capability, |standing| standing.capability),
+        spread: standing.as_ref().map_or(told, |standing| standing.spread),
         former: driver.rating(record.id).map(|rating| rating.classes).unwrap_or_default(),
-        sync_ns: heard.map_or(0, |heartbeat| heartbeat.sync_ns),
+        sync_ns: standing.as_ref().map_or(0, |standing| standing.sync_ns),
         capacity_bytes: heard.map_or(0, |heartbeat| heartbeat.capacity_bytes),
         used_bytes: 0,
         unapplied_bytes: heard.map_or(0, |heartbeat| heartbeat.unapplied_bytes),
         out_of_room: heard.is_some_and(|heartbeat| heartbeat.out_of_room),
         clock_off: heard.is_some_and(|heartbeat| heartbeat.clock_off),
+        cpu: heard.and_then(|heartbeat| heartbeat.cpu),
+        cpu_units,
+        cpu_high: cpu_high.unwrap_or_default(),
         data_weight: record.data_weight,
         leader_weight: record.leader_weight,
         labels: record.facts.labels.clone(),

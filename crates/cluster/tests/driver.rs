@@ -2,7 +2,7 @@
 
 mod support;
 
-use placement::{Operator, PlanLimits, Policy, Reason};
+use placement::{Cpu, Operator, PlanLimits, Policy, Reason};
 use steelyard_cluster::{
     may_drain, DrainError, Driver, DriverConfig, Ledger, LedgerConfig, MetaCommand, MetaError, MetaState,
     Outcome, Phase, StartError, Step, StoreState, CONFIG_REPLICAS,
@@ -57,6 +57,57 @@ fn a_failed_region_is_left_alone_for_a_pause_that_grows_until_it_succeeds() {
     assert!(world.outcomes().iter().all(|(_, outcome)| *outcome == Outcome::TimedOut));
     world.run(60);
     assert_eq!(world.outcomes().last().unwrap().1, Outcome::Succeeded);
+}
+
+fn leads_user(region: &Region, store: u64) -> bool {
+    region.descriptor.slots.is_some() && region.leader == Some(store)
+}
+
+#[test]
+fn a_store_whose_cpu_was_too_busy_is_brought_leads_only_up_to_the_lower_mark() {
+    let mut world = planning(World::new(3, 6, 3));
+    world.speeds.insert(2, 9e6);
+    world.apply(&MetaCommand::SetPolicy { policy: Policy::LeaderOnly }).unwrap();
+    let cpu = |busy| Cpu { cores: 4.0, busy, own: 0.2, machine: 0 };
+    for (store, busy) in [(0, 0.1), (1, 0.1), (2, 0.9)] {
+        world.cpus.insert(store, cpu(busy));
+    }
+    let leads = |world: &World| world.regions.values().filter(|region| leads_user(region, 2)).count();
+    world.run(30);
+    assert_eq!(leads(&world), 0, "90% is above the limit");
+    world.cpus.insert(2, cpu(0.7));
+    world.run(900);
+    assert_eq!(leads(&world), 0, "70% is not below the lower mark");
+    let mut fresh = world;
+    fresh.new_driver();
+    fresh.run(30);
+    assert_eq!(leads(&fresh), 6, "another driver does not remember");
+}
+
+#[test]
+fn a_store_whose_cpu_has_been_calm_for_ten_minutes_is_brought_leads_up_to_the_limit() {
+    let mut world = planning(World::new(3, 6, 3));
+    world.speeds.insert(2, 9e6);
+    // Leads stay where they are until then.
+    world.limits.in_flight_max = 0;
+    world.apply(&MetaCommand::SetPolicy { policy: Policy::LeaderOnly }).unwrap();
+    let cpu = |busy| Cpu { cores: 4.0, busy, own: 0.2, machine: 0 };
+    let leads = |world: &World| world.regions.values().filter(|region| leads_user(region, 2)).count();
+    for (calm_s, expected) in [(500, 0), (200, 6)] {
+        world.cpus.insert(2, cpu(0.5));
+        world.limits.in_flight_max = 0;
+        if calm_s == 500 {
+            world.cpus.insert(2, cpu(0.9));
+            world.run(5);
+            world.cpus.insert(2, cpu(0.5));
+        }
+        world.run(calm_s);
+        // Not below the lower mark any more, and nowhere near the limit.
+        world.cpus.insert(2, cpu(0.65));
+        world.limits.in_flight_max = 32;
+        world.run(5);
+        assert_eq!(leads(&world), expected, "after {calm_s} s more");
+    }
 }
 
 #[test]

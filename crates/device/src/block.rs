@@ -107,9 +107,26 @@ pub struct ControlBlock {
     pub(crate) bytes_destaged: AtomicU64,
     pub(crate) bytes_dropped: AtomicU64,
     _pad11: [u64; 4],
+
+    /// Noise (`noise.rs`): whether there is any, its spread (the bits of an `f64`), its seed, and how many operations
+    /// have had a number of their own.
+    pub(crate) noise_is_on: AtomicU64,
+    pub(crate) noise_spread: AtomicU64,
+    pub(crate) noise_seed: AtomicU64,
+    pub(crate) noise_operations: AtomicU64,
+    /// 0: none. Factor and share are the bits of an `f64`.
+    pub(crate) burst_every_ns: AtomicU64,
+    pub(crate) burst_lasts_ns: AtomicU64,
+    pub(crate) burst_slower: AtomicU64,
+    pub(crate) neighbour_every_ns: AtomicU64,
+    pub(crate) neighbour_lasts_ns: AtomicU64,
+    pub(crate) neighbour_share: AtomicU64,
+    /// Of the flush that ends at `flush_end_ns`.
+    pub(crate) flush_took_ns: AtomicU64,
+    _pad12: [u64; 5],
 }
 
-const _: () = assert!(size_of::<ControlBlock>() == 832 && size_of::<ControlBlock>() <= BLOCK_BYTES);
+const _: () = assert!(size_of::<ControlBlock>() == 960 && size_of::<ControlBlock>() <= BLOCK_BYTES);
 const _: () = assert!(offset_of!(ControlBlock, write_bytes_per_s) == 64);
 const _: () = assert!(offset_of!(ControlBlock, fail_sync) == 128);
 const _: () = assert!(offset_of!(ControlBlock, wall_offset_ns) == 160);
@@ -125,3 +142,5 @@ const _: () = assert!(offset_of!(ControlBlock, dirty_blocks) == 576);
 const _: () = assert!(offset_of!(ControlBlock, destage_horizon_ns) == 640);
 const _: () = assert!(offset_of!(ControlBlock, miss_horizon_ns) == 704);
 const _: () = assert!(offset_of!(ControlBlock, bytes_hit) == 768);
+const _: () = assert!(offset_of!(ControlBlock, noise_is_on) == 832);
+const _: () = assert!(offset_of!(ControlBlock, flush_took_ns) == 912);

@@ -124,9 +124,9 @@ impl<'a> Cache<'a> {
         let excess = block.dirty_blocks.load(Relaxed).saturating_sub(self.share(DIRTY_MAX));
         let room_at = match displaced + self.clean(excess) {
             0 => start,
-            blocks => reserve(&block.destage_horizon_ns, start, self.destaged(blocks)),
+            blocks => reserve(&block.destage_horizon_ns, start, self.destaged(start, blocks)),
         };
-        let cost = block.transfer_ns(extent.bytes, &block.cache_write_bytes_per_s);
+        let cost = block.transfer_ns(start, extent.bytes, &block.cache_write_bytes_per_s);
         reserve(&block.write_horizon_ns, start.max(room_at), cost)
     }
 
@@ -151,14 +151,15 @@ impl<'a> Cache<'a> {
         block.bytes_hit.fetch_add(hit, Relaxed);
         block.bytes_missed.fetch_add(missed, Relaxed);
         if promoted > 0 {
-            let cost = block.transfer_ns(promoted, &block.cache_write_bytes_per_s);
+            let cost = block.transfer_ns(start, promoted, &block.cache_write_bytes_per_s);
             reserve(&block.write_horizon_ns, start, cost);
         }
         let part = |bytes, horizon, bytes_per_s, latency| match bytes {
             0 => start,
             bytes => {
-                let latency = if prefetched { 0 } else { block.slowed(latency) };
-                reserve(horizon, start, block.transfer_ns(bytes, bytes_per_s)).saturating_add(latency)
+                let latency = if prefetched { 0 } else { block.latency_ns(start, latency) };
+                let cost = block.transfer_ns(start, bytes, bytes_per_s);
+                reserve(horizon, start, cost).saturating_add(latency)
             }
         };
         let fast = part(hit, &block.read_horizon_ns, &block.cache_read_bytes_per_s, &block.cache_read_ns);
@@ -253,14 +254,14 @@ impl<'a> Cache<'a> {
                 horizon.fetch_max(now, Relaxed);
                 return;
             }
-            let blocks = (idle / self.destage_ns(1).max(1)).min(excess);
+            let blocks = (idle / self.destage_ns(now, 1).max(1)).min(excess);
             if blocks == 0 {
                 return;
             }
-            let ended = begun.saturating_add(self.destage_ns(blocks));
+            let ended = begun.saturating_add(self.destage_ns(now, blocks));
             if horizon.compare_exchange(begun, ended, Relaxed, Relaxed).is_ok() {
                 let cleaned = self.clean(blocks);
-                self.destaged(cleaned);
+                self.destaged(now, cleaned);
                 if cleaned < blocks {
                     return;
                 }
@@ -269,13 +270,13 @@ impl<'a> Cache<'a> {
     }
 
     /// Counts blocks that go to the device behind the cache; how long it needs for them.
-    fn destaged(&self, blocks: u64) -> u64 {
+    fn destaged(&self, at: u64, blocks: u64) -> u64 {
         self.block.bytes_destaged.fetch_add(blocks.saturating_mul(self.block_bytes), Relaxed);
-        self.destage_ns(blocks)
+        self.destage_ns(at, blocks)
     }
 
-    fn destage_ns(&self, blocks: u64) -> u64 {
-        self.block.transfer_ns(blocks.saturating_mul(self.block_bytes), &self.block.write_bytes_per_s)
+    fn destage_ns(&self, at: u64, blocks: u64) -> u64 {
+        self.block.transfer_ns(at, blocks.saturating_mul(self.block_bytes), &self.block.write_bytes_per_s)
     }
 
     /// Makes so many dirty blocks clean, and fewer only where there are no more; how many.
@@ -330,7 +331,7 @@ fn victim(set: &[AtomicU64]) -> (&AtomicU64, u64) {
 }
 
 /// SplitMix64's finalizer.
-fn mixed(value: u64) -> u64 {
+pub(crate) fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -151,6 +151,7 @@ impl Control {
                 sync_latency: Duration::from_nanos(block.cache_sync_ns.load(Relaxed)),
                 read_latency: Duration::from_nanos(block.cache_read_ns.load(Relaxed)),
             }),
+            noise: block.noise().unwrap_or_default(),
         }
     }
 
@@ -169,6 +170,7 @@ impl Control {
         block.read_ns.store(nanos(profile.read_latency), Relaxed);
         self.set_capacity(profile.capacity_bytes);
         self.set_cache(profile.cache.as_ref());
+        block.set_noise(&profile.noise);
     }
 
     fn set_cache(&self, cache: Option<&CacheProfile>) {

@@ -3,7 +3,8 @@
 //! An operation that starts at `start` reserves its bytes on the device's horizon with one compare-and-swap
 //! and is done when the horizon it left behind is reached; whoever calls does the waiting. Bandwidth is thus
 //! shared by everything that touches the device and is exact whatever the number of threads, while latency
-//! overlaps between operations, as it does in a device with a queue. What a hybrid does is in `cache.rs`.
+//! overlaps between operations, as it does in a device with a queue. What a hybrid does is in `cache.rs`, noise in
+//! `noise.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -32,7 +33,7 @@ impl ControlBlock {
     pub fn write(&self, start: u64, bytes: u64) -> u64 {
         self.writes.fetch_add(1, Relaxed);
         self.bytes_written.fetch_add(bytes, Relaxed);
-        let cost = self.transfer_ns(bytes, &self.write_bytes_per_s);
+        let cost = self.transfer_ns(start, bytes, &self.write_bytes_per_s);
         reserve(&self.write_horizon_ns, start, cost)
     }
 
@@ -52,8 +53,8 @@ impl ControlBlock {
     pub fn read(&self, start: u64, bytes: u64, prefetched: bool) -> u64 {
         self.reads.fetch_add(1, Relaxed);
         self.bytes_read.fetch_add(bytes, Relaxed);
-        let cost = self.transfer_ns(bytes, &self.read_bytes_per_s);
-        let latency = if prefetched { 0 } else { self.slowed(&self.read_ns) };
+        let cost = self.transfer_ns(start, bytes, &self.read_bytes_per_s);
+        let latency = if prefetched { 0 } else { self.latency_ns(start, &self.read_ns) };
         reserve(&self.read_horizon_ns, start, cost).saturating_add(latency)
     }
 
@@ -64,16 +65,22 @@ impl ControlBlock {
         self.syncs.fetch_add(1, Relaxed);
         // What is in a hybrid's cache is durable.
         let cached = self.cache_entries.load(Relaxed) > 0;
-        let latency = self.slowed(if cached { &self.cache_sync_ns } else { &self.sync_ns });
+        let latency = self.latency_ns(start, if cached { &self.cache_sync_ns } else { &self.sync_ns });
         let written = self.drained(start);
         let mut end = self.flush_end_ns.load(Relaxed);
         loop {
-            if end.saturating_sub(latency) >= written && end > 0 {
+            // With noise, the flush that ends there took its own time and not what this one would.
+            let took = match self.noise_is_on.load(Relaxed) {
+                0 => latency,
+                _ => self.flush_took_ns.load(Relaxed),
+            };
+            if end.saturating_sub(took) >= written && end > 0 {
                 return end;
             }
             let next = end.max(written).saturating_add(latency);
             match self.flush_end_ns.compare_exchange_weak(end, next, Relaxed, Relaxed) {
                 Ok(_) => {
+                    self.flush_took_ns.store(latency, Relaxed);
                     self.flushes.fetch_add(1, Relaxed);
                     return next;
                 }
@@ -164,16 +171,19 @@ impl ControlBlock {
         (at > 0 && now.saturating_sub(at) < age_ns).then(|| self.measured_used_bytes.load(Relaxed))
     }
 
-    pub(crate) fn transfer_ns(&self, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
+    /// Of a transfer that begins at `at`.
+    pub(crate) fn transfer_ns(&self, at: u64, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
         let rate = u128::from(bytes_per_s.load(Relaxed).max(1));
         let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
         let nanos = u128::from(bytes) * NANOS_PER_S * slow / (rate * 1000);
-        u64::try_from(nanos).unwrap_or(u64::MAX / 4)
+        self.noisy_transfer(at, u64::try_from(nanos).unwrap_or(u64::MAX / 4))
     }
 
-    pub(crate) fn slowed(&self, nanos: &AtomicU64) -> u64 {
+    /// Of an operation that begins at `at`.
+    pub(crate) fn latency_ns(&self, at: u64, nanos: &AtomicU64) -> u64 {
         let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
-        u64::try_from(u128::from(nanos.load(Relaxed)) * slow / 1000).unwrap_or(u64::MAX / 4)
+        let nanos = u128::from(nanos.load(Relaxed)) * slow / 1000;
+        self.noisy_latency(at, u64::try_from(nanos).unwrap_or(u64::MAX / 4))
     }
 }
 

@@ -6,9 +6,14 @@
 //! base     = name [ "/" slower ]             bandwidths divided, latencies multiplied by `slower`
 //! override = ("write"|"read") "=" size "/s" | ("sync"|"read-latency") "=" time | "capacity" "=" size
 //!          | "cache" "=" size | "cache-" ("write"|"read"|"sync"|"read-latency") as above
+//!          | "spread" "=" share | "burst" "=" time ":" time ":" factor | "neighbour" "=" time ":" time ":" share
+//!          | "seed" "=" integer                nvm,spread=50%,burst=10s:200ms:5,neighbour=60s:20s:30%
 //! ```
 //!
 //! Of a hybrid, what has no `cache` in its name is of the device behind the cache. Only a hybrid has a cache.
+//!
+//! The last four are noise ([`Noise`]): once in the first time, for the second one, that much slower. A share is
+//! `50%` or `0.5`. Noise is no speed either: no factor touches it.
 //!
 //! Sizes are decimal (`KB MB GB TB`) or binary (`KiB MiB GiB TiB`); times are `ns us ms s`. An override is
 //! an absolute number: the base's own `/slower` does not touch it, a run-wide speed factor does.
@@ -20,6 +25,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cache;
+use crate::noise::{Burst, Neighbour, Noise, SHARE_MAX, SLOWER_MAX, SPREAD_MAX};
 
 /// Of a hybrid, the numbers are those of the device behind its cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +39,8 @@ pub struct Profile {
     pub capacity_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheProfile>,
+    #[serde(default, skip_serializing_if = "Noise::is_none")]
+    pub noise: Noise,
 }
 
 /// The fast part of a hybrid: a write-back block cache that power loss does not empty.
@@ -49,7 +57,7 @@ pub struct CacheProfile {
 pub enum ProfileError {
     #[error("unknown device profile '{0}': known are nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
     UnknownName(String),
-    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity, and of a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
+    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity, spread, burst, neighbour, seed, and of a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
     UnknownSetting(String),
     #[error("device setting '{setting}' has a bad value '{value}': wanted {wanted}")]
     BadValue { setting: String, value: String, wanted: &'static str },
@@ -109,6 +117,7 @@ impl Profile {
             read_latency: Duration::from_micros(read_us),
             capacity_bytes: None,
             cache: None,
+            noise: Noise::NONE,
         })
     }
 
@@ -131,6 +140,7 @@ impl Profile {
                 sync_latency: scaled(cache.sync_latency, factor),
                 read_latency: scaled(cache.read_latency, factor),
             }),
+            noise: self.noise,
         })
     }
 
@@ -154,6 +164,7 @@ impl Profile {
             read_latency: cache.read_latency.mul_f64(hit) + self.read_latency.mul_f64(1.0 - hit),
             capacity_bytes: self.capacity_bytes,
             cache: None,
+            noise: self.noise,
         }
     }
 
@@ -192,6 +203,28 @@ impl Profile {
                 let bytes = quantity(value, &SIZE_UNITS).filter(|&bytes| bytes > 0);
                 self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size as 5GB"))?);
             }
+            "spread" => {
+                let spread = share(value).filter(|spread| *spread <= SPREAD_MAX);
+                self.noise.spread = spread.ok_or_else(|| bad("a share as 50% or 0.5, at most 1000%"))?;
+            }
+            "burst" => {
+                let known = spell(value).and_then(|(every, lasts, slower)| {
+                    let slower = slower.parse().ok().filter(|slower| (1.0..=SLOWER_MAX).contains(slower))?;
+                    Some(Burst { every, lasts, slower })
+                });
+                self.noise.burst = Some(
+                    known.ok_or_else(|| bad("how often, for how long, how much slower, as 10s:200ms:5"))?,
+                );
+            }
+            "neighbour" => {
+                let known = spell(value).and_then(|(every, lasts, taken)| {
+                    let share = share(taken).filter(|share| *share <= SHARE_MAX)?;
+                    Some(Neighbour { every, lasts, share })
+                });
+                self.noise.neighbour =
+                    Some(known.ok_or_else(|| bad("how often, for how long, its share, as 60s:20s:30%"))?);
+            }
+            "seed" => self.noise.seed = value.parse().map_err(|_| bad("an integer from 0 on"))?,
             _ => return Err(ProfileError::UnknownSetting(setting.to_owned())),
         }
         Ok(())
@@ -215,6 +248,22 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     }
     let value = number.parse::<f64>().ok()? * unit as f64;
     (value < 1e18).then_some(value as u64)
+}
+
+/// `50%` or `0.5`.
+fn share(text: &str) -> Option<f64> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    let value = number.parse::<f64>().ok()? * unit;
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+/// `10s:200ms:REST`: how often, for how long, and what is said of it.
+fn spell(text: &str) -> Option<(Duration, Duration, &str)> {
+    let mut parts = text.splitn(3, ':');
+    let mut time = || quantity(parts.next()?, &TIME_UNITS).map(Duration::from_nanos);
+    let (every, lasts) = (time()?, time()?);
+    (!lasts.is_zero() && lasts <= every && every <= Duration::from_secs(86_400)).then_some(())?;
+    Some((every, lasts, parts.next()?))
 }
 
 impl FromStr for Profile {
@@ -242,6 +291,7 @@ impl FromStr for Profile {
                 read_latency: Duration::ZERO,
                 capacity_bytes: None,
                 cache: None,
+                noise: Noise::NONE,
             },
         };
         for part in parts {
@@ -285,6 +335,15 @@ impl fmt::Display for Profile {
                 cache.sync_latency,
                 cache.read_latency
             )?;
+        }
+        if self.noise.spread > 0.0 {
+            write!(f, ", spread {:.0}%", self.noise.spread * 100.0)?;
+        }
+        if let Some(Burst { every, lasts, slower }) = self.noise.burst {
+            write!(f, ", {slower} times slower for {lasts:?} every {every:?}")?;
+        }
+        if let Some(Neighbour { every, lasts, share }) = self.noise.neighbour {
+            write!(f, ", a neighbour takes {:.0}% for {lasts:?} every {every:?}", share * 100.0)?;
         }
         Ok(())
     }
@@ -359,6 +418,26 @@ mod tests {
     }
 
     #[test]
+    fn noise_is_written_after_the_device_and_said_with_it() {
+        let noisy: Profile =
+            "plain-ssd/10, spread=50%, burst=10s:200ms:5, neighbour=60s:20s:30%, seed=7".parse().unwrap();
+        let noise = noisy.noise;
+        assert_eq!((noise.spread, noise.seed), (0.5, 7));
+        assert_eq!(noise.burst.unwrap().slower, 5.0);
+        assert_eq!(noise.neighbour.unwrap().share, 0.3);
+        assert_eq!(Profile { noise: Noise::NONE, ..noisy.clone() }, "plain-ssd/10".parse().unwrap());
+        let said = noisy.to_string();
+        let wanted =
+            "spread 50%, 5 times slower for 200ms every 10s, a neighbour takes 30% for 20s every 60s";
+        assert!(said.ends_with(wanted), "{said}");
+        assert_eq!("nvm,spread=0.5".parse::<Profile>().unwrap().noise.spread, 0.5);
+        let text = serde_json::to_string(&noisy).unwrap();
+        assert_eq!(serde_json::from_str::<Profile>(&text).unwrap(), noisy);
+        let quiet = serde_json::to_string(&Profile::named("nvm").unwrap()).unwrap();
+        assert!(!quiet.contains("noise"), "{quiet}");
+    }
+
+    #[test]
     fn what_is_not_a_device_is_refused_by_name() {
         let failure = |text: &str| text.parse::<Profile>().unwrap_err();
         assert_eq!(failure("floppy"), ProfileError::UnknownName("floppy".into()));
@@ -378,5 +457,20 @@ mod tests {
         assert_eq!(failure("plain-ssd,cache=1GB"), ProfileError::NoCache("cache".into()));
         assert_eq!(failure("hybrid,cached=1GB"), ProfileError::UnknownSetting("cached".into()));
         assert!(matches!(failure("nvm,capacity=99999999TB"), ProfileError::BadValue { .. }));
+        for bad in [
+            "spread=-1",
+            "spread=1001%",
+            "spread=NaN",
+            "burst=10s",
+            "burst=1s:2s:5",
+            "burst=10s:0s:5",
+            "burst=10s:1s:0.5",
+            "burst=10s:1s:inf",
+            "neighbour=60s:20s:100%",
+            "neighbour=60s:20s:-5%",
+            "seed=-1",
+        ] {
+            assert!(matches!(failure(&format!("nvm,{bad}")), ProfileError::BadValue { .. }), "{bad}");
+        }
     }
 }

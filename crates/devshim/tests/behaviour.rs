@@ -51,6 +51,17 @@ fn slow_changes_a_running_process() {
 }
 
 #[test]
+fn a_neighbour_slows_a_running_process() {
+    let device = Device::new("write=100MB/s,read=100MB/s,sync=1ms,neighbour=3600s:3600s:98%", 1.0);
+    let mut exercise = device.exercise();
+    exercise.ask(&format!("open {}", device.file("data"))).unwrap();
+    exercise.ask("sync-mean 10").unwrap();
+    // Ten syncs of 50 ms, as above.
+    let stalled = device.control.stats().stalled_ns;
+    assert!(stalled >= 450_000_000, "stalled {stalled} ns");
+}
+
+#[test]
 fn a_full_device_refuses_growth_allows_overwrites_and_recovers() {
     let device = Device::new("nvm,capacity=1MiB", 1.0);
     let mut exercise = device.exercise();

@@ -125,7 +125,7 @@ impl Movable {
         let mut candidates = Vec::with_capacity(2 * by_leader.len());
         for (leader, region) in by_leader {
             let first = candidates.len() as u32;
-            candidates.extend(round.candidates(region));
+            candidates.extend(round.able(region));
             let place = &mut next[leader as usize];
             led[*place as usize] = Led {
                 pick: Pick { rate: round.region(region).rate(), region },
@@ -151,7 +151,8 @@ impl Movable {
 struct Search {
     /// No store with two leaders fewer can be reached from here. That stays so within a round: everything
     /// reachable from an exhausted store is exhausted too and led by at least as many less one, chains do
-    /// not pass through it, and budgets only shrink.
+    /// not pass through it, and budgets only shrink. (The CPU of a store that gives a lead may get room for another; the
+    /// next round sees it.)
     exhausted: Vec<bool>,
     /// How the current search came to a store.
     reached_by: Vec<Option<Step>>,
@@ -215,7 +216,8 @@ impl Search {
                     if to == source || self.exhausted[to as usize] || !round.has_room_towards(to) {
                         continue;
                     }
-                    if !allow.allows(round, led.pick.region, from, to) {
+                    let region = led.pick.region;
+                    if !round.cpu_allows(region, to) || !allow.allows(round, region, from, to) {
                         continue;
                     }
                     let step = Step { from, to, led: at };

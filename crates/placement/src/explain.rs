@@ -8,9 +8,9 @@ use types::{RegionId, StoreId, META_REGION};
 use crate::leader_only::is_worth_it;
 use crate::load::Loads;
 use crate::repair::kept_voters;
-use crate::round::{position, Eligibility, Round, NOWHERE};
-use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
-use crate::{ClusterView, Operator, PlanLimits, Policy};
+use crate::round::{position, At, Eligibility, Round, NOWHERE};
+use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
+use crate::{ClusterView, Operator, PlanLimits, Policy, RegionView};
 
 /// One peer of the region, with the numbers that decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,9 +25,36 @@ pub struct Candidate {
     pub used_bytes: u64,
     /// Thousandths of what the store can do, by measured rates.
     pub busy_permille: u64,
+    /// Of its store's machine; `None`: not known.
+    #[serde(default)]
+    pub cpu: Option<CpuShare>,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
+    /// Other stores with peers of the region that count for as many bytes per second, because none is surely faster.
+    #[serde(default)]
+    pub equals: Vec<StoreId>,
     pub standing: Standing,
+}
+
+/// How busy the CPU of a store's machine is expected to be with all that is in flight done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuShare {
+    pub busy_permille: u64,
+    pub millicores: u64,
+}
+
+impl CpuShare {
+    pub(crate) fn of(round: &Round<'_>, store: At) -> Option<CpuShare> {
+        let permille = |value: f64| (value * 1000.0).round() as u64;
+        let (share, cores) = round.cpus.expected(store)?;
+        Some(CpuShare { busy_permille: permille(share), millicores: permille(cores) })
+    }
+}
+
+impl fmt::Display for CpuShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CPU at {} of {}", Percent(self.busy_permille), Cores(self.millicores))
+    }
 }
 
 /// Whether a peer leads or could.
@@ -41,6 +68,7 @@ pub enum Standing {
     Draining,
     OutOfRoom,
     ClockOff,
+    CpuBusy,
     Learner,
     LagUnknown,
     Behind,
@@ -81,6 +109,8 @@ pub enum Verdict {
     CountsAllow,
     /// `leader-only` and `alor`: no eligible peer is on a store more capable by enough.
     MostCapable,
+    /// `leader-only` and `alor`: the CPUs of the more capable ones have no room for the lead.
+    CpusBusy,
     /// `adaptive`.
     Balanced,
 }
@@ -113,6 +143,7 @@ pub fn explain(
     let region = view.region(region)?;
     let round = Round::new(view, limits);
     let loads = Loads::new(&round, &[]);
+    let at = position(view, region.id)?;
     let candidates = region
         .peers
         .iter()
@@ -123,7 +154,9 @@ pub fn explain(
             leaders: round.at(peer.store).map_or(0, |at| round.totals.leaders[at as usize]),
             used_bytes: round.at(peer.store).map_or(0, |at| round.totals.used[at as usize]),
             busy_permille: round.at(peer.store).map_or(0, |at| (loads.busy(at) * 1000.0).round() as u64),
+            cpu: round.at(peer.store).and_then(|at| CpuShare::of(&round, at)),
             lag: peer.lag,
+            equals: equals(&round, region, peer.store),
             standing: match round.eligibility(peer) {
                 Eligibility::Down => Standing::Down,
                 Eligibility::Lost => Standing::Lost,
@@ -131,6 +164,9 @@ pub fn explain(
                 Eligibility::Draining => Standing::Draining,
                 Eligibility::OutOfRoom => Standing::OutOfRoom,
                 Eligibility::ClockOff => Standing::ClockOff,
+                Eligibility::Eligible if !round.at(peer.store).is_some_and(|to| round.cpu_allows(at, to)) => {
+                    Standing::CpuBusy
+                }
                 Eligibility::Eligible => Standing::Eligible,
                 Eligibility::Learner => Standing::Learner,
                 Eligibility::LagUnknown => Standing::LagUnknown,
@@ -151,6 +187,13 @@ pub fn explain(
         candidates,
         verdict,
     })
+}
+
+/// Ascending, as the peers are.
+fn equals(round: &Round<'_>, region: &RegionView, store: StoreId) -> Vec<StoreId> {
+    let class = |store: StoreId| round.ratings[round.at(store)? as usize].classes.writes;
+    let others = region.peers.iter().map(|peer| peer.store).filter(|&other| other != store);
+    others.filter(|&other| class(store).is_some() && class(other) == class(store)).collect()
 }
 
 fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
@@ -190,7 +233,10 @@ fn verdict(round: &Round<'_>, policy: Policy, region: RegionId) -> Verdict {
             let speed = |at: u32| round.leader_speed(at);
             match round.candidates(at).map(speed).max() {
                 Some(best) if is_worth_it(speed(cell.leader), best, round.limits) => Verdict::Waits,
-                _ => Verdict::MostCapable,
+                _ => match round.able(at).map(speed).max() {
+                    Some(best) if is_worth_it(speed(cell.leader), best, round.limits) => Verdict::CpusBusy,
+                    _ => Verdict::MostCapable,
+                },
             }
         }
         Policy::Adaptive => Verdict::Balanced,
@@ -207,6 +253,7 @@ impl fmt::Display for Standing {
             Standing::Draining => "draining",
             Standing::OutOfRoom => "out of room, cannot lead",
             Standing::ClockOff => "its clock is off, cannot lead",
+            Standing::CpuBusy => "its CPU has no room for the lead",
             Standing::Learner => "a learner, cannot lead",
             Standing::LagUnknown => "how far it is behind is not known",
             Standing::Behind => "too far behind to lead",
@@ -238,6 +285,9 @@ impl fmt::Display for Verdict {
             Verdict::Balanced => f.write_str(
                 "It stays: no move of it makes the busiest stores less busy or its writes wait less, by enough.",
             ),
+            Verdict::CpusBusy => f.write_str(
+                "It stays: the CPUs of its more capable peers have no room for the lead, or had none lately.",
+            ),
             Verdict::MostCapable => {
                 f.write_str("It stays: none of its peers that could lead is on a store worth the move.")
             }
@@ -262,12 +312,20 @@ impl fmt::Display for Explanation {
             let speed = BytesPerSecond(candidate.speed_bytes_per_s);
             let used = Bytes(candidate.used_bytes);
             write!(f, "  store {store}: {standing}; writes {speed}")?;
+            if let [first, more @ ..] = &candidate.equals[..] {
+                write!(f, " (equal to store {first}")?;
+                more.iter().try_for_each(|store| write!(f, " and {store}"))?;
+                f.write_str(")")?;
+            }
             if candidate.sync_ns > 0 {
                 write!(f, ", syncs in {}", Nanos(candidate.sync_ns))?;
             }
             write!(f, ", leads {leaders}, holds {used}")?;
             if self.policy == Policy::Adaptive {
                 write!(f, ", {} busy", Percent(*busy_permille))?;
+            }
+            if let Some(cpu) = candidate.cpu {
+                write!(f, ", {cpu}")?;
             }
             match lag {
                 Some(lag) if *standing != Standing::Leads => writeln!(f, ", {lag} entries behind")?,

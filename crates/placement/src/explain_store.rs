@@ -9,8 +9,8 @@ use crate::class::APART;
 use crate::fill::{Fill, WEIGHT_MIN};
 use crate::load::Loads;
 use crate::round::{At, Round, NOWHERE};
-use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
-use crate::{ClusterView, Operator, PlanLimits, Policy, StoreState};
+use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
+use crate::{ClusterView, CpuShare, Operator, PlanLimits, Policy, StoreState};
 
 /// What is in flight counts as done in all numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,15 @@ pub struct StoreExplanation {
     pub counts_sync_ns: u64,
     /// Other stores that count for as many bytes per second because none is surely faster, ascending.
     pub equals: Vec<StoreId>,
+    /// Of its machine; `None`: not known.
+    #[serde(default)]
+    pub cpu: Option<CpuShare>,
+    /// As measured, of which the store's own process; thousandths of a core.
+    #[serde(default)]
+    pub cpu_own_millicores: u64,
+    /// It was above the limit lately, and is brought leads only up to so many hundredths.
+    #[serde(default)]
+    pub cpu_up_to_percent: Option<u32>,
     /// Of user regions, like the following.
     pub peers: u32,
     pub leaders: u32,
@@ -111,6 +120,9 @@ pub fn explain_store(
         counts_bytes_per_s: rating.capability.kv_bytes_per_s as u64,
         counts_sync_ns: rating.sync_ns,
         equals: equals.collect(),
+        cpu: CpuShare::of(&round, at),
+        cpu_own_millicores: seen.cpu.map_or(0, |cpu| (cpu.own * 1000.0).round() as u64),
+        cpu_up_to_percent: seen.cpu_high.then_some(limits.cpu_percent_low),
         peers: held.count() as u32,
         leaders: round.totals.leaders[at as usize],
         data_bytes: round.totals.data[at as usize],
@@ -196,6 +208,13 @@ impl fmt::Display for StoreExplanation {
                 writeln!(f, "; the busiest is store {store} with {}", Percent(permille))?;
             }
             None => writeln!(f)?,
+        }
+        if let Some(cpu) = self.cpu {
+            write!(f, "  {cpu}, the store uses {}", Cores(self.cpu_own_millicores))?;
+            match self.cpu_up_to_percent {
+                Some(percent) => writeln!(f, "; it was too busy lately, leads come only up to {percent}%")?,
+                None => writeln!(f)?,
+            }
         }
         if self.out_of_room {
             writeln!(f, "  out of room on its device: it is to lead nothing that another can lead")?;

@@ -52,6 +52,10 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
         }
         let from = round.cells[region as usize].leader;
         let Some(to) = target(round, region, &speeds) else { continue };
+        // The CPUs of faster ones may be taken by regions before it.
+        if !is_worth_it(speeds[from as usize], speeds[to as usize], round.limits) {
+            continue;
+        }
         let operator = Operator::TransferLeader {
             region: round.region(region).id,
             from: round.id(from),

@@ -19,6 +19,7 @@
 
 mod adaptive;
 mod class;
+mod cpu;
 mod data;
 mod domain;
 mod estimate;
@@ -40,15 +41,16 @@ mod view;
 mod wait;
 
 pub use class::{rate, Classes, Rating, Spread, APART, APART_STILL};
+pub use cpu::CpuMemory;
 pub use estimate::{estimate, Estimate};
-pub use explain::{explain, Candidate, Explanation, Standing, Verdict};
+pub use explain::{explain, Candidate, CpuShare, Explanation, Standing, Verdict};
 pub use explain_store::{explain_store, Busiest, StoreExplanation};
 pub use fill::sheds;
 pub use limits::PlanLimits;
 pub use operator::Operator;
 pub use policy::{Policy, UnknownPolicy};
 pub use reason::{Reason, Waited};
-pub use view::{is_behind, Capability, ClusterView, PeerView, RegionView, StoreState, StoreView};
+pub use view::{is_behind, Capability, ClusterView, Cpu, PeerView, RegionView, StoreState, StoreView};
 
 use data::{All, Order};
 use fill::Fill;
@@ -64,6 +66,7 @@ pub fn plan(view: &ClusterView, policy: Policy, limits: &PlanLimits) -> Vec<Oper
     let mut fill = Fill::new(&round, policy);
     repair::plan(&mut round, &mut fill, policy, &mut operators);
     split::plan(&mut round, &mut operators);
+    cpu::relieve(&mut round, policy, &mut operators);
     match policy {
         Policy::Even => {
             even::plan(&mut round, &mut All, &mut operators);

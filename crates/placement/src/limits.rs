@@ -35,6 +35,11 @@ pub struct PlanLimits {
     pub full_percent: u32,
     /// … until it holds less than this.
     pub full_percent_low: u32,
+    /// No policy brings a lead to a store whose machine would have more than this part of its CPU busy with it, in
+    /// hundredths, while another voter's has room; a store above it hands leads to voters with room …
+    pub cpu_percent_max: u32,
+    /// … and is brought leads only up to this for ten minutes, and until it has been below this.
+    pub cpu_percent_low: u32,
     /// Of regions whose heat per byte exceeds the coldest's by no more hundredths than this, the one goes whose
     /// other peers are the fastest (but under `even`): heat is an average of what was measured, and never twice the
     /// same.
@@ -74,6 +79,8 @@ impl Default for PlanLimits {
             busy_percent_min: 75,
             full_percent: 95,
             full_percent_low: 90,
+            cpu_percent_max: 75,
+            cpu_percent_low: 60,
             heat_gap_percent: 10,
             fill_percent: 85,
             reserve_percent: 98,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
 
-use crate::units::{Bytes, BytesPerSecond, Nanos, Percent};
+use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
 
 /// `Display` makes it a sentence. Numbers are those before the move, with what was in flight, and what was
 /// planned earlier in the same round, counted as done.
@@ -61,6 +61,15 @@ pub enum Reason {
     /// `adaptive`: a peer of the region changes places with one of another region, and the writes of both together
     /// wait for so many thousandths of the time that they do.
     ChangePlaces { with: RegionId, waits_permille: u64 },
+    /// The machine of the leader's store has too much of its CPU busy, and the one of the store that shall lead has
+    /// room. Busy shares in thousandths, cores in thousandths of one.
+    CpuBusy {
+        from_permille: u64,
+        from_millicores: u64,
+        to_permille: u64,
+        to_after_permille: u64,
+        to_millicores: u64,
+    },
     /// A split.
     TooLarge { bytes: u64, bytes_max: u64 },
     /// A split.
@@ -183,6 +192,21 @@ impl fmt::Display for Reason {
                 }
                 write!(f, "and the writes of both wait {} as long", Percent(*waits_permille))
             }
+            Reason::CpuBusy {
+                from_permille,
+                from_millicores,
+                to_permille,
+                to_after_permille,
+                to_millicores,
+            } => write!(
+                f,
+                "its store has its CPU at {} of {}, the other at {} of {} and then at {}",
+                Percent(*from_permille),
+                Cores(*from_millicores),
+                Percent(*to_permille),
+                Cores(*to_millicores),
+                Percent(*to_after_permille)
+            ),
             Reason::TooLarge { bytes, bytes_max } => {
                 write!(f, "it holds {}, the limit is {}", Bytes(*bytes), Bytes(*bytes_max))
             }

@@ -107,7 +107,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
 fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
     let leader = round.cells[region as usize].leader;
     let must_go = round.state(leader) == StoreState::Draining || round.bar(leader).is_some();
-    must_go && round.candidates(region).next().is_some()
+    must_go && round.able(region).next().is_some()
 }
 
 /// Whether a voter could be made on a store: there is none.
@@ -214,13 +214,14 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
     }
 }
 
-/// Who leads instead of a leader that must go: the one that the policy would choose.
+/// Who leads instead of a leader that must go: the one that the policy would choose, of those whose CPU has room where
+/// there are any.
 fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<At> {
     let speed = |at: At| match policy {
         Policy::Even => 0,
         _ => round.leader_speed(at),
     };
     let led = |at: At| round.totals.leaders[at as usize];
-    let able = round.candidates(region).filter(|&at| round.has_room_towards(at));
-    able.min_by_key(|&at| (Reverse(speed(at)), led(at), at))
+    let able = round.able(region).filter(|&at| round.has_room_towards(at));
+    able.min_by_key(|&at| (!round.cpu_fits(region, at), Reverse(speed(at)), led(at), at))
 }

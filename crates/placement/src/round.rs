@@ -8,6 +8,7 @@
 
 use types::{RegionId, StoreId, META_REGION};
 
+use crate::cpu::Cpus;
 use crate::domain::Domains;
 use crate::view::Bar;
 use crate::{rate, ClusterView, Operator, PeerView, PlanLimits, Rating, RegionView, StoreState};
@@ -35,6 +36,7 @@ pub(crate) struct Round<'a> {
     /// Regions that are not as they should be, ascending.
     pub ailing: Vec<u32>,
     pub totals: Totals,
+    pub cpus: Cpus,
     room: usize,
     data_room: usize,
     leaders_to: Vec<usize>,
@@ -79,7 +81,7 @@ pub(crate) struct Totals {
 }
 
 /// From ids to positions: direct where ids are small numbers, as they usually are.
-enum Table {
+pub(crate) enum Table {
     Direct(Vec<At>),
     Sorted(Vec<StoreId>),
 }
@@ -125,6 +127,7 @@ impl<'a> Round<'a> {
                 leaders: vec![0; stores],
                 user_regions: 0,
             },
+            cpus: Cpus::new(view, limits),
             room: limits.in_flight_max.saturating_sub(view.in_flight.len()),
             data_room: limits.data_moves_max.saturating_sub(data_in_flight),
             leaders_to: vec![0; stores],
@@ -219,13 +222,7 @@ impl<'a> Round<'a> {
     }
 
     pub fn at(&self, store: StoreId) -> Option<At> {
-        match &self.table {
-            Table::Direct(table) => {
-                let at = *table.get(usize::try_from(store).ok()?)?;
-                (at != NOWHERE).then_some(at)
-            }
-            Table::Sorted(ids) => ids.binary_search(&store).ok().map(|at| at as At),
-        }
+        self.table.at(store)
     }
 
     pub fn id(&self, at: At) -> StoreId {
@@ -281,7 +278,7 @@ impl<'a> Round<'a> {
     /// over to the one that replaces it.)
     pub fn can_leave(&self, region: u32, from: At) -> bool {
         let cell = &self.cells[region as usize];
-        cell.leader != from || cell.voters == 1 || self.candidates(region).next().is_some()
+        cell.leader != from || cell.voters == 1 || self.able(region).next().is_some()
     }
 
     pub fn eligibility(&self, peer: &PeerView) -> Eligibility {
@@ -326,8 +323,13 @@ impl<'a> Round<'a> {
         self.at(store).is_some_and(|at| self.behind[at as usize])
     }
 
-    /// Live, caught-up voters of the region beside its leader.
+    /// Those of them to whom a policy may bring the lead: their CPUs have room for it ([`crate::cpu`]).
     pub fn candidates(&self, region: u32) -> impl Iterator<Item = At> + '_ {
+        self.able(region).filter(move |&at| self.cpu_allows(region, at))
+    }
+
+    /// Live, caught-up voters of the region beside its leader.
+    pub fn able(&self, region: u32) -> impl Iterator<Item = At> + '_ {
         let leader = self.cells[region as usize].leader;
         self.seats(region)
             .iter()
@@ -403,6 +405,10 @@ impl<'a> Round<'a> {
         // It is led by somebody else before its peer goes; by whom is the driver's choice.
         let unseats = matches!(operator, Operator::TransferLeader { .. })
             || !matches!(operator, Operator::AddPeer { .. }) && leader == from;
+        if unseats {
+            let heir = if let Operator::TransferLeader { .. } = operator { to } else { NOWHERE };
+            self.cpus.move_lead(&self.view.regions[region], leader, heir);
+        }
         if unseats && user && self.is_up(leader) {
             self.totals.leaders[leader as usize] = self.totals.leaders[leader as usize].saturating_sub(1);
             self.cells[region].leader = NOWHERE;
@@ -440,7 +446,17 @@ fn size_floor(view: &ClusterView) -> u64 {
 }
 
 impl Table {
-    fn new(view: &ClusterView) -> Table {
+    pub fn at(&self, store: StoreId) -> Option<At> {
+        match self {
+            Table::Direct(table) => {
+                let at = *table.get(usize::try_from(store).ok()?)?;
+                (at != NOWHERE).then_some(at)
+            }
+            Table::Sorted(ids) => ids.binary_search(&store).ok().map(|at| at as At),
+        }
+    }
+
+    pub fn new(view: &ClusterView) -> Table {
         let sparse = || Table::Sorted(view.stores.iter().map(|store| store.id).collect());
         let Some(last) = view.stores.last() else { return sparse() };
         if last.id >= 4 * view.stores.len() as u64 + 1024 {

@@ -37,6 +37,19 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// Of thousandths of one.
+pub(crate) struct Cores(pub u64);
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1000 => f.write_str("1 core"),
+            whole if whole % 1000 == 0 => write!(f, "{} cores", whole / 1000),
+            part => write!(f, "{:.1} cores", part as f64 / 1e3),
+        }
+    }
+}
+
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}%", self.0 / 10, self.0 % 10)
@@ -56,6 +69,8 @@ mod tests {
         assert_eq!(Bytes(2_500_000_000_000).to_string(), "2.5 TB");
         assert_eq!(Nanos(20_400).to_string(), "20 us");
         assert_eq!(Nanos(160_000_000).to_string(), "160.0 ms");
+        let cores = [500, 1000, 4000, 2500].map(|cores| Cores(cores).to_string());
+        assert_eq!(cores, ["0.5 cores", "1 core", "4 cores", "2.5 cores"]);
         assert_eq!(Percent(1234).to_string(), "123.4%");
     }
 }

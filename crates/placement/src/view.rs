@@ -54,6 +54,19 @@ pub enum StoreState {
     Lost,
 }
 
+/// The CPU of a store's machine, averaged over some seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Cores that the store may use; a part of one where a quota says so.
+    pub cores: f64,
+    /// The share of them that is busy, whoever uses them: from 0 to 1.
+    pub busy: f64,
+    /// Cores that the store's own process uses.
+    pub own: f64,
+    /// Stores that name the same machine share its cores; 0: not known, and shared with no other store.
+    pub machine: u64,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreView {
     pub id: StoreId,
@@ -80,6 +93,12 @@ pub struct StoreView {
     /// It was above its threshold and has not been below the lower end of the band since: what
     /// [`sheds`](crate::sheds) said of it last time.
     pub shedding: bool,
+    /// `None`: not known, and nothing is decided by it.
+    pub cpu: Option<Cpu>,
+    /// Its CPU was above the limit lately, and the mean units of work over the seconds that `cpu` is averaged over: see
+    /// [`CpuMemory`](crate::CpuMemory).
+    pub cpu_high: bool,
+    pub cpu_units: Option<f64>,
     /// Stands in for the measured write speed when data is shared out.
     pub data_weight: Option<f64>,
     /// Stands in for the measured write speed when leaders are placed.

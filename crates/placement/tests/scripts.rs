@@ -4,6 +4,7 @@
 //! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
 //! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE room=none data-weight=W leader-weight=W
 //!          sync=MILLISECONDS spread=FACTOR (1: told, less: not known)
+//!          cpu=OWN/BUSY/CORES (in cores) machine=NUMBER cpu-was=high|low
 //! cluster replicas=N meta-replicas=N domain=LABEL
 //! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, misses=R (all reads), writes-bytes=SIZE,
 //!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
@@ -25,7 +26,7 @@ use std::fmt::Write as _;
 
 use goldenscript::{Command, Runner};
 use steelyard_placement::{
-    explain, explain_store, plan, ClusterView, PlanLimits, Policy, Spread, StoreState,
+    explain, explain_store, plan, ClusterView, Cpu, PlanLimits, Policy, Spread, StoreState,
 };
 use support::*;
 
@@ -130,6 +131,9 @@ impl Script {
                 "clock" => store.clock_off = arg.value == "off",
                 "unapplied" => store.unapplied_bytes = size(&arg.value)?,
                 "spread" => store.spread = Spread::all(arg.value.parse()?),
+                "cpu" => store.cpu = Some(cpu(&arg.value)?),
+                "machine" => store.cpu.get_or_insert_default().machine = arg.value.parse()?,
+                "cpu-was" => store.cpu_high = arg.value == "high",
                 "sync" => store.sync_ns = (arg.value.parse::<f64>()? * 1e6) as u64,
                 "data-weight" => store.data_weight = Some(arg.value.parse()?),
                 "leader-weight" => store.leader_weight = Some(arg.value.parse()?),
@@ -181,6 +185,13 @@ impl Script {
             writeln!(out, "region {}: {}", region.id, peers.join(" ")).expect("a string");
         }
     }
+}
+
+/// Cores that the store uses, that are busy, and that there are.
+fn cpu(text: &str) -> Result<Cpu, Box<dyn Error>> {
+    let numbers: Vec<f64> = text.split('/').map(str::parse).collect::<Result<_, _>>()?;
+    let [own, busy, cores] = numbers[..] else { return Err("a CPU is like 1.5/1.8/4".into()) };
+    Ok(Cpu { cores, busy: busy / cores, own, machine: 0 })
 }
 
 fn state(name: &str) -> Result<StoreState, Box<dyn Error>> {
@@ -302,6 +313,11 @@ fn full() {
 #[test]
 fn adaptive() {
     run(Script::whole(), "adaptive");
+}
+
+#[test]
+fn cpu_limits() {
+    run(Script::of_leaders(), "cpu");
 }
 
 #[test]

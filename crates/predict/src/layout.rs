@@ -81,6 +81,7 @@ pub(crate) fn view(stores: &[Store], mut regions: Vec<RegionView>, replicas: usi
     let stores = stores.iter().map(|store| StoreView {
         id: store.id,
         capability: store.capability,
+        spread: store.spread,
         sync_ns: store.device.cache.map_or(store.device.sync_ns, |cache| cache.sync_ns),
         capacity_bytes: store.capacity_bytes,
         used_bytes: held(store.id),

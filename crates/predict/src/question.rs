@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use placement::Capability;
+use placement::{Capability, Spread};
 use serde::{Deserialize, Serialize};
 use types::{RegionId, SlotRange, StoreId};
 
@@ -71,6 +71,8 @@ pub struct Store {
     pub device: Device,
     /// What placement is told that the store can do.
     pub capability: Capability,
+    /// How sure that is, by which placement tells stores apart.
+    pub spread: Spread,
     /// Live user bytes; 0: as much as comes.
     pub capacity_bytes: u64,
     pub data_weight: Option<f64>,

@@ -4,7 +4,6 @@
 //! ```text
 //! slot, at 0 and at 512, big-endian:
 //!   synced u64 | version u64 = 2 | oldest file needed u64, appended | the same, rewritten | count u64 | xxh3 u64
-//! version 1 ends after `version` with the xxh3 of both, and says nothing of files
 //! ```
 //!
 //! The number of a batch is written here once its `fdatasync` has returned, with a plain `pwrite` that
@@ -26,9 +25,7 @@ use crate::error::{LogError, Result};
 
 const FILE: &str = "WATERMARK";
 const VERSION: u64 = 2;
-const VERSION_WITHOUT_FILES: u64 = 1;
 const SLOT_LEN: usize = 48;
-const SLOT_WITHOUT_FILES_LEN: usize = 24;
 const SLOT_OFFSETS: [u64; 2] = [0, 512];
 
 pub(crate) struct Watermark {
@@ -42,7 +39,7 @@ pub(crate) struct Watermark {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     synced: u64,
-    /// The oldest file of each queue that is needed; 0 while that is not known.
+    /// The oldest file of each queue that is needed; 0 until one is marked.
     needed: [u64; 2],
     /// The number of writes of this file, by which the newer slot is found.
     count: u64,
@@ -157,16 +154,12 @@ fn read_slot(file: &File, offset: u64) -> io::Result<Option<State>> {
         return Ok(Some(State::default()));
     }
     let number = |at: usize| u64::from_be_bytes(slot[at..at + 8].try_into().expect("8 bytes"));
-    let is_whole = |len: usize| number(len - 8) == xxh3_64(&slot[..len - 8]);
-    Ok(match number(8) {
-        VERSION if is_whole(SLOT_LEN) => {
-            Some(State { synced: number(0), needed: [number(16), number(24)], count: number(32) })
-        }
-        VERSION_WITHOUT_FILES if is_whole(SLOT_WITHOUT_FILES_LEN) => {
-            Some(State { synced: number(0), ..State::default() })
-        }
-        _ => None,
-    })
+    let is_whole = number(SLOT_LEN - 8) == xxh3_64(&slot[..SLOT_LEN - 8]);
+    Ok((is_whole && number(8) == VERSION).then(|| State {
+        synced: number(0),
+        needed: [number(16), number(24)],
+        count: number(32),
+    }))
 }
 
 #[cfg(test)]
@@ -217,20 +210,5 @@ mod tests {
         watermark.need([5, 1]).unwrap();
         watermark.sync().unwrap();
         assert_eq!(open(dir.path()).needed(), [5, 1]);
-    }
-
-    #[test]
-    fn a_watermark_without_marks_of_files_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut slot = [0; SLOT_WITHOUT_FILES_LEN];
-        slot[..8].copy_from_slice(&77_u64.to_be_bytes());
-        slot[8..16].copy_from_slice(&VERSION_WITHOUT_FILES.to_be_bytes());
-        let checksum = xxh3_64(&slot[..16]);
-        slot[16..].copy_from_slice(&checksum.to_be_bytes());
-        std::fs::write(dir.path().join(FILE), slot).unwrap();
-        let mut watermark = open(dir.path());
-        assert_eq!((watermark.synced(), watermark.needed()), (77, [0, 0]));
-        watermark.advance(78).unwrap();
-        assert_eq!(open(dir.path()).synced(), 78);
     }
 }

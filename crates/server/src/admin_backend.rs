@@ -18,10 +18,14 @@ use crate::admin::{
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
 use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
+use crate::joining;
 use crate::members::AgreedMembers;
 use crate::region::inbox::Work;
 use crate::store::Store;
-use crate::transport::CallError;
+use crate::transport::{CallError, Remote};
+
+/// How long a probe that was asked for waits for the other stores of its host to measure theirs.
+const TURN_MAX: Duration = Duration::from_secs(60);
 
 pub struct Backend {
     pub store: Arc<Store>,
@@ -116,12 +120,17 @@ pub async fn set_facts(store: &Arc<Store>, facts: StoreFacts) -> Result<(), Admi
 }
 
 /// Answers another store's question.
-pub async fn answer_passed(store: Arc<Store>, body: Bytes) -> (u8, Bytes) {
+pub async fn answer_passed(store: Arc<Store>, from: Remote, body: Bytes) -> (u8, Bytes) {
     let error = |error: AdminError| (STATUS_ERROR, encode_error(error));
     let ask = match serde_json::from_slice(&body) {
         Ok(ask) => ask,
         Err(reason) => return error(refuse(400, reason.to_string())),
     };
+    if let Ask::SetFacts { store: of, facts } = &ask {
+        if *of != from.store || facts.key != Some(from.key) {
+            return error(refuse(403, "a store speaks for itself, under its own key"));
+        }
+    }
     match answer(&store, ask).await {
         Ok(value) => (STATUS_DONE, serde_json::to_vec(&value).expect("plain data").into()),
         Err(NotAnswered::NotLeader) => (STATUS_NOT_LEADER, Bytes::new()),
@@ -184,14 +193,10 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             propose(store, MetaCommand::SetStore { store: id, facts }).await?;
             Value::Null
         }
-        Ask::Join { facts } => match propose(store, MetaCommand::Join { facts }).await? {
-            MetaReply::Joined { store: joined, cluster_id } => {
-                // It is applied here, so that it is in the list.
-                let members = store.cluster.members_after(0).unwrap_or_default();
-                serde_json::to_value((joined, cluster_id, members)).expect("plain data")
-            }
-            other => return Err(refuse(502, format!("an answer of another kind: {other:?}")).into()),
-        },
+        Ask::Join { facts } => {
+            joining::may_join(store, &facts)?;
+            join_as_leader(store, facts).await?
+        }
         Ask::Explain { region } => match store.cluster.explain(region) {
             Some(explanation) => Value::from(explanation.to_string()),
             None => return Err(refuse(404, format!("no region {region}")).into()),
@@ -207,6 +212,17 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
         }
     };
     Ok(value)
+}
+
+async fn join_as_leader(store: &Arc<Store>, facts: StoreFacts) -> Result<Value, NotAnswered> {
+    match propose(store, MetaCommand::Join { facts }).await? {
+        MetaReply::Joined { store: joined, cluster_id } => {
+            // It is applied here, so that it is in the list.
+            let members = store.cluster.members_after(0).unwrap_or_default();
+            Ok(serde_json::to_value((joined, cluster_id, members)).expect("plain data"))
+        }
+        other => Err(refuse(502, format!("an answer of another kind: {other:?}")).into()),
+    }
 }
 
 /// Has a change of the cluster's state agreed on, and says what came of it.
@@ -401,9 +417,9 @@ impl AdminBackend for Backend {
         Box::pin(async {
             let store = &self.store;
             let (load_ops_per_s, _) = store.metrics.recent();
-            let probed = capability::probe(store, Probe::Full).await.map_err(|error| {
+            let probed = capability::probe(store, Probe::Full, Some(TURN_MAX)).await.map_err(|error| {
                 let status = match error {
-                    NotProbed::UnderWay | NotProbed::NoRoom { .. } => 409,
+                    NotProbed::UnderWay | NotProbed::NoTurn | NotProbed::NoRoom { .. } => 409,
                     NotProbed::Failed(_) | NotProbed::NoThread => 500,
                 };
                 refuse(status, error.to_string())
@@ -455,6 +471,11 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
         let up = store.is_heard(member.id);
         let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
         let record = members.record(member.id);
+        let cpu = heartbeat.cpu.filter(|_| up);
+        let standing = store.cluster.standing(member.id);
+        let standing = standing.as_ref();
+        let stores =
+            |of: fn(&cluster::Standing) -> &Vec<StoreId>| standing.map_or(Vec::new(), |s| of(s).clone());
         StoreRow {
             id: member.id,
             state: match record.map(|record| record.state) {
@@ -471,14 +492,16 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             admin: member.admin.to_string(),
             forward: member.forward.map(|address| address.to_string()),
             device: member.device.clone(),
-            capability_bytes_per_s: match at {
-                Some(_) => heartbeat.capability.kv_bytes_per_s,
+            capability_bytes_per_s: match standing {
+                Some(standing) => standing.capability.kv_bytes_per_s,
                 None => crate::members::capability_of(member).kv_bytes_per_s,
             },
-            capability_spread: at.map_or(0.0, |_| heartbeat.spread.kv_bytes_per_s),
+            capability_spread: standing.map_or(0.0, |standing| standing.spread.kv_bytes_per_s),
             io_bytes_per_s: heartbeat.io_bytes_per_s,
-            sync_us: heartbeat.sync_ns as f64 / 1e3,
-            correction: if at.is_some() { heartbeat.correction } else { 1.0 },
+            sync_us: standing.map_or(0, |standing| standing.sync_ns) as f64 / 1e3,
+            correction: standing.map_or(1.0, |standing| standing.correction),
+            shares_device_with: stores(|standing| &standing.shares_device_with),
+            shares_host_with: stores(|standing| &standing.shares_host_with),
             data_weight: record.and_then(|record| record.data_weight),
             leader_weight: record.and_then(|record| record.leader_weight),
             leaders: regions.iter().filter(leads).count(),
@@ -487,7 +510,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             capacity_bytes: heartbeat.capacity_bytes,
             unapplied_bytes: heartbeat.unapplied_bytes,
             behind: placement::is_behind(
-                heartbeat.capability,
+                standing.map_or(heartbeat.capability, |standing| standing.capability),
                 heartbeat.unapplied_bytes,
                 &store.config.limits,
             ),
@@ -496,6 +519,9 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
                 false => store.wall.offset_of(member.id).filter(|_| up),
             },
             clock_off: up && heartbeat.clock_off,
+            cpu_cores: cpu.map(|cpu| cpu.cores),
+            cpu_busy: cpu.map(|cpu| cpu.busy),
+            cpu_own_cores: cpu.map(|cpu| cpu.own),
             // The last words of a store that has fallen silent say nothing of now.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },

@@ -30,7 +30,15 @@ mod tests {
 
     /// Files that need the machine's clock itself: for heartbeats, for unique numbers, for the time of a
     /// measurement. Everything else stamps or reads at a time, and asks `WallClock`.
-    const USERS: [&str; 4] = ["clock.rs", "wall_clock.rs", "heartbeat.rs", "capability/kept.rs"];
+    const USERS: [&str; 7] = [
+        "clock.rs",
+        "wall_clock.rs",
+        "heartbeat.rs",
+        "capability/kept.rs",
+        "capability/mod.rs",
+        "capability/sittings.rs",
+        "capability/turn.rs",
+    ];
 
     fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(dir).unwrap() {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use cluster::{
     Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
-    Route, Setting, SettingError, StartError, Step, StoreHeartbeat, StoreRecord, StoreState,
+    Neighbours, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts, StoreHeartbeat,
+    StoreKey, StoreRecord, StoreState, TurnGrant, Turns,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
@@ -38,6 +39,7 @@ struct Parts {
     meta: MetaState,
     ledger: Ledger,
     driver: Driver,
+    turns: Turns,
 }
 
 /// What `ctl` shows of an operator, whether it has ended or not.
@@ -56,7 +58,8 @@ impl ClusterState {
             replace_after_nanos: config.replace_after.as_nanos() as u64,
         };
         let ledger = Ledger::new(clock::boot_nanos(), times);
-        let parts = Parts { meta, ledger, driver: Driver::new(DriverConfig::default()) };
+        let parts =
+            Parts { meta, ledger, driver: Driver::new(DriverConfig::default()), turns: Turns::default() };
         ClusterState {
             parts: Mutex::new(parts),
             limits: config.limits,
@@ -134,6 +137,33 @@ impl ClusterState {
         parts.ledger.heard(store).map(|heard| (heard.at, heard.heartbeat.clone()))
     }
 
+    /// How a store stands among those that share its device; `None`: it was not heard.
+    pub fn standing(&self, store: StoreId) -> Option<Standing> {
+        self.parts.lock().ledger.standing(store, clock::boot_nanos())
+    }
+
+    /// What the other stores on this store's device do.
+    pub fn neighbours(&self) -> Neighbours {
+        self.parts.lock().ledger.neighbours(self.this, clock::boot_nanos())
+    }
+
+    /// Hands out turns to measure, if this store leads the meta region.
+    pub fn grant_turns(&self, leads: bool) -> Vec<TurnGrant> {
+        let mut parts = self.parts.lock();
+        let Parts { ledger, turns, .. } = &mut *parts;
+        if leads {
+            return turns.step(ledger, clock::boot_nanos());
+        }
+        turns.stop();
+        Vec::new()
+    }
+
+    /// Returns whether the last heartbeat of a store grants a request.
+    pub fn is_granted_by(&self, leader: StoreId, grant: TurnGrant) -> bool {
+        let parts = self.parts.lock();
+        parts.ledger.heard(leader).is_some_and(|heard| heard.heartbeat.grants.contains(&grant))
+    }
+
     /// Stores that are no members any more say nothing that counts.
     pub fn forget(&self, store: StoreId) {
         self.parts.lock().ledger.forget(store);
@@ -193,10 +223,28 @@ impl ClusterState {
         (parts.meta.members_version > known).then(|| AgreedMembers::of(&parts.meta))
     }
 
+    /// Whether a store has or had this key.
+    pub fn knows_key(&self, key: StoreKey) -> bool {
+        self.parts.lock().meta.with_key(key).is_some()
+    }
+
+    /// Another member that lives and has one of these addresses, for other stores or for clients.
+    pub fn live_at(&self, facts: &StoreFacts) -> Option<StoreId> {
+        let parts = self.parts.lock();
+        let now = clock::boot_nanos();
+        let is_there = |store: &&StoreRecord| {
+            let known = &store.facts;
+            let meets = known.peer == facts.peer || known.client == facts.client;
+            meets && known.key != facts.key && (store.id == self.this || parts.ledger.is_up(store.id, now))
+        };
+        let mut members = parts.meta.members();
+        members.find(is_there).map(|store| store.id)
+    }
+
     /// One round of planning, as the leader of the meta region in `term`.
     pub fn plan(&self, term: Term) -> Step {
         let mut parts = self.parts.lock();
-        let Parts { meta, ledger, driver } = &mut *parts;
+        let Parts { meta, ledger, driver, .. } = &mut *parts;
         let step = driver.step(meta, ledger, &self.limits, term, clock::boot_nanos());
         for command in &step.commands {
             if let MetaCommand::FinishOperator { id, outcome } = command {
@@ -209,7 +257,7 @@ impl ClusterState {
     /// The command that begins an operator which somebody asked for.
     pub fn request(&self, operator: Operator) -> Result<MetaCommand, StartError> {
         let mut parts = self.parts.lock();
-        let Parts { meta, ledger, driver } = &mut *parts;
+        let Parts { meta, ledger, driver, .. } = &mut *parts;
         driver.request(meta, ledger, operator, clock::boot_nanos())
     }
 
@@ -292,13 +340,13 @@ fn begun<'a>(
 /// addresses are known; they say the rest themselves.
 pub fn bootstrap_command(
     config: &Config,
-    token: u64,
+    key: StoreKey,
     cluster_id: u64,
     regions: Vec<RegionDescriptor>,
 ) -> MetaCommand {
     let record = |member: &crate::config::Member| {
-        let token = if member.id == config.store { token } else { 0 };
-        StoreRecord::new(member.id, facts_of(member, token))
+        let own = (member.id == config.store).then_some(key);
+        StoreRecord::new(member.id, facts_of(member, own))
     };
     let settings = [(cluster::CONFIG_REPLICAS, config.replicas.to_string())];
     MetaCommand::Bootstrap {

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use types::StoreId;
 
+use crate::members::facts_of;
+
 /// When the Raft log is synced. Term and vote are synced in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
@@ -205,6 +207,7 @@ impl Config {
                 ));
             }
         }
+        facts_of(self.this(), None).check().map_err(|error| error.to_string())?;
         if self.regions == 0 || self.regions > types::SLOT_COUNT {
             return Err(format!("regions is 1 to {}, not {}", types::SLOT_COUNT, self.regions));
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
-//! DIR/IDENTITY   format version, store id, layout, token, cluster id, whether the store has begun (TOML)
+//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the store has begun (TOML;
+//!                for its owner alone to read)
 //! DIR/MEMBERS    the stores of the cluster and the settings that all go by, as last heard of (JSON)
 //! DIR/CAPABILITY what was measured of the device (JSON; `capability::kept`)
 //! DIR/log/       the Raft log of all regions
@@ -12,16 +13,18 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
 use crate::members::AgreedMembers;
+use crate::transport::keys::SecretKey;
 
 /// Version of everything under the data directory. A newer one is refused, an older one is migrated
 /// or refused by name.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 /// Opening the engines writes a few small files. RocksDB 7.8 built with assertions aborts where it cannot.
 const START_BYTES_MIN: u64 = 2 << 20;
@@ -64,11 +67,10 @@ pub struct Identity {
     /// Stores, regions and replicas with which the cluster began, in words; empty as long as `store` is none.
     #[serde(default)]
     pub layout: String,
-    /// Drawn when this directory was made. Whoever comes under this store's number with another one has lost
-    /// what the store has promised. As text: TOML's numbers have 63 bits.
-    #[serde(with = "hexadecimal")]
-    pub token: u64,
-    /// 0 until it is known.
+    /// Drawn when this directory was made, and in no other place. Whoever comes under this store's number with
+    /// another one has lost what the store has promised.
+    pub secret: SecretKey,
+    /// 0 until it is known. As text: TOML's numbers have 63 bits.
     #[serde(with = "hexadecimal", default)]
     pub cluster_id: u64,
     /// What a store that joined was told, and needs to know before it has heard of anybody.
@@ -150,7 +152,7 @@ impl DataDir {
         let identity = match identity_path.exists() {
             true => read_identity(path, &identity_path)?,
             false => {
-                let identity = Identity::new(token());
+                let identity = Identity::new(SecretKey::draw().map_err(at(&identity_path))?);
                 identity.write(path).map_err(at(&identity_path))?;
                 identity
             }
@@ -277,24 +279,13 @@ impl DataDir {
     }
 }
 
-/// A number that no other directory has: of 64 bits that the kernel gave to this process.
-fn token() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    loop {
-        let token = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        if token != 0 {
-            return token;
-        }
-    }
-}
-
 impl Identity {
-    fn new(token: u64) -> Identity {
+    fn new(secret: SecretKey) -> Identity {
         Identity {
             format: FORMAT_VERSION,
             store: None,
             layout: String::new(),
-            token,
+            secret,
             cluster_id: 0,
             joined: None,
             open: false,
@@ -303,7 +294,7 @@ impl Identity {
     }
 
     fn write(&self, dir: &Path) -> io::Result<()> {
-        write_durably(dir, IDENTITY, &toml::to_string(self).expect("plain data"))
+        write_with_mode(dir, IDENTITY, &toml::to_string(self).expect("plain data"), 0o600)
     }
 }
 
@@ -346,8 +337,15 @@ fn temporary_name(name: &str) -> String {
 
 /// Writes a small file so that after a crash it is there whole or not at all.
 pub fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    write_with_mode(dir, name, text, 0o666)
+}
+
+/// The same for those to read whom the mode allows.
+fn write_with_mode(dir: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
     let temporary = dir.join(temporary_name(name));
-    let mut file = File::create(&temporary)?;
+    // One that a crash left may have another mode.
+    let _ = fs::remove_file(&temporary);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&temporary, dir.join(name))?;
@@ -376,14 +374,13 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_token_and_what_it_was_told() {
+    fn a_directory_keeps_its_key_and_what_it_was_told() {
         let dir = tempfile::tempdir().unwrap();
         let mut data = DataDir::open(dir.path()).unwrap();
-        let token = data.identity().token;
-        assert!(token != 0);
+        let key = data.identity().secret.public();
         drop(data);
         data = DataDir::open(dir.path()).unwrap();
-        assert_eq!((data.identity().store, data.identity().token), (None, token), "it may ask again");
+        assert_eq!((data.identity().store, data.identity().secret.public()), (None, key), "it may ask again");
         let joined = Joined { cluster_enabled: true };
         data.joined(4, u64::MAX, "three".into(), joined.clone()).unwrap();
         let members = AgreedMembers { version: 9, ..Default::default() };
@@ -391,11 +388,31 @@ mod tests {
         drop(data);
         let data = DataDir::open(dir.path()).unwrap();
         let identity = data.identity();
-        assert_eq!((identity.store, identity.token, identity.cluster_id), (Some(4), token, u64::MAX));
+        assert_eq!((identity.store, identity.cluster_id), (Some(4), u64::MAX));
+        assert_eq!(identity.secret.public(), key);
         assert_eq!(identity.joined, Some(joined));
         assert_eq!(data.members().unwrap(), members);
         let other = tempfile::tempdir().unwrap();
-        assert_ne!(DataDir::open(other.path()).unwrap().identity().token, token);
+        assert_ne!(DataDir::open(other.path()).unwrap().identity().secret.public(), key);
+    }
+
+    #[test]
+    fn a_secret_is_its_owners_alone_to_read() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        // What an earlier start may have left, with the mode of other files.
+        fs::write(dir.path().join(".IDENTITY.new"), "form").unwrap();
+        let mut data = claim(dir.path(), 2, "three").unwrap();
+        let mode = |name| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("IDENTITY"), 0o600);
+        data.keep(7, &AgreedMembers { version: 1, ..Default::default() }).unwrap();
+        assert_eq!(mode("IDENTITY"), 0o600);
+        let kept = fs::read_to_string(dir.path().join("IDENTITY")).unwrap();
+        let secret = kept.lines().find_map(|line| line.strip_prefix("secret = ")).unwrap().trim_matches('"');
+        assert_eq!(secret.len(), 64);
+        assert!(!fs::read_to_string(dir.path().join("MEMBERS")).unwrap().contains(secret));
+        assert!(!format!("{:?}", data.identity()).contains(secret));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Fixture {
         let (worker, inbox) = crossbeam_channel::unbounded();
         let meta = cluster::MetaState::default();
         let members = Members::new(&config, AgreedMembers::default());
-        let (identity, _) = Identity::new(config.store, 0, data.identity().token, 0);
+        let (identity, _) = Identity::new(config.store, 0, data.identity().secret.clone(), 0, None);
         let engine = Arc::new(Engine::new(flash));
         let store = Store::new(config, data, Arc::new(identity), members, regions, engine, meta, worker);
         Fixture { store: Arc::new(store), inbox, _dir: dir }

@@ -21,12 +21,14 @@ use types::{RegionId, StoreId, Term};
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::config::Fsync;
+use crate::cpu::CpuKeeper;
 use crate::dispatch::NotDone;
 use crate::membership::{self, MembershipKeeper};
 use crate::orders;
 use crate::region::inbox::{ToWorker, Work};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
+use crate::transport::keys;
 use crate::wall_clock::ClockKeeper;
 
 const PERIOD: Duration = Duration::from_millis(200);
@@ -178,9 +180,11 @@ fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
 
 async fn propose_bootstrap(store: Arc<Store>) {
     let regions = store.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
-    // Any number but 0 will do that no other cluster has: the first leader's clock, token and layout.
-    let cluster_id = (store.identity.layout_digest ^ store.identity.token ^ clock::unix_micros()).max(1);
-    let command = bootstrap_command(&store.config, store.identity.token, cluster_id, regions);
+    let cluster_id = match keys::draw_number() {
+        Ok(drawn) => drawn,
+        Err(error) => return tracing::error!(%error, "the system gives no random number; the cluster waits"),
+    };
+    let command = bootstrap_command(&store.config, store.identity.key(), cluster_id, regions);
     propose(store, vec![command]).await;
 }
 
@@ -216,6 +220,7 @@ struct Reporter {
     full_at: Option<Instant>,
     cooled_at: Instant,
     out_of_room_until: Option<Instant>,
+    cpu: CpuKeeper,
 }
 
 /// A decaying average.
@@ -249,6 +254,7 @@ impl Reporter {
             full_at: None,
             cooled_at: Instant::now(),
             out_of_room_until: None,
+            cpu: CpuKeeper::new(),
         }
     }
 
@@ -281,9 +287,10 @@ impl Reporter {
         if store.disk.is_full() {
             self.out_of_room_until = Some(now + OUT_OF_ROOM);
         }
+        let cpu = self.cpu.look();
+        store.metrics.set_cpu(cpu);
         StoreHeartbeat {
             store: store.id,
-            token: store.identity.token,
             cluster_id: store.identity.cluster_id(),
             members_version: store.members().agreed.version,
             incarnation: self.incarnation,
@@ -304,6 +311,11 @@ impl Reporter {
             stopping: store.leaving.load(Ordering::Relaxed),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),
+            cpu,
+            place: store.capability.place(),
+            told: store.capability.is_told(),
+            turn: store.capability.turn.told(),
+            grants: store.cluster.grant_turns(store.regions.meta().leader() == Some(store.id)),
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
         }

@@ -13,9 +13,10 @@ use crate::dispatch::{
 };
 use crate::region::inbox::ToWorker;
 use crate::store::Store;
-use crate::transport::frame::{Hello, Refusal};
-use crate::transport::{Inbound, InboundAnswer, NOBODY};
-use crate::{admin_backend, heartbeat, membership, orders};
+use crate::transport::frame::Refusal;
+use crate::transport::handshake::Introduced;
+use crate::transport::{Inbound, InboundAnswer, Remote, NOBODY};
+use crate::{admin_backend, heartbeat, joining, membership, orders};
 
 pub struct FromStores {
     pub store: Arc<Store>,
@@ -34,13 +35,8 @@ impl Inbound for FromStores {
         let _ = self.store.worker.send(ToWorker::Messages { from, messages });
     }
 
-    fn heartbeat(&self, from: StoreId, report: Bytes) -> bool {
-        // Connecting anew it is told why.
-        let removed = membership::is_removed(&self.store, from);
-        if !removed {
-            heartbeat::hear(&self.store, from, &report);
-        }
-        !removed
+    fn heartbeat(&self, from: StoreId, report: Bytes) {
+        heartbeat::hear(&self.store, from, &report);
     }
 
     fn order(&self, from: StoreId, order: Bytes) {
@@ -60,17 +56,24 @@ impl Inbound for FromStores {
         self.store.snapshots().receive(from, stream, read);
     }
 
-    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        membership::admit(&self.store, hello)
+    fn admit(&self, caller: &Introduced) -> Result<(), Refusal> {
+        membership::admit(&self.store, caller)
     }
 
-    fn request(self: Arc<Self>, from: StoreId, kind: u8, body: Bytes) -> InboundAnswer {
+    fn is_welcome(&self, from: &Remote) -> bool {
+        // Connecting anew it is told why not.
+        membership::is_welcome(&self.store, from)
+    }
+
+    fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer {
         let store = self.store.clone();
         match kind {
-            REQUEST_JOIN => Box::pin(membership::answer_join(store, body)),
-            _ if from == NOBODY => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"join first")) }),
+            REQUEST_JOIN => Box::pin(joining::answer_join(store, from, body)),
+            _ if from.store == NOBODY => {
+                Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"join first")) })
+            }
             REQUEST_COMMANDS => Box::pin(store.execute_passed(body)),
-            REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, body)),
+            REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, from, body)),
             REQUEST_MEMBERS => Box::pin(async move { membership::answer_members(&store) }),
             _ => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")) }),
         }

@@ -19,6 +19,7 @@ mod client;
 mod clock;
 mod cluster_state;
 mod config;
+mod cpu;
 mod datadir;
 mod disk;
 mod dispatch;
@@ -28,6 +29,7 @@ mod expiry;
 mod fixture;
 mod heartbeat;
 mod inbound;
+mod joining;
 mod members;
 mod membership;
 mod metrics;
@@ -48,6 +50,10 @@ mod wall_clock;
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use startup::{run, StartError};
 pub use transport::frame;
+
+/// What the fuzz targets call, beside `frame::fuzz`.
+#[doc(hidden)]
+pub use joining::fuzz as fuzz_join;
 
 /// Databases that SELECT reaches.
 pub const DATABASES: u16 = 16;

@@ -9,7 +9,7 @@
 
 use std::net::SocketAddr;
 
-use cluster::{AgreedSettings, MetaState, StoreFacts, StoreRecord, StoreState};
+use cluster::{AgreedSettings, MetaState, StoreFacts, StoreKey, StoreRecord, StoreState};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
@@ -66,6 +66,11 @@ impl Members {
         self.list.binary_search_by_key(&id, |member| member.id).ok().map(|at| &self.list[at])
     }
 
+    /// Everybody to talk to, with the key that is agreed on.
+    pub fn keys(&self) -> impl Iterator<Item = (StoreId, Option<StoreKey>)> + '_ {
+        self.list.iter().map(|member| (member.id, self.record(member.id).and_then(|record| record.facts.key)))
+    }
+
     pub fn record(&self, id: StoreId) -> Option<&StoreRecord> {
         let stores = &self.agreed.stores;
         stores.binary_search_by_key(&id, |record| record.id).ok().map(|at| &stores[at])
@@ -92,9 +97,9 @@ fn member_of(record: &StoreRecord) -> Option<Member> {
 }
 
 /// What a store says of itself.
-pub fn facts_of(member: &Member, token: u64) -> StoreFacts {
+pub fn facts_of(member: &Member, key: Option<StoreKey>) -> StoreFacts {
     StoreFacts {
-        token,
+        key,
         client: member.client.to_string(),
         peer: member.peer.to_string(),
         admin: member.admin.to_string(),
@@ -127,7 +132,7 @@ mod tests {
     fn record(id: StoreId, port: u16, state: StoreState) -> StoreRecord {
         let mut member = Config::single("nowhere".into(), port).members.remove(0);
         member.id = id;
-        StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, 5)) }
+        StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, Some(StoreKey([5; 32])))) }
     }
 
     #[test]
@@ -172,6 +177,6 @@ mod tests {
         member.capability = Some(Capability { kv_bytes_per_s: 3.0, ops_per_s: 4.0 });
         member.forward = Some(SocketAddr::from(([127, 0, 0, 1], 7100)));
         member.labels.insert("zone".into(), "a".into());
-        assert_eq!(member_of(&StoreRecord::new(0, facts_of(&member, 9))), Some(member));
+        assert_eq!(member_of(&StoreRecord::new(0, facts_of(&member, None))), Some(member));
     }
 }

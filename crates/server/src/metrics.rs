@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
+use placement::Cpu;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -105,6 +106,8 @@ pub struct Metrics {
     pub connections: Gauge,
     pub leaders: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
+    /// In the order of `CPU`.
+    cpu: [Gauge<f64, AtomicU64>; CPU.len()],
     /// In the order of `CLOCK`.
     clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
     /// In the order of `SNAPSHOTS`.
@@ -156,6 +159,12 @@ const CAPABILITY: [(&str, &str); 4] = [
     ("device_ratio", "How much longer the device needs than it was measured to; 0: unknown"),
 ];
 
+const CPU: [(&str, &str); 3] = [
+    ("cpu_cores", "Cores that this store may use; 0: not known, like the following"),
+    ("cpu_busy_ratio", "The share of them that is busy, whoever uses them, over about 10 s"),
+    ("cpu_own_cores", "Cores that this store's process uses, over about 10 s"),
+];
+
 const CLOCK: [(&str, &str); 4] = [
     (
         "clock_offset_seconds",
@@ -177,6 +186,14 @@ impl Metrics {
             seconds(wall.region_ahead_ms()),
         ];
         for (gauge, value) in self.clock.iter().zip(values) {
+            gauge.set(value);
+        }
+    }
+
+    /// Takes over how busy the CPU is.
+    pub fn set_cpu(&self, cpu: Option<Cpu>) {
+        let Cpu { cores, busy, own, .. } = cpu.unwrap_or_default();
+        for (gauge, value) in self.cpu.iter().zip([cores, busy, own]) {
             gauge.set(value);
         }
     }
@@ -289,6 +306,7 @@ impl Metrics {
             gauge
         };
         let capability = CAPABILITY.map(&mut real);
+        let cpu = CPU.map(&mut real);
         let clock = CLOCK.map(&mut real);
         let now = Instant::now();
         let recent =
@@ -317,6 +335,7 @@ impl Metrics {
             connections,
             leaders,
             capability,
+            cpu,
             clock,
             snapshots,
             engine,

@@ -19,7 +19,11 @@ pub fn receive(store: &Arc<Store>, from: StoreId, order: &Bytes) {
         Ok(decoded) => decoded,
         Err(error) => return tracing::warn!(from, %error, "an order cannot be read"),
     };
-    let known = store.regions.meta().leadership();
+    let meta = store.regions.meta();
+    if !meta.newest().has_peer_on(from) {
+        return tracing::warn!(from, %order, "an order of a store that cannot lead the meta region");
+    }
+    let known = meta.leadership();
     if is_outdated(term, from, known.term, known.leader) {
         return tracing::debug!(from, term, %order, "an order of a former leader");
     }
@@ -77,6 +81,19 @@ mod tests {
         assert!(!is_outdated(5, 2, 5, Some(2)));
         assert!(!is_outdated(5, 2, 5, None));
         assert!(!is_outdated(6, 1, 5, Some(2)), "its election was not heard of yet");
+    }
+
+    #[test]
+    fn a_store_that_cannot_lead_the_meta_region_gives_no_orders() {
+        let fixture = Fixture::new();
+        let order = Order::TransferLeader { region: 1, to: 5 };
+        receive(&fixture.store, 7, &order.encode(9));
+        assert!(fixture.told().next().is_none());
+        receive(&fixture.store, 0, &order.encode(9));
+        assert!(matches!(
+            fixture.told().next(),
+            Some(ToWorker::Input(Input::TransferLeader { region: 1, to: 5 }))
+        ));
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::snapshot;
 use crate::startup::StartError;
 
-/// Under this name the log keeps the token of the directory that it was made in.
+/// Under this name the log keeps the public key of the directory that it was made in.
 const BEGUN: &[u8] = b"begun";
 
 pub struct Recovered {
@@ -37,9 +37,9 @@ pub fn recover(
     founded: &[RegionDescriptor],
 ) -> Result<Recovered, StartError> {
     let failed = |error: &dyn std::fmt::Display| StartError::Recovery(error.to_string());
-    let token = dir.identity().token.to_be_bytes();
+    let key = dir.identity().secret.public().0;
     match log.store_value(BEGUN) {
-        Some(of) if of[..] == token => {}
+        Some(of) if of[..] == key => {}
         Some(_) => return Err(StartError::Recovery("the Raft log is that of another data directory".into())),
         None => {
             // From here on an empty log is a loss, whether the store has peers by now or not.
@@ -49,7 +49,7 @@ pub fn recover(
             if !own.is_empty() && log.peers().map_err(|e| failed(&e))?.is_empty() {
                 log.found(&own).map_err(|e| failed(&e))?;
             }
-            log.set_store_value(BEGUN, &token).map_err(|e| failed(&e))?;
+            log.set_store_value(BEGUN, &key).map_err(|e| failed(&e))?;
         }
     }
     dir.initialised()?;

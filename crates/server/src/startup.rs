@@ -31,7 +31,7 @@ use crate::regions::Regions;
 use crate::snapshot::{self, SnapshotService};
 use crate::store::Store;
 use crate::transport::{self, Transport};
-use crate::{admin, capability, clock, expiry, heartbeat, inbound, membership, recovery};
+use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery};
 
 /// Why a store did not start, or ended otherwise than asked.
 #[derive(Debug, thiserror::Error)]
@@ -114,8 +114,10 @@ pub async fn run(
     let (worker_sender, worker_inbox) = crossbeam_channel::unbounded();
     let (job_sender, jobs) = crossbeam_channel::unbounded();
     let layout_digest = types::key_hash(dir.identity().layout.as_bytes());
-    let (token, cluster_id) = (dir.identity().token, dir.identity().cluster_id);
-    let (identity, refused) = transport::Identity::new(config.store, layout_digest, token, cluster_id);
+    let (secret, cluster_id) = (dir.identity().secret.clone(), dir.identity().cluster_id);
+    let password = config.requirepass.clone();
+    let (identity, refused) =
+        transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
     let (identity, inbox) = (Arc::new(identity), worker_sender.clone());
     let store = Store::new(config, dir, identity.clone(), members, regions, engine, meta, inbox);
     let store = Arc::new(store);
@@ -212,7 +214,7 @@ fn is_open(config: &Config, dir: &DataDir) -> bool {
 async fn settle(config: &mut Config, dir: &mut DataDir) -> Result<(), StartError> {
     let identity = dir.identity().clone();
     if let (None, Beginning::Join(stores)) = (identity.store, config.beginning.clone()) {
-        membership::join(config, dir, &stores).await?;
+        joining::join(config, dir, &stores).await?;
     }
     let identity = dir.identity();
     match (identity.store, &identity.joined, &config.beginning) {
@@ -375,7 +377,7 @@ impl Listeners {
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
-            tasks.spawn(transport::listen(listener, store.id, store.identity.layout_digest, handler));
+            tasks.spawn(transport::listen(listener, store.identity.clone(), handler));
         }
         let backend: Arc<dyn admin::AdminBackend> =
             Arc::new(crate::admin_backend::Backend { store: store.clone() });

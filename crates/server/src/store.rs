@@ -21,6 +21,7 @@ use crate::datadir::DataDir;
 use crate::disk::Disk;
 use crate::dispatch::{Item, ItemSlot};
 use crate::engine::Engine;
+use crate::joining::JoinRate;
 use crate::members::{AgreedMembers, Members};
 use crate::metrics::Metrics;
 use crate::region::inbox::ToWorker;
@@ -30,6 +31,9 @@ use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
 use crate::transport::{Identity, Transport};
 use crate::wall_clock::WallClock;
+
+/// Strangers who say that they are members do not make this store ask more often than that.
+const ASK_AGAIN_NANOS: u64 = 100_000_000;
 
 pub struct Store {
     pub id: StoreId,
@@ -46,6 +50,12 @@ pub struct Store {
     changing_members: Mutex<()>,
     /// Whether another store is being asked for its list of stores.
     fetching: AtomicBool,
+    /// When one was last asked because somebody came whom this store does not know.
+    asked_at: AtomicU64,
+    /// For how many joins there is room, while this store leads the meta region.
+    pub joins: Mutex<JoinRate>,
+    /// The same for stores that joined before and ask again.
+    pub joins_again: Mutex<JoinRate>,
     pub engine: Arc<Engine>,
     pub worker: Sender<ToWorker>,
     transport: OnceLock<Transport>,
@@ -94,6 +104,7 @@ impl Store {
         worker: Sender<ToWorker>,
     ) -> Store {
         let wall = WallClock::new(members.agreed.settings.max_clock_offset_ms);
+        identity.set_members(members.keys());
         Store {
             id: config.store,
             settings: RwLock::new(Settings::from_config(&config)),
@@ -103,6 +114,9 @@ impl Store {
             members: ArcSwap::from_pointee(members),
             changing_members: Mutex::new(()),
             fetching: AtomicBool::new(false),
+            asked_at: AtomicU64::new(0),
+            joins: Mutex::new(JoinRate::new(Instant::now())),
+            joins_again: Mutex::new(JoinRate::new(Instant::now())),
             engine,
             worker,
             transport: OnceLock::new(),
@@ -187,6 +201,7 @@ impl Store {
         }
         let members = Members::new(&self.config, agreed);
         let links = members.list.iter().map(|member| (member.id, member.peer)).collect();
+        self.identity.set_members(members.keys());
         self.members.store(Arc::new(members));
         if let Some(transport) = self.transport.get() {
             transport.set_members(links);
@@ -214,6 +229,13 @@ impl Store {
                 tracing::warn!(%error, "what is known of the cluster cannot be kept");
             }
         });
+    }
+
+    /// Whether it is time to ask another store again for what nobody may know.
+    pub fn may_ask_again(&self) -> bool {
+        let (now, before) = (crate::clock::boot_nanos(), self.asked_at.load(Ordering::Acquire));
+        let is_time = now.saturating_sub(before) >= ASK_AGAIN_NANOS;
+        is_time && self.asked_at.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// False: another store is being asked already.

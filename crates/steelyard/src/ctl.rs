@@ -68,8 +68,8 @@ enum Command {
         #[arg(long, value_name = "FACTOR")]
         slow: f64,
     },
-    /// Measure a store's device anew, while it serves
-    Probe { store: u64 },
+    /// Measure a store's device anew, while it serves, or every store's in turn
+    Probe(Probed),
     /// Weigh a store by hand, as `store pin` does
     Pin {
         store: u64,
@@ -111,6 +111,15 @@ struct Subject {
 }
 
 #[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Probed {
+    store: Option<u64>,
+    /// Every store of the cluster, one after the other
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(clap::Args)]
 #[group(required = true, multiple = true)]
 struct Weights {
     /// For its share of the data, in place of the measured bytes per second
@@ -127,8 +136,8 @@ struct Weights {
 /// A change may take a leader transfer; an answer comes within the store's own request timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A probe ends in about 5 s, but a device may hold it up at the end.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold it up at the end.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// What a command shows: the same data for programs and for people.
 struct Answer {
@@ -147,13 +156,22 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
         let port = side_port(ctl.port.unwrap_or(7000), 20_000);
         SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
     });
-    let answer = answer(&AdminClient::new(address, TIMEOUT), ctl.command)?;
+    let client = AdminClient::new(address, TIMEOUT);
+    if let Command::Probe(Probed { all: true, .. }) = ctl.command {
+        return probe_all(&client, ctl.json, |text| print(&text));
+    }
+    let answer = answer(&client, ctl.command)?;
     let text = match ctl.json {
         true => serde_json::to_string_pretty(&answer.json)? + "\n",
         false => answer.text,
     };
+    print(&text)
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader (head, less) has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
@@ -252,9 +270,8 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             };
             Answer::of(&done, text)
         }
-        Command::Probe { store } => {
-            let done = post(&admin_of(client, store, PROBE_TIMEOUT)?, "probe", json!({}))?;
-            let row: ProbeRow = serde_json::from_value(done)?;
+        Command::Probe(Probed { store, .. }) => {
+            let row = probe(client, store.expect("run() does all of them"))?;
             Answer::of(&row, probe_text(&row))
         }
         Command::Status => {
@@ -277,6 +294,46 @@ fn admin_of(client: &AdminClient, store: u64, timeout: Duration) -> anyhow::Resu
     let row = row.ok_or_else(|| anyhow!("there is no store {store}"))?;
     let address: SocketAddr = row.admin.parse().context("the store's admin address")?;
     Ok(AdminClient::new(address, timeout))
+}
+
+fn probe(client: &AdminClient, store: u64) -> anyhow::Result<ProbeRow> {
+    let done = post(&admin_of(client, store, PROBE_TIMEOUT)?, "probe", json!({}))?;
+    Ok(serde_json::from_value(done)?)
+}
+
+/// Probes every store in turn and says what each measured when it has. A store that cannot be probed is named, and the
+/// others are probed all the same.
+fn probe_all(
+    client: &AdminClient,
+    as_json: bool,
+    say: impl Fn(String) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let stores: Vec<StoreRow> = get(client, "stores")?;
+    let members: Vec<u64> = stores.iter().filter(|row| row.state != "removed").map(|row| row.id).collect();
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for &store in &members {
+        match probe(client, store) {
+            Ok(row) => {
+                if !as_json {
+                    say(probe_text(&row))?;
+                }
+                rows.push(row);
+            }
+            Err(error) => failed.push(format!("store {store}: {error}")),
+        }
+    }
+    if as_json {
+        say(serde_json::to_string_pretty(&rows)? + "\n")?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!(
+            "{} of {} stores were not probed: {}",
+            failed.len(),
+            members.len(),
+            failed.join("; ")
+        )),
+    }
 }
 
 fn change_region(
@@ -326,7 +383,7 @@ fn config_table(rows: &[ConfigRow]) -> Table {
     table
 }
 
-/// Pinned weights have a column where there are any.
+/// Pinned weights and shared devices have a column where there are any.
 pub fn stores_table(rows: &[StoreRow]) -> Table {
     let pinned = rows.iter().any(|row| row.data_weight.is_some() || row.leader_weight.is_some());
     let columns = [
@@ -344,10 +401,14 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
         ("capacity", Right),
         ("ops/s", Right),
         ("p99", Right),
+        ("cpu", Right),
         ("clock", Right),
         ("heard", Right),
     ];
-    let mut table = Table::new(columns.into_iter().chain(pinned.then_some(("pinned", Left))));
+    let shared = rows.iter().any(|row| !row.shares_device_with.is_empty());
+    let more = [(pinned, ("pinned", Left)), (shared, ("shares device with", Left))];
+    let more = more.into_iter().filter_map(|(is_shown, column)| is_shown.then_some(column));
+    let mut table = Table::new(columns.into_iter().chain(more));
     for row in rows {
         let cells = [
             row.id.to_string(),
@@ -356,7 +417,7 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             dash(&row.device),
             capability(row.io_bytes_per_s),
             sync(row.sync_us),
-            capability(row.capability_bytes_per_s / row.correction.max(f64::MIN_POSITIVE)),
+            estimate(row),
             correction(row),
             row.leaders.to_string(),
             row.regions.to_string(),
@@ -364,12 +425,18 @@ pub fn stores_table(rows: &[StoreRow]) -> Table {
             bytes(row.capacity_bytes as f64),
             count(row.ops_per_s),
             micros(row.p99_us as f64),
+            cpu(row),
             row.clock_offset_ms.map_or("-".into(), clock_offset),
             row.heard_ms_ago.map_or("-".into(), |ms| format!("{ms} ms ago")),
         ];
-        table.row(cells.into_iter().chain(pinned.then(|| pins(row))));
+        table.row(cells.into_iter().chain(pinned.then(|| pins(row))).chain(shared.then(|| sharers(row))));
     }
     table
+}
+
+fn sharers(row: &StoreRow) -> String {
+    let stores: Vec<String> = row.shares_device_with.iter().map(u64::to_string).collect();
+    dash(&stores.join(", "))
 }
 
 fn pins(row: &StoreRow) -> String {
@@ -505,10 +572,30 @@ fn capability(bytes_per_s: f64) -> String {
     }
 }
 
+/// What the store was told or measured to do, and how sure that is where it was measured.
+fn estimate(row: &StoreRow) -> String {
+    let text = capability(row.capability_bytes_per_s / row.correction.max(f64::MIN_POSITIVE));
+    match row.capability_spread {
+        spread if spread > 1.0 && text != "-" => format!("{text} ±{:.0}%", (spread - 1.0) * 100.0),
+        _ => text,
+    }
+}
+
 fn sync(us: f64) -> String {
     match us {
         none if none <= 0.0 => "-".to_owned(),
         known => micros(known),
+    }
+}
+
+/// Cores that the store uses, of those that it may use, and the share of these that is busy.
+fn cpu(row: &StoreRow) -> String {
+    match (row.cpu_own_cores, row.cpu_cores, row.cpu_busy) {
+        (Some(own), Some(cores), Some(busy)) => {
+            let places = usize::from(cores.fract() != 0.0);
+            format!("{own:.1}/{cores:.places$} {:.0}%", busy * 100.0)
+        }
+        _ => "-".into(),
     }
 }
 
@@ -572,6 +659,20 @@ mod tests {
     }
 
     #[test]
+    fn a_measured_capability_is_shown_with_how_sure_it_is_and_a_told_one_without() {
+        let row = |capability_spread| StoreRow {
+            capability_bytes_per_s: 5e7,
+            correction: 0.5,
+            capability_spread,
+            ..StoreRow::default()
+        };
+        assert!(stores_table(&[row(1.0)]).lines()[1].contains("100 MB/s  "));
+        assert!(stores_table(&[row(1.3)]).lines()[1].contains("100 MB/s ±30%"));
+        let unknown = StoreRow { capability_bytes_per_s: 1.0, ..row(0.0) };
+        assert!(!stores_table(&[unknown]).lines()[1].contains('±'));
+    }
+
+    #[test]
     fn a_region_is_explained_or_a_store_and_not_both() {
         let parse = |words: &[&str]| {
             let line = Line::try_parse_from([&["ctl", "explain"][..], words].concat());
@@ -587,6 +688,21 @@ mod tests {
     }
 
     #[test]
+    fn a_store_shows_the_cores_that_it_uses_and_how_busy_its_machine_is() {
+        let row = |cores| StoreRow {
+            cpu_cores: Some(cores),
+            cpu_busy: Some(0.834),
+            cpu_own_cores: Some(1.24),
+            ..StoreRow::default()
+        };
+        assert_eq!([4.0, 1.5].map(|cores| cpu(&row(cores))), ["1.2/4 83%", "1.2/1.5 83%"]);
+        assert_eq!(cpu(&StoreRow::default()), "-");
+        let lines = stores_table(&[row(4.0)]).lines();
+        let end = lines[0].find("cpu").unwrap() + "cpu".len();
+        assert!(lines[1][..end].ends_with("1.2/4 83%"), "{lines:?}");
+    }
+
+    #[test]
     fn a_store_shows_how_far_its_clock_is_from_the_others() {
         assert_eq!([20, -86_400_000, 0].map(clock_offset), ["+0.02 s", "-86400.00 s", "+0.00 s"]);
         let row = |clock_offset_ms| StoreRow { clock_offset_ms, ..StoreRow::default() };
@@ -595,6 +711,27 @@ mod tests {
         let shown =
             |line: usize| lines[line][..clock + "clock".len()].split_whitespace().last().unwrap().to_owned();
         assert_eq!((shown(1).as_str(), lines[2].contains("-0.02 s")), ("-", true));
+    }
+
+    #[test]
+    fn a_store_is_probed_or_all_are() {
+        let parse = |words: &[&str]| {
+            let line = Line::try_parse_from([&["ctl", "probe"][..], words].concat());
+            line.map(|line| line.ctl.command)
+        };
+        assert!(matches!(parse(&["7"]), Ok(Command::Probe(Probed { store: Some(7), all: false }))));
+        assert!(matches!(parse(&["--all"]), Ok(Command::Probe(Probed { store: None, all: true }))));
+        assert!(parse(&[]).is_err() && parse(&["7", "--all"]).is_err());
+    }
+
+    #[test]
+    fn stores_that_share_a_device_are_shown_with_the_others_on_it() {
+        let row =
+            |id, shares: &[u64]| StoreRow { id, shares_device_with: shares.to_vec(), ..Default::default() };
+        let lines = stores_table(&[row(1, &[2, 3]), row(4, &[])]).lines();
+        assert!(lines[0].ends_with("shares device with"), "{}", lines[0]);
+        assert!(lines[1].ends_with("2, 3") && lines[2].ends_with('-'), "{lines:?}");
+        assert!(!stores_table(&[row(4, &[])]).lines()[0].contains("shares"));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
 
     let admin = store.admin().address().to_string();
     let mut command = steelyard();
-    command.args(["ctl", "--json", "--admin", &admin, "probe", "0"]);
+    command.args(["ctl", "--json", "--admin", &admin, "probe", "--all"]);
     let asking = std::thread::spawn(move || bench::process::output(&mut command).expect("ctl runs"));
     let is_probe = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().contains("probe-");
     eventually("its file is there", || {
@@ -66,12 +66,63 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     let output = asking.join().expect("it asks");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(said["io_bytes_per_s"].as_f64() > Some(0.0) && said["told"] == json!(false), "{said}");
+    let [said] = &said.as_array().expect("a row for each store")[..] else { panic!("{said}") };
+    assert!(
+        said["store"] == json!(0)
+            && said["io_bytes_per_s"].as_f64() > Some(0.0)
+            && said["told"] == json!(false),
+        "{said}"
+    );
     let again = eventually("the new measurement is kept", || kept(store).filter(|kept| *kept != first));
     assert!(again["unix_ms"].as_u64() > first["unix_ms"].as_u64());
     let left = std::fs::read_dir(&store.dir).expect("it can be listed").flatten();
     let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().contains("probe")), "{left:?}");
+}
+
+#[test]
+fn stores_of_one_disk_measure_it_one_after_the_other_and_share_it() {
+    let _alone = alone();
+    let stores = Stores::start(&Plan { stores: 3, flags: &[("--probe", "yes")], ..Plan::default() });
+    // When each has measured first: began, ended.
+    let first = |store: &Store| {
+        let kept = kept(store)?;
+        let sitting = &kept["history"][0];
+        Some((sitting["began_unix_ms"].as_u64()?, sitting["ended_unix_ms"].as_u64()?))
+    };
+    let mut sittings: Vec<(u64, u64)> = stores
+        .all
+        .iter()
+        .map(|store| {
+            let sat = within(PATIENCE * 3, || first(store));
+            sat.unwrap_or_else(|| panic!("store {} has not measured:\n{}", store.id, store.log_text()))
+        })
+        .collect();
+    sittings.sort_unstable();
+    assert!(sittings.windows(2).all(|pair| pair[0].1 <= pair[1].0), "they overlap: {sittings:?}");
+
+    let numbers = |rows: &[Value], field: &str| -> Option<Vec<f64>> {
+        rows.iter().map(|row| row[field].as_f64()).collect()
+    };
+    let rows = eventually("all are heard to have measured", || {
+        let rows = stores.all[0].admin().get::<Vec<Value>>("/api/v1/stores").ok()?;
+        numbers(&rows, "io_bytes_per_s")?.iter().all(|io| *io > 0.0).then_some(rows)
+    });
+    let (counts, corrections) = (
+        numbers(&rows, "capability_bytes_per_s").expect("numbers"),
+        numbers(&rows, "correction").expect("numbers"),
+    );
+    assert!(counts.iter().all(|count| *count == counts[0]), "{rows:?}");
+    let alone: Vec<f64> =
+        stores.all.iter().filter_map(|store| kept(store)?["kv_bytes_per_s"].as_f64()).collect();
+    let (least, most) =
+        (alone.iter().copied().fold(f64::MAX, f64::min), alone.iter().copied().fold(0.0, f64::max));
+    let whole = counts[0] / corrections[0] * 3.0;
+    assert!(least * 0.99 <= whole && whole <= most * 1.01, "{whole} of {alone:?}");
+    for (id, row) in rows.iter().enumerate() {
+        let others: Vec<usize> = (0..3).filter(|other| *other != id).collect();
+        assert_eq!((&row["shares_device_with"], &row["shares_host_with"]), (&json!(others), &json!(others)));
+    }
 }
 
 #[test]
@@ -130,17 +181,22 @@ fn used_bytes_are_those_of_live_keys_and_values() {
     eventually("nothing is left", || (row(store, 0)?["used_bytes"] == json!(0)).then_some(()));
 }
 
+fn put_on_device(store: &mut Store, profile: &str) -> device::Control {
+    std::fs::create_dir_all(&store.dir).expect("a directory");
+    let profile = profile.parse().expect("a profile");
+    let control =
+        device::Control::create(&store.dir.with_extension("device"), &profile, 1.0).expect("a device");
+    let environment = device::preload_env(control.path(), &store.dir).expect("the preload library");
+    store.environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    control
+}
+
 #[test]
 fn a_store_whose_device_slows_counts_for_less() {
     let _alone = alone();
     let mut stores = Stores::prepare(&Plan { flags: &[("--probe", "yes")], in_ram: true, ..Plan::default() });
     let store = &mut stores.all[0];
-    std::fs::create_dir_all(&store.dir).expect("a directory");
-    let profile = "write=100MB/s,read=100MB/s,sync=5ms,read-latency=100us".parse().expect("a profile");
-    let control =
-        device::Control::create(&store.dir.with_extension("device"), &profile, 1.0).expect("a device");
-    let environment = device::preload_env(control.path(), &store.dir).expect("the preload library");
-    store.environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let control = put_on_device(store, "write=100MB/s,read=100MB/s,sync=5ms,read-latency=100us");
     store.spawn();
     store.await_ready();
     let io = eventually("the emulated device is measured", || {
@@ -165,6 +221,80 @@ fn a_store_whose_device_slows_counts_for_less() {
         let whole = kept(store).and_then(|kept| kept["kv_bytes_per_s"].as_f64()).expect("a number");
         assert!(capability < whole / 2.0, "{capability} of {whole}");
         assert!(store.log_text().contains("times as long as it was measured to"));
+    });
+}
+
+/// The example of docs/CAPABILITY.md, on real processes.
+#[test]
+#[ignore = "takes five minutes of a machine that does nothing else"]
+fn noise_moves_nothing_at_rest_or_under_load_and_a_device_half_as_fast_is_found() {
+    const NOISE: &str = "spread=50%,burst=10s:300ms:5";
+    let _alone = alone();
+    let plan = Plan {
+        stores: 4,
+        regions: 16,
+        cluster_enabled: true,
+        flags: &[("--probe", "yes"), ("--policy", "adaptive")],
+        in_ram: true,
+        ..Plan::default()
+    };
+    let mut stores = Stores::prepare(&plan);
+    let devices: Vec<device::Control> = stores
+        .all
+        .iter_mut()
+        .map(|store| {
+            let seed = store.id;
+            put_on_device(
+                store,
+                &format!("write=40MB/s,read=40MB/s,sync=4ms,read-latency=200us,{NOISE},seed={seed}"),
+            )
+        })
+        .collect();
+    stores.all.iter_mut().for_each(Store::spawn);
+    stores.await_ready();
+    for store in &stores.all {
+        eventually("every device is measured", || number(store, "io_bytes_per_s").filter(|io| *io > 0.0));
+    }
+    let stores = &stores;
+    let leads = || {
+        let leaders = eventually("every region has a leader", || stores.leaders(0));
+        (0..4).map(|store| leaders.iter().filter(|leader| **leader == store).count()).collect::<Vec<_>>()
+    };
+    let corrections = || stores.all.iter().map(|store| number(store, "correction")).collect::<Vec<_>>();
+    let is_even = |leads: &[usize]| leads.iter().all(|leads| (3..=5).contains(leads));
+    within(PATIENCE * 4, || is_even(&leads()).then_some(())).expect("leads are even");
+    let stays = |seconds: u32, when: &str| {
+        for second in 0..seconds {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            let corrections = corrections();
+            assert!(corrections.iter().flatten().all(|it| *it == 1.0), "{when}, {second} s: {corrections:?}");
+            let leads = leads();
+            assert!(is_even(&leads), "{when}, {second} s: {leads:?}");
+        }
+        stores::say(&format!("{when}: no correction in {seconds} s, leads {:?}", leads()));
+    };
+    stays(60, "at rest");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stops = StopsAtEnd(&stop);
+        for client in 0..4usize {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut wire = Wire::open(stores.all[client].forward.expect("cluster mode has one"));
+                for n in 0u64.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    wire.call(&["SET", &format!("key:{client}:{}", n % 20_000), "value"]);
+                }
+            });
+        }
+        stays(120, "under load");
+        devices[1].set_slow(2.0).expect("it slows");
+        let slow = &stores.all[1];
+        let found = within(PATIENCE * 4, || number(slow, "correction").filter(|low| *low < 0.8));
+        stores::say(&format!("half as fast: store 1 counts for {found:?}, all {:?}", corrections()));
+        assert!(found.is_some_and(|low| low > 0.2), "{}", slow.log_text());
     });
 }
 

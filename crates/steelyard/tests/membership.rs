@@ -212,14 +212,14 @@ fn a_joined_store_keeps_its_number_and_an_empty_disk_gets_another() {
     stores.all[2].restart();
     assert_eq!(id(&stores, 2), Some(2));
 
-    // The same number with another token: its data is not what it was.
+    // The same number with another key: its data is not what it was.
     stores.all[2].kill();
     let identity = stores.all[2].dir.join("IDENTITY");
     let kept = std::fs::read_to_string(&identity).expect("it has one");
     let forged: String = kept
         .lines()
         .map(|line| match line.split(" = ").next() {
-            Some("token") => "token = \"00000000deadbeef\"\n".to_owned(),
+            Some("secret") => format!("secret = \"{}\"\n", "deadbeef".repeat(8)),
             Some("initialised") => "initialised = false\n".to_owned(),
             _ => format!("{line}\n"),
         })

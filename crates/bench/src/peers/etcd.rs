@@ -1,8 +1,8 @@
-//! Three stores beside three etcd nodes: inserts of 1 KiB by go-ycsb at 64 and at 512 clients.
+//! Three stores beside three etcd nodes and three copies at the limit: inserts of 1 KiB by go-ycsb at 64 and at 512 clients.
 
 use super::servers::{self, Server};
 use super::ycsb::{self, Inserts, Target};
-use super::{say, Comparison, Plan, Report, SyncTime};
+use super::{say, Comparison, Plan, Report, Side, SyncTime};
 use crate::measure::{cpu_time, fdatasync_micros};
 
 /// Clients and the aim for the ratio.
@@ -20,41 +20,39 @@ pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     };
     let mut comparisons: Vec<Comparison> = LOADS
         .iter()
-        .map(|(clients, aim)| Comparison {
-            load: format!("insert 1 KiB, {clients} clients"),
-            client: "go-ycsb".into(),
-            neighbour: "etcd, three nodes".into(),
-            ours: Vec::new(),
-            theirs: Vec::new(),
-            aim: *aim,
+        .map(|(clients, aim)| {
+            let load = format!("insert 1 KiB, {clients} clients");
+            Comparison::new(load, "go-ycsb", "etcd, three nodes", *aim)
         })
         .collect();
     for round in 0..plan.rounds {
         report.syncs.push(SyncTime::of(round, &fdatasync_micros(&plan.dir, 200)?));
-        let order = if round % 2 == 0 { [true, false] } else { [false, true] };
-        for ours in order {
-            let server = match ours {
-                true => servers::steelyard(&plan.dir, &plan.steelyard, 3, plan.regions).await?,
-                false => servers::etcd(&plan.dir, &program).await?,
+        for side in Side::order(round) {
+            let (server, who) = match side {
+                Side::Ours => {
+                    (servers::steelyard(&plan.dir, &plan.steelyard, 3, plan.regions).await?, "steelyard")
+                }
+                Side::Theirs => (servers::etcd(&plan.dir, &program).await?, "etcd"),
+                Side::Limit => (servers::limit(&plan.dir, &plan.steelyard, 3).await?, "limit"),
             };
             let mut first = 0;
             for (index, (clients, _)) in LOADS.into_iter().enumerate() {
-                let who = if ours { "steelyard" } else { "etcd" };
                 let into = &mut comparisons[index];
                 say(&format!("round {} of {}: {who}: {}", round + 1, plan.rounds, into.load));
                 let inserts = Inserts { clients, count: clients * plan.inserts_per_client, first };
                 first += inserts.count;
                 let before = Usage::of(&server).await;
-                let target = match ours {
-                    true => Target::Stores(&server.clients),
-                    false => Target::Etcd(&server.clients),
+                let target = match side {
+                    Side::Ours => Target::Stores(&server.clients),
+                    Side::Theirs => Target::Etcd(&server.clients),
+                    Side::Limit => Target::One(server.clients[0]),
                 };
                 let mut sample = ycsb::insert(&client, target, &inserts, round).await?;
                 let after = Usage::of(&server).await;
                 let per_insert = |sum: Option<f64>| sum.map(|sum| sum / inserts.count as f64);
                 sample.cpu_us_per_operation = per_insert(after.cpu_us.zip(before.cpu_us).map(|(b, a)| b - a));
                 sample.syncs_per_operation = per_insert(after.syncs.zip(before.syncs).map(|(b, a)| b - a));
-                (if ours { &mut into.ours } else { &mut into.theirs }).push(sample);
+                into.of(side).push(sample);
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Neighbours on the same machine in the same run: Redis beside one store, etcd beside three.
+//! Neighbours on the same machine in the same run: Redis beside one store, etcd beside three, and beside both the
+//! limit, the smallest durable server that can be written ([`crate::limit`]).
 //!
-//! Rounds are interleaved (us, them, us, them ...), so that a disk whose speed changes by the hour changes
-//! for both; figures are medians over rounds and ratios of them. Every server keeps its data on the same
+//! Rounds are interleaved (us, them, the limit, them ...), so that a disk whose speed changes by the hour changes
+//! for all; figures are medians over rounds and ratios of them. Every server keeps its data on the same
 //! file system and syncs before it acknowledges.
 
 mod etcd;
@@ -61,16 +62,56 @@ pub struct Comparison {
     pub neighbour: String,
     pub ours: Vec<Sample>,
     pub theirs: Vec<Sample>,
+    pub limit: Vec<Sample>,
     /// The aim for the ratio.
     pub aim: f64,
 }
 
-impl Comparison {
-    pub fn ratio(&self) -> f64 {
-        let of =
-            |samples: &[Sample]| measure::median(&samples.iter().map(|s| s.per_second).collect::<Vec<_>>());
-        of(&self.ours) / of(&self.theirs).max(f64::MIN_POSITIVE)
+/// The server that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Theirs,
+    Limit,
+}
+
+impl Side {
+    /// Who goes first changes from round to round: nobody always gets the colder disk.
+    fn order(round: usize) -> [Side; 3] {
+        let mut order = [Side::Ours, Side::Theirs, Side::Limit];
+        order.rotate_left(round % 3);
+        order
     }
+}
+
+impl Comparison {
+    fn new(load: String, client: &str, neighbour: &str, aim: f64) -> Comparison {
+        let (ours, theirs, limit) = (Vec::new(), Vec::new(), Vec::new());
+        Comparison { load, client: client.into(), neighbour: neighbour.into(), ours, theirs, limit, aim }
+    }
+
+    fn of(&mut self, side: Side) -> &mut Vec<Sample> {
+        match side {
+            Side::Ours => &mut self.ours,
+            Side::Theirs => &mut self.theirs,
+            Side::Limit => &mut self.limit,
+        }
+    }
+
+    /// Of our rate to the neighbour's.
+    pub fn ratio(&self) -> f64 {
+        rate(&self.ours) / rate(&self.theirs)
+    }
+
+    /// Of our rate to the limit's.
+    pub fn part_of_limit(&self) -> f64 {
+        rate(&self.ours) / rate(&self.limit)
+    }
+}
+
+fn rate(samples: &[Sample]) -> f64 {
+    let rates: Vec<f64> = samples.iter().map(|sample| sample.per_second).collect();
+    measure::median(&rates).max(f64::MIN_POSITIVE)
 }
 
 /// `fdatasync` of 4 KiB in the data directory, microseconds.

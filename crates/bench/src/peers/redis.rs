@@ -1,4 +1,4 @@
-//! One store beside `redis-server --appendonly yes --appendfsync always`: SET and GET of 1 KiB over 50
+//! One store beside `redis-server --appendonly yes --appendfsync always` and the limit: SET and GET of 1 KiB over 50
 //! connections, one command in flight on each and sixteen. The client is our own load generator;
 //! `redis-benchmark` measures the same once more, as a cross-check of it.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::servers::{self, Server};
-use super::{say, Comparison, Plan, Report, Sample, SyncTime};
+use super::{say, Comparison, Plan, Report, Sample, Side, SyncTime};
 use crate::load::{self, Load, Mix};
 use crate::measure::fdatasync_micros;
 
@@ -27,14 +27,8 @@ pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
         let mix = if mix == Mix::Set { "SET" } else { "GET" };
         format!("{mix} 1 KiB, {CONNECTIONS} connections, pipeline {pipeline}")
     };
-    let comparison = |client: &str, load| Comparison {
-        load: name(load),
-        client: client.into(),
-        neighbour: "redis-server, appendfsync always".into(),
-        ours: Vec::new(),
-        theirs: Vec::new(),
-        aim: 1.0,
-    };
+    let comparison =
+        |client: &str, load| Comparison::new(name(load), client, "redis-server, appendfsync always", 1.0);
     let mut own: Vec<Comparison> = LOADS.map(|load| comparison("steelyard bench", load)).into();
     let mut checked: Vec<Comparison> = LOADS.map(|load| comparison("redis-benchmark", load)).into();
     let benchmark = servers::installed("redis-benchmark");
@@ -43,28 +37,24 @@ pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     }
     for round in 0..plan.rounds {
         report.syncs.push(SyncTime::of(round, &fdatasync_micros(&plan.dir, 200)?));
-        // Who goes first alternates: neither always gets the colder disk.
-        let order = if round % 2 == 0 { [true, false] } else { [false, true] };
-        for ours in order {
-            let server = match ours {
-                true => servers::steelyard(&plan.dir, &plan.steelyard, 1, 1).await?,
-                false => servers::redis(&plan.dir, &program).await?,
+        for side in Side::order(round) {
+            let (server, who) = match side {
+                Side::Ours => (servers::steelyard(&plan.dir, &plan.steelyard, 1, 1).await?, "steelyard"),
+                Side::Theirs => (servers::redis(&plan.dir, &program).await?, "redis"),
+                Side::Limit => (servers::limit(&plan.dir, &plan.steelyard, 1).await?, "limit"),
             };
             load::fill(server.clients[0], KEYS, VALUE_BYTES).await?;
             for (index, load) in LOADS.into_iter().enumerate() {
-                let who = if ours { "steelyard" } else { "redis" };
                 say(&format!("round {} of {}: {who}: {}", round + 1, plan.rounds, name(load)));
                 let sample = measure(plan, &server, load, round).await?;
-                let into = &mut own[index];
-                (if ours { &mut into.ours } else { &mut into.theirs }).push(sample);
+                let rate = sample.per_second;
+                own[index].of(side).push(sample);
                 if let Some(benchmark) = &benchmark {
                     // As many requests as our own run of the window made, within bounds.
-                    let into = &mut checked[index];
-                    let requests = (sample_rate(&own[index], ours) * plan.window.as_secs_f64() / 2.0) as u64;
-                    let sample =
-                        cross_check(benchmark, &server, load, requests.clamp(5_000, 2_000_000), round)
-                            .await?;
-                    (if ours { &mut into.ours } else { &mut into.theirs }).push(sample);
+                    let requests = (rate * plan.window.as_secs_f64() / 2.0) as u64;
+                    let requests = requests.clamp(5_000, 2_000_000);
+                    let sample = cross_check(benchmark, &server, load, requests, round).await?;
+                    checked[index].of(side).push(sample);
                 }
             }
         }
@@ -74,11 +64,6 @@ pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
         report.comparisons.append(&mut checked);
     }
     Ok(())
-}
-
-fn sample_rate(comparison: &Comparison, ours: bool) -> f64 {
-    let samples = if ours { &comparison.ours } else { &comparison.theirs };
-    samples.last().map_or(0.0, |sample| sample.per_second)
 }
 
 async fn measure(

@@ -48,9 +48,14 @@ impl Report {
             ("syncs/op", Right),
             ("ratio", Right),
             ("aim", Right),
+            ("of limit", Right),
         ]);
         for comparison in &self.comparisons {
-            let rows = [("steelyard", &comparison.ours), (comparison.neighbour.as_str(), &comparison.theirs)];
+            let rows = [
+                ("steelyard", &comparison.ours),
+                (comparison.neighbour.as_str(), &comparison.theirs),
+                ("the limit", &comparison.limit),
+            ];
             for (index, (server, samples)) in rows.into_iter().enumerate() {
                 let first = |text: String| if index == 0 { text } else { String::new() };
                 let mut cells =
@@ -58,6 +63,7 @@ impl Report {
                 cells.extend(figures(samples));
                 cells.push(first(format!("{:.2}", comparison.ratio())));
                 cells.push(first(format!("{:.1}", comparison.aim)));
+                cells.push(first(format!("{:.2}", comparison.part_of_limit())));
                 table.row(cells);
             }
         }
@@ -66,7 +72,8 @@ impl Report {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!(
-            "{} CPUs, data on {}, medians of {} interleaved rounds; ratio = steelyard / neighbour, by ops/s.",
+            "{} CPUs, data on {}, medians of {} interleaved rounds; ratio = steelyard / neighbour, by ops/s; \
+             of limit = steelyard / the limit, the smallest durable server (`steelyard bench limit`).",
             self.cpus, self.file_system, self.rounds
         )];
         if !self.syncs.is_empty() {
@@ -143,9 +150,10 @@ mod tests {
             neighbour: "redis".into(),
             ours: [300.0, 100.0, 200.0].map(sample).into(),
             theirs: [100.0, 90.0, 5000.0].map(sample).into(),
+            limit: [400.0].map(sample).into(),
             aim: 1.0,
         };
-        assert_eq!(comparison.ratio(), 2.0);
+        assert_eq!((comparison.ratio(), comparison.part_of_limit()), (2.0, 0.5));
         let report = Report {
             cpus: 2,
             file_system: "ext4".into(),

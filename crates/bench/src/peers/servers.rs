@@ -142,6 +142,44 @@ pub async fn steelyard(parent: &Path, program: &Path, stores: usize, regions: u1
     }
 }
 
+/// The smallest durable server, with so many copies.
+pub async fn limit(parent: &Path, program: &Path, copies: usize) -> anyhow::Result<Server> {
+    let dir = directory(parent, "limit")?;
+    let ports = free_ports(copies)?;
+    let (leader, followers) = ports.split_first().context("no copy")?;
+    let mut server =
+        Server { clients: vec![loopback(*leader)], admins: Vec::new(), children: Vec::new(), dir };
+    let deadline = Instant::now() + START;
+    for port in followers.iter().chain([leader]) {
+        let name = format!("limit-{port}");
+        let mut command = Command::new(program);
+        command.args(["bench", "limit", "--port", &port.to_string()]);
+        command.arg("--dir").arg(server.dir.path().join(&name));
+        if port != leader {
+            command.arg("--follow");
+        } else if !followers.is_empty() {
+            let list: Vec<String> = followers.iter().map(|port| loopback(*port).to_string()).collect();
+            command.args(["--followers", &list.join(",")]);
+        }
+        server.children.push(start(&name, server.dir.path(), &mut command)?);
+        // A follower listens for one connection, which is the leader's.
+        while port != leader && !is_bound(*port) {
+            server.fail_if_dead()?;
+            wait(deadline, "a follower at the limit").await?;
+        }
+    }
+    while !answers_ping(server.clients[0]).await {
+        server.fail_if_dead()?;
+        wait(deadline, "the limit").await?;
+    }
+    Ok(server)
+}
+
+/// Whether somebody listens there.
+fn is_bound(port: u16) -> bool {
+    std::net::TcpListener::bind(loopback(port)).is_err()
+}
+
 /// Three nodes.
 pub async fn etcd(parent: &Path, program: &Path) -> anyhow::Result<Server> {
     const NODES: usize = 3;

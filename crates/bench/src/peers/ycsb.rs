@@ -48,6 +48,8 @@ pub enum Target<'a> {
     /// Cluster mode; records are stored as strings, encoded as etcd's driver encodes them.
     Stores(&'a [SocketAddr]),
     Etcd(&'a [SocketAddr]),
+    /// Something that knows SET, encoded likewise.
+    One(SocketAddr),
 }
 
 pub struct Inserts {
@@ -85,6 +87,11 @@ pub async fn insert(
             properties.extend(["redis.mode=cluster".to_owned(), "redis.datatype=string".to_owned()]);
             properties.push(format!("redis.addr={}", addresses(list, ";")));
             properties.push("redis.max_redirects=8".to_owned());
+        }
+        Target::One(address) => {
+            command.args(["load", "redis"]);
+            properties.extend(["redis.mode=single".to_owned(), "redis.datatype=string".to_owned()]);
+            properties.push(format!("redis.addr={address}"));
         }
         Target::Etcd(list) => {
             command.args(["load", "etcd"]);

@@ -1,10 +1,11 @@
-//! Scenarios beside the paper's figures: a device that slows and recovers, stores that fill, and the
-//! emulation beside real devices.
+//! Scenarios beside the paper's figures: a device that slows and recovers, stores that fill, equal
+//! stores that measure themselves, and the emulation beside real devices.
 //!
 //! Here is what is kept of such a run, how it is judged, and its report. How clusters are started, changed and
 //! looked at is the caller's.
 
 pub mod emulation;
+pub mod equal;
 mod filling;
 pub mod full_store;
 pub(crate) mod moves;

@@ -1,4 +1,4 @@
-use placement::Spread;
+use placement::{Cpu, Spread};
 use proptest::prelude::*;
 use types::{Merging, Peer, PeerRole, SlotRange};
 
@@ -53,16 +53,18 @@ prop_compose! {
         rates in [0.0..1e12, 0.0..1e9, 0.0..1e9],
         leads in prop::collection::btree_map(any::<u64>(), any_lead(), 0..5),
         gone in prop::collection::btree_set(any::<u64>(), 0..4),
+        cpu in prop::option::of((0.1..1e3, 0.0..=1.0, 0.0..1e3, any::<u64>())),
+        granted in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
         followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
     ) -> StoreHeartbeat {
-        let [store, token, cluster_id, members_version, incarnation, one, other, ..] = ids;
+        let [store, cluster_id, members_version, incarnation, one, other, ..] = ids;
         let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
         let reports = leads.into_iter().map(|(region, mut lead)| {
             lead.descriptor.id = region;
             lead
         });
         StoreHeartbeat {
-            store, token, cluster_id, members_version, incarnation,
+            store, cluster_id, members_version, incarnation,
             seq: one.max(other),
             capability: Capability { kv_bytes_per_s: rates[0], ops_per_s: rates[1] },
             spread: Spread { kv_bytes_per_s: rates[1], ops_per_s: 1.0, sync: rates[0] },
@@ -74,7 +76,16 @@ prop_compose! {
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
             clock_off: rates[2] < 1e11,
+            cpu: cpu.map(|(cores, busy, own, machine)| Cpu { cores, busy, own, machine }),
             wall_ms: other,
+            place: Place { host: p99_us, device: used_bytes },
+            told: rates[0] < 1e11,
+            turn: Turn {
+                state: [TurnState::Idle, TurnState::Waits, TurnState::Sits][(one % 3) as usize],
+                number: one,
+                millis: other,
+            },
+            grants: granted.into_iter().map(|(store, number)| TurnGrant { store, number }).collect(),
             load_ops_per_s: rates[2],
             leads: Leads {
                 since: if followed.is_some() { one.max(other) } else { one.min(other) },
@@ -131,7 +142,6 @@ fn small() -> StoreHeartbeat {
         LeadReport { commit: 9, peers, ..LeadReport::blank(RegionDescriptor::founded(2, None, &[]), 3) };
     StoreHeartbeat {
         store: 1,
-        token: 5,
         cluster_id: 6,
         members_version: 7,
         incarnation: 2,
@@ -142,7 +152,12 @@ fn small() -> StoreHeartbeat {
         unapplied_bytes: 10,
         out_of_room: true,
         clock_off: true,
+        cpu: Some(Cpu { cores: 4.0, busy: 0.5, own: 1.0, machine: 300 }),
         wall_ms: 1000,
+        place: Place { host: 11, device: 12 },
+        told: true,
+        turn: Turn { state: TurnState::Sits, number: 13, millis: 14 },
+        grants: vec![TurnGrant { store: 15, number: 16 }],
         leads: Leads { since: 299, reports: vec![lead], gone: vec![4] },
         ..StoreHeartbeat::default()
     }
@@ -151,7 +166,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![8, 1, 5, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
+    let mut expected = vec![8, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -159,13 +174,29 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([one; 3].as_flattened());
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 10, 6, 1]);
+    expected.extend([0, 8, 9, 10, 6]);
+    expected.extend([4.0, 0.5, 1.0].map(|value: f64| value.to_bits().to_be_bytes()).as_flattened());
+    expected.extend([0xac, 0x02, 11, 12, 1, 2, 13, 14, 1, 15, 16, 1]);
     expected.push(60);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
     expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0]);
     assert_eq!(small().encode()[..], expected);
+}
+
+#[test]
+fn a_turn_that_makes_no_sense_is_an_error() {
+    let good = small().encode().to_vec();
+    let at = good.windows(4).position(|bytes| bytes == [11, 12, 1, 2]).expect("the place");
+    for (offset, bad) in [(2, 2), (3, 3)] {
+        let mut bytes = good.clone();
+        bytes[at + offset] = bad;
+        assert!(matches!(StoreHeartbeat::decode(&bytes), Err(WireError::Malformed(_))), "{offset}");
+    }
+    let mut twice = good;
+    twice.splice(at + 6..at + 9, [2, 15, 16, 15, 17]);
+    assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("turns are out of order")));
 }
 
 #[test]
@@ -197,7 +228,7 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
     flags[peer + 3] = 4;
     assert_eq!(StoreHeartbeat::decode(&flags), malformed("a peer has unknown flags"));
     let mut later = good;
-    later[8] = 0xad;
+    later[7] = 0xad;
     assert_eq!(StoreHeartbeat::decode(&later), malformed("it builds on a later one"));
 }
 
@@ -219,6 +250,34 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
         StoreHeartbeat::decode(&delta),
         Err(WireError::Malformed("only a full one tells of followers"))
     );
+}
+
+#[test]
+fn a_cpu_that_is_not_known_or_makes_no_sense_is_told_as_none() {
+    let told = |cpu| {
+        let bytes = StoreHeartbeat { cpu, ..small() }.encode();
+        StoreHeartbeat::decode(&bytes).map(|heartbeat| heartbeat.cpu)
+    };
+    let cpu = Cpu { cores: 2.5, busy: 0.25, own: 0.5, machine: 0 };
+    assert_eq!(told(Some(cpu)), Ok(Some(cpu)));
+    assert_eq!(told(None), Ok(None));
+    for cores in [0.0, f64::NAN, -1.0, f64::INFINITY] {
+        assert_eq!(told(Some(Cpu { cores, machine: 7, ..cpu })), Ok(None), "{cores} cores");
+    }
+    assert_eq!(told(Some(Cpu { busy: 1.5, ..cpu })), Ok(Some(Cpu { busy: 1.0, ..cpu })));
+    assert_eq!(told(Some(Cpu { own: f64::NAN, ..cpu })), Ok(Some(Cpu { own: 0.0, ..cpu })));
+}
+
+#[test]
+fn a_cpu_without_cores_or_more_than_busy_is_an_error() {
+    let encoded = |cpu| StoreHeartbeat { cpu, ..StoreHeartbeat::default() }.encode().to_vec();
+    let (good, other) = (encoded(None), encoded(Some(Cpu { cores: 1.0, ..Cpu::default() })));
+    let cores = std::iter::zip(&good, &other).position(|(a, b)| a != b).expect("they differ");
+    for (at, value) in [(cores + 8, 0.5f64), (cores + 8, 2.0)] {
+        let mut bytes = good.clone();
+        bytes[at..at + 8].copy_from_slice(&value.to_bits().to_be_bytes());
+        assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Malformed("a CPU that is none")));
+    }
 }
 
 #[test]

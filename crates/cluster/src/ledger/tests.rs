@@ -1,4 +1,4 @@
-use placement::{Capability, StoreState};
+use placement::{Capability, Cpu, StoreState};
 use types::{RegionChange, SlotRange};
 
 use super::*;
@@ -256,7 +256,8 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
         .collect();
     let leads = Leads { since: 1, reports: vec![led.clone()], gone: vec![] };
     // What it says that it holds is not asked for.
-    ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, ..with_leads(0, 1, leads) }, 0);
+    let cpu = Some(Cpu { cores: 4.0, busy: 0.5, own: 1.0, machine: 9 });
+    ledger.hear(StoreHeartbeat { capability: fast, used_bytes: 5, cpu, ..with_leads(0, 1, leads) }, 0);
     for now in [900, 1800] {
         for store in [1, 2, 3, 5] {
             ledger.hear(heartbeat(store, now, &[]), now);
@@ -267,6 +268,7 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
     assert_eq!((view.replicas, view.meta_replicas, view.domain_label.as_deref()), (3, 5, Some("zone")));
     assert_eq!(view.stores.iter().map(|s| s.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert_eq!(view.stores[0].capability, fast);
+    assert_eq!((view.stores[0].cpu, view.stores[1].cpu), (cpu, None));
     let holds = |store| 77 * u64::from(led.descriptor.has_peer_on(store));
     assert!(view.stores.iter().all(|store| store.used_bytes == holds(store.id)));
     assert_eq!(view.stores[free as usize].used_bytes, 77, "a learner counts");
@@ -287,6 +289,29 @@ fn the_view_joins_what_is_agreed_with_what_was_heard() {
         led.descriptor.peers.iter().map(|p| (p.store, p.store != free, lag(p.store))).collect();
     assert_eq!(peers, expected, "the learner that its leader tells of is there");
     assert_eq!((view.regions[2].leader, view.regions[2].peers[0].lag), (None, None));
+}
+
+#[test]
+fn placement_is_given_half_of_a_device_for_each_of_two_stores_on_it() {
+    let meta = begun(3, 1);
+    let mut ledger = ledger(0);
+    for (store, device) in [(0, 7), (1, 7), (2, 8)] {
+        let measured = StoreHeartbeat {
+            place: crate::Place { host: 6, device },
+            capability: Capability { kv_bytes_per_s: 8e6, ops_per_s: 4e3 },
+            correction: 1.0,
+            spread: placement::Spread::all(1.1),
+            sync_ns: 1000,
+            ..heartbeat(store, 1, &[])
+        };
+        ledger.hear(measured, 0);
+    }
+    let view = view(&meta, &ledger, &Driver::new(DriverConfig::default()), 0);
+    let counts: Vec<_> =
+        view.stores.iter().map(|store| (store.capability.kv_bytes_per_s, store.sync_ns)).collect();
+    assert_eq!(counts, [(4e6, 1000), (4e6, 1000), (8e6, 1000)]);
+    let classes: Vec<_> = placement::rate(&view.stores).iter().map(|rating| rating.classes.writes).collect();
+    assert_eq!(classes, [Some(0), Some(0), Some(2)]);
 }
 
 #[test]

@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(value(&state, name), after);
         }
         let none = state.set("domain-label", "none").unwrap();
-        let encoded = "\x02{\"command\":\"set-config\",\"name\":\"domain-label\",\"value\":null}";
+        let encoded = "\x03{\"command\":\"set-config\",\"name\":\"domain-label\",\"value\":null}";
         assert_eq!(none.encode(), encoded.as_bytes());
         assert_eq!(state.apply(&none, 1), Ok(MetaReply::Changed));
         assert_eq!((state.domain_label(), value(&state, "domain-label").as_str()), (None, "none"));

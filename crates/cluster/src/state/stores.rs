@@ -1,30 +1,14 @@
 //! Members: how a store becomes one, what is known of it, and how it goes.
 
-use std::collections::BTreeMap;
-
-use placement::Capability;
 use serde::{Deserialize, Serialize};
 use types::{RegionId, StoreId};
 
-use super::{MetaState, Object};
+use super::{MetaState, Object, StoreFacts, StoreKey};
 use crate::{MetaCommand, MetaError, MetaReply};
 
-/// What a store says of itself. Addresses are `host:port`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StoreFacts {
-    /// Drawn at random when the store's disk was first used: an empty disk under an old id has another.
-    /// 0: not told yet.
-    pub token: u64,
-    pub client: String,
-    pub peer: String,
-    pub admin: String,
-    pub forward: Option<String>,
-    /// The device's profile, for people.
-    pub device: String,
-    pub capability: Capability,
-    pub labels: BTreeMap<String, String>,
-}
+/// Members that there may be. Each store has connections to all others, and the list goes to all when it changes;
+/// and whoever is let in to join must not be able to make it grow without end.
+pub const STORES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -69,20 +53,24 @@ impl MetaState {
         }
     }
 
+    /// The store that is known by a key, even if it was removed.
+    pub fn with_key(&self, key: StoreKey) -> Option<&StoreRecord> {
+        self.stores.values().find(|store| store.facts.key == Some(key))
+    }
+
     /// The first region that has a peer of any role on `store`.
     pub fn first_peer_on(&self, store: StoreId) -> Option<RegionId> {
         self.regions.values().find(|region| region.has_peer_on(store)).map(|region| region.id)
     }
 
     pub(super) fn join(&mut self, facts: &StoreFacts) -> Result<(MetaReply, Option<Object>), MetaError> {
-        if facts.token == 0 {
-            return Err(MetaError::NoToken);
-        }
+        let key = facts.key.ok_or(MetaError::NoKey)?;
+        facts.check()?;
         let cluster_id = self.cluster_id.expect("commands but the first need a cluster");
-        let known = self.stores.values().find(|store| store.facts.token == facts.token);
-        let (store, object) = match known.map(|store| (store.id, store.state)) {
+        let (store, object) = match self.with_key(key).map(|store| (store.id, store.state)) {
             Some((id, StoreState::Removed)) => return Err(MetaError::StoreRemoved(id)),
             Some((id, _)) => (id, self.change_store(id, |record| record.facts = facts.clone())),
+            None if self.members().count() >= STORES_MAX => return Err(MetaError::TooManyStores),
             None => {
                 let id = self.next_store;
                 self.next_store = id.checked_add(1).ok_or(MetaError::NoIds)?;
@@ -98,10 +86,15 @@ impl MetaState {
     pub(super) fn apply_to_store(&mut self, command: &MetaCommand) -> Result<Option<Object>, MetaError> {
         match command {
             MetaCommand::SetStore { store, facts } => {
-                let known = self.member(*store)?.facts.token;
-                if known != 0 && known != facts.token {
+                let known = self.member(*store)?.facts.key;
+                let key = facts.key.ok_or(MetaError::NoKey)?;
+                if known.is_some_and(|known| known != key) {
                     return Err(MetaError::OtherDisk(*store));
                 }
+                if let Some(other) = self.with_key(key).filter(|other| other.id != *store) {
+                    return Err(MetaError::KeyInUse(other.id));
+                }
+                facts.check()?;
                 Ok(self.change_store(*store, |record| record.facts = facts.clone()))
             }
             MetaCommand::SetStoreState { store, state } => {

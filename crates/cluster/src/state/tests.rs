@@ -4,9 +4,15 @@ use types::{Peer, PeerChange, PeerRole, RegionChange, SlotRange};
 use super::*;
 use crate::{bootstrap_plan, decode_entry, encode_entry, CommandError, Layout};
 
+pub(crate) fn key(number: u64) -> Option<StoreKey> {
+    let mut key = [7; 32];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    Some(StoreKey(key))
+}
+
 pub(crate) fn facts(id: StoreId) -> StoreFacts {
     StoreFacts {
-        token: 1000 + id,
+        key: key(1000 + id),
         client: format!("127.0.0.1:{}", 7000 + id),
         peer: format!("127.0.0.1:{}", 17000 + id),
         admin: format!("127.0.0.1:{}", 27000 + id),
@@ -147,13 +153,15 @@ fn refused_commands_change_nothing() {
     assert_eq!(state, MetaState::default());
     state.apply(&bootstrap(3, 2), 1).unwrap();
     let before = state.clone();
-    let set = |store, token| MetaCommand::SetStore { store, facts: StoreFacts { token, ..facts(0) } };
+    let set =
+        |store, number| MetaCommand::SetStore { store, facts: StoreFacts { key: key(number), ..facts(0) } };
     let config = |value: &str| MetaCommand::SetConfig { name: "replicas".into(), value: Some(value.into()) };
     let pin = |weight| MetaCommand::SetPins { store: 0, data_weight: None, leader_weight: Some(weight) };
     for (command, expected) in [
         (set(3, 1003), MetaError::UnknownStore(3)),
         (set(0, 7), MetaError::OtherDisk(0)),
-        (MetaCommand::Join { facts: StoreFacts { token: 0, ..facts(9) } }, MetaError::NoToken),
+        (MetaCommand::Join { facts: StoreFacts { key: None, ..facts(9) } }, MetaError::NoKey),
+        (MetaCommand::SetStore { store: 0, facts: StoreFacts { key: None, ..facts(0) } }, MetaError::NoKey),
         (MetaCommand::RemoveStore { store: 0 }, MetaError::HoldsPeer { store: 0, region: 0 }),
         (MetaCommand::RemoveStore { store: 9 }, MetaError::UnknownStore(9)),
         (
@@ -234,7 +242,7 @@ fn commands_and_entries_round_trip() {
 #[test]
 fn an_encoded_command_is_what_the_format_says() {
     let command = MetaCommand::SetPolicy { policy: Policy::LeaderOnly };
-    assert_eq!(command.encode(), "\x02{\"command\":\"set-policy\",\"policy\":\"leader-only\"}".as_bytes());
+    assert_eq!(command.encode(), "\x03{\"command\":\"set-policy\",\"policy\":\"leader-only\"}".as_bytes());
     assert_eq!(encode_entry(258, b"\x01x")[..], *b"\x01\0\0\0\0\0\0\x01\x02\x01x");
 }
 
@@ -256,9 +264,9 @@ fn bytes_that_are_no_entry_are_errors() {
     newer[0] = 2;
     assert!(matches!(decode_entry(&newer), Err(CommandError::UnknownFormat { format: 2, .. })));
     newer[0] = 1;
-    newer[9] = 3;
-    assert!(matches!(decode_entry(&newer), Err(CommandError::UnknownFormat { format: 3, .. })));
-    let unknown = b"\x02{\"command\":\"set-policy\",\"policy\":\"even\",\"more\":1}";
+    newer[9] = 4;
+    assert!(matches!(decode_entry(&newer), Err(CommandError::UnknownFormat { format: 4, .. })));
+    let unknown = b"\x03{\"command\":\"set-policy\",\"policy\":\"even\",\"more\":1}";
     assert!(matches!(MetaCommand::decode(unknown), Err(CommandError::Malformed { .. })));
 }
 
@@ -287,7 +295,7 @@ fn replies_round_trip() {
 #[test]
 fn joining_twice_is_joining_once() {
     let mut state = begun(3, 1);
-    let join = |token| MetaCommand::Join { facts: StoreFacts { token, ..facts(7) } };
+    let join = |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) } };
     let joined = |store| Ok(MetaReply::Joined { store, cluster_id: u64::MAX });
     assert_eq!(state.apply(&join(77), 1), joined(3));
     let version = state.members_version;
@@ -295,13 +303,13 @@ fn joining_twice_is_joining_once() {
     assert_eq!(state.members_version, version, "nothing is new");
     assert_eq!(state.apply(&join(78), 3), joined(4));
     assert_eq!(state.members_version, version + 1);
-    assert_eq!(state.stores[&3].facts.token, 77);
+    assert_eq!(state.stores[&3].facts.key, key(77));
 }
 
 #[test]
 fn a_removed_store_stays_removed_and_its_id_is_not_used_again() {
     let mut state = begun(3, 1);
-    let join = |token| MetaCommand::Join { facts: StoreFacts { token, ..facts(7) } };
+    let join = |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) } };
     state.apply(&join(77), 1).unwrap();
     state.apply(&MetaCommand::RemoveStore { store: 3 }, 2).unwrap();
     assert_eq!(state.apply(&join(77), 3), Err(MetaError::StoreRemoved(3)));
@@ -312,17 +320,43 @@ fn a_removed_store_stays_removed_and_its_id_is_not_used_again() {
 }
 
 #[test]
-fn a_store_whose_token_was_not_known_tells_it_once() {
+fn joins_make_no_more_than_so_many_stores_and_none_that_says_too_much() {
+    let mut state = begun(3, 1);
+    let join = |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) } };
+    for number in 0..STORES_MAX as u64 - 3 {
+        state.apply(&join(5000 + number), 1).unwrap();
+    }
+    let full = state.clone();
+    for number in 10_000..10_100 {
+        assert_eq!(state.apply(&join(number), 2), Err(MetaError::TooManyStores));
+    }
+    let device = "x".repeat(1 << 20);
+    let facts = StoreFacts { key: key(20_000), device, ..facts(7) };
+    let bad = MetaError::BadFacts("its device's name is longer than 128 bytes");
+    assert_eq!(state.apply(&MetaCommand::Join { facts: facts.clone() }, 2), Err(bad.clone()));
+    let facts = StoreFacts { key: key(1000), ..facts };
+    assert_eq!(state.apply(&MetaCommand::SetStore { store: 0, facts }, 2), Err(bad));
+    assert_eq!(state, full);
+    // Who is known is answered, and a place that becomes free is given away.
+    assert!(state.apply(&join(5000), 2).is_ok());
+    state.apply(&MetaCommand::RemoveStore { store: 3 }, 3).unwrap();
+    assert!(state.apply(&join(30_000), 4).is_ok());
+}
+
+#[test]
+fn a_store_whose_key_was_not_known_tells_it_once() {
     let MetaCommand::Bootstrap { cluster_id, mut stores, regions, policy, config, semantics } =
         bootstrap(3, 1)
     else {
         unreachable!()
     };
-    stores[2].facts.token = 0;
+    stores[2].facts.key = None;
     let mut state = MetaState::default();
     let command = MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, semantics };
     state.apply(&command, 0).unwrap();
-    let tell = |token| MetaCommand::SetStore { store: 2, facts: StoreFacts { token, ..facts(2) } };
+    let tell =
+        |number| MetaCommand::SetStore { store: 2, facts: StoreFacts { key: key(number), ..facts(2) } };
+    assert_eq!(state.apply(&tell(1001), 1), Err(MetaError::KeyInUse(1)));
     assert_eq!(state.apply(&tell(5), 1), Ok(MetaReply::Changed));
     assert_eq!(state.apply(&tell(6), 1), Err(MetaError::OtherDisk(2)));
 }

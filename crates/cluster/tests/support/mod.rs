@@ -57,6 +57,8 @@ pub struct World {
     pub speeds: BTreeMap<StoreId, f64>,
     /// Of all that stores say of themselves.
     pub spread: f64,
+    /// What stores say of their CPUs, if they do.
+    pub cpus: BTreeMap<StoreId, placement::Cpu>,
     /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that a learner takes to be filled.
@@ -78,9 +80,15 @@ pub struct World {
     pub events: Vec<String>,
 }
 
+fn key(id: StoreId) -> StoreKey {
+    let mut key = [1; 32];
+    key[..8].copy_from_slice(&id.to_be_bytes());
+    StoreKey(key)
+}
+
 fn facts(id: StoreId) -> StoreFacts {
     StoreFacts {
-        token: 100 + id,
+        key: Some(key(id)),
         client: String::new(),
         peer: String::new(),
         admin: String::new(),
@@ -140,6 +148,7 @@ impl World {
             unsized_regions: BTreeSet::new(),
             speeds: BTreeMap::new(),
             spread: 1.0,
+            cpus: BTreeMap::new(),
             books: BTreeMap::new(),
             seq: 0,
             late: Vec::new(),
@@ -340,6 +349,7 @@ impl World {
                 capability: placement::Capability { kv_bytes_per_s, ops_per_s: 1e6 },
                 spread: placement::Spread::all(self.spread),
                 capacity_bytes: self.capacity_bytes,
+                cpu: self.cpus.get(&store).copied(),
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),
                 ..StoreHeartbeat::default()
@@ -514,7 +524,10 @@ fn show(command: &MetaCommand) -> String {
         MetaCommand::BeginOperator { id, operator } => format!("begin {id}: {operator}"),
         MetaCommand::AdvanceOperator { id, phase } => format!("advance {id}: {phase:?}"),
         MetaCommand::FinishOperator { id, outcome } => format!("finish {id}: {outcome}"),
-        MetaCommand::Join { facts } => format!("join with token {}", facts.token),
+        MetaCommand::Join { facts } => {
+            let key = facts.key.expect("a store that joins has a key");
+            format!("join with key {}", u64::from_be_bytes(key.0[..8].try_into().expect("eight bytes")))
+        }
         other => format!("{other:?}"),
     }
 }

@@ -137,7 +137,8 @@ impl Planner {
 
     /// How long the region's writes wait under the best of those that lead it or could, and under whom; after a
     /// follower's peer has moved, if one is to. A store that is to lead must bear it, with what peers that move make it
-    /// busier by. Under a peer that moves: it is named by where it is now.
+    /// busier by. Under a peer that moves: it is named by where it is now. Its CPU is not asked for: that decides who leads
+    /// and not where copies are, which would follow leads to and fro.
     pub(super) fn best_wait(
         &self,
         round: &Round<'_>,
@@ -149,7 +150,7 @@ impl Planner {
         let loads = &self.loads;
         let bears = |at: At| self.bears(region, at, busier(at), ceiling);
         let stays = |at: &At| change.is_none_or(|(from, _)| from != *at);
-        let others = round.candidates(region).filter(stays).filter(|&at| bears(at));
+        let others = round.able(region).filter(stays).filter(|&at| bears(at));
         let newcomer = change.filter(|&(_, to)| round.could_lead(to) && bears(to)).map(|(from, _)| from);
         let present = round.cells[region as usize].leader;
         let wait = |at: At| (loads.waits.of(round, region, at, change), at);

@@ -1,7 +1,7 @@
 //! Clusters for tests, set up as a small scale of the reproduction.
 #![allow(dead_code)] // Each test binary uses its part.
 
-use placement::Capability;
+use placement::{Capability, Spread};
 use steelyard_predict::{Device, Load, Processors, Question, Store, Tuning, WriteBack};
 
 /// Devices by profile, as `plain-ssd/80`; 24 regions, three copies.
@@ -58,6 +58,7 @@ pub fn store(id: u64, name: &str) -> Store {
             kv_bytes_per_s: profile.write_bytes_per_s as f64 / 8.0,
             ops_per_s: profile.read_bytes_per_s as f64 / 8192.0,
         },
+        spread: Spread::EXACT,
         capacity_bytes: 0,
         data_weight: None,
         leader_weight: None,

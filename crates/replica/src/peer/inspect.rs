@@ -14,7 +14,6 @@
 //! | `unable to restore config` | snapshot of a configuration without voters | [`DropReason::Snapshot`] |
 //! | `left == right` in `become_leader` | vote granted before this peer's log was written and it asked | [`DropReason::UnaskedVote`] |
 //! | `stepped empty MsgProp`, index out of bounds | proposal or read without entries | [`DropReason::Kind`] |
-//! | `called Option::unwrap()` in `become_leader` | entry that removes this peer and is not marked as such | [`DropReason::Change`] |
 //!
 //! [`DropReason::BeyondLog`] and [`DropReason::SecondLeader`] are lies that the library would believe.
 //!
@@ -187,8 +186,9 @@ fn entries(message: &Message) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Whether the entry is a payload, or a change that can be carried out once it is committed. The library knows by
-/// its kind whether an entry changes the configuration.
+/// Whether the entry is a payload, or a change that can be carried out once it is committed: one that cannot would
+/// stop every store that has it. The library stands for no election over an entry that it knows by its kind to
+/// change the configuration.
 fn is_readable(entry: &Entry) -> bool {
     let kind = entry.get_entry_type();
     if entry.context.is_empty() {

@@ -14,7 +14,8 @@ pub struct StoreRow {
     pub admin: String,
     pub forward: Option<String>,
     pub device: String,
-    /// KV bytes/s, as they count now: what was told or measured, by the correction. 1: unknown.
+    /// KV bytes/s, as they count now: what was told or measured, by the correction, and of a measured device that stores
+    /// share this store's part. 1: unknown.
     pub capability_bytes_per_s: f64,
     /// The factor within which that is known; 1: told, 0: not known.
     pub capability_spread: f64,
@@ -24,6 +25,11 @@ pub struct StoreRow {
     pub sync_us: f64,
     /// The part of what was told or measured that counts: 1 while the device does what it was measured to do.
     pub correction: f64,
+    /// The other stores on its device and on its host, ascending. Those on its host include those on its device.
+    #[serde(default)]
+    pub shares_device_with: Vec<u64>,
+    #[serde(default)]
+    pub shares_host_with: Vec<u64>,
     /// Pinned by hand: its part of the data, in place of `capability_bytes_per_s`; and its rank as a leaders' store.
     pub data_weight: Option<f64>,
     pub leader_weight: Option<f64>,
@@ -42,6 +48,14 @@ pub struct StoreRow {
     /// By its own word its clock is too far from the median, and no region's lead is handed to it.
     #[serde(default)]
     pub clock_off: bool,
+    /// Cores that the store may use, the share of them that is busy, whoever uses them, and the cores that the store's
+    /// own process uses, over about 10 s; absent: not known.
+    #[serde(default)]
+    pub cpu_cores: Option<f64>,
+    #[serde(default)]
+    pub cpu_busy: Option<f64>,
+    #[serde(default)]
+    pub cpu_own_cores: Option<f64>,
     /// Commands answered per second, averaged over about the last 2 s.
     pub ops_per_s: f64,
     /// 99th percentile of command latency over about the last 2 s, microseconds.

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +16,9 @@ use parking_lot::Mutex;
 use crate::clock;
 
 /// Threads that write to the data directory and to nothing else, by what their names begin with.
-const WRITERS: [&str; 6] = ["log", "lives", "flusher", "snap-make", "snap-receive", "rocksdb"];
+const WRITERS: [&str; 6] = [LOG, "lives", "flusher", "snap-make", "snap-receive", "rocksdb"];
+
+const LOG: &str = "log";
 
 /// When the log thread is with its device. It alone writes this.
 #[derive(Default)]
@@ -88,14 +89,21 @@ fn scheduled(thread: &Path) -> io::Result<Duration> {
     }
 }
 
+struct Writer {
+    bytes: u64,
+    is_log: bool,
+}
+
 /// Bytes written to the device so far.
 #[derive(Default)]
 pub struct Written {
-    /// Of the directory of threads when they were last listed: it has one for each.
-    links: u64,
-    writers: BTreeMap<PathBuf, u64>,
+    writers: BTreeMap<PathBuf, Writer>,
+    /// Threads that write elsewhere, and whether that is certain: a thread gets its name after it has begun.
+    others: BTreeMap<PathBuf, bool>,
     /// Of threads, those that have ended included.
     by_threads: u64,
+    /// Of these, the log thread's.
+    by_log: u64,
     /// What the kernel told first of the process.
     process: Option<u64>,
 }
@@ -104,42 +112,56 @@ impl Written {
     /// The larger one of what the writing threads handed over and what the process made dirty: a file system
     /// in RAM counts only the first, and a thread that came and went unseen is only in the second.
     pub fn bytes(&mut self) -> io::Result<u64> {
-        let links = fs::metadata("/proc/self/task")?.nlink();
-        if links != self.links {
-            self.list()?;
-            self.links = links;
-        }
-        let mut gone = Vec::new();
-        for (thread, before) in &mut self.writers {
-            match counter(&thread.join("io"), "wchar") {
-                Ok(now) => {
-                    self.by_threads += now.saturating_sub(*before);
-                    *before = now;
-                }
-                Err(_) => gone.push(thread.clone()),
+        self.list()?;
+        for (thread, writer) in &mut self.writers {
+            // It may have ended since.
+            if let Ok(now) = counter(&thread.join("io"), "wchar") {
+                let written = now.saturating_sub(writer.bytes);
+                self.by_threads += written;
+                self.by_log += if writer.is_log { written } else { 0 };
+                writer.bytes = now;
             }
         }
-        self.writers.retain(|thread, _| !gone.contains(thread));
         let process = counter(Path::new("/proc/self/io"), "write_bytes")?;
         let first = *self.process.get_or_insert(process);
         Ok(self.by_threads.max(process.saturating_sub(first)))
     }
 
+    /// Those of the log thread, when [`bytes`](Self::bytes) was last asked.
+    pub fn log_bytes(&self) -> u64 {
+        self.by_log
+    }
+
     fn list(&mut self) -> io::Result<()> {
+        let mut writers = std::mem::take(&mut self.writers);
+        let mut others = std::mem::take(&mut self.others);
         for thread in fs::read_dir("/proc/self/task")? {
             let thread = thread?.path();
-            if self.writers.contains_key(&thread) {
-                continue;
-            }
-            let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
-            if WRITERS.iter().any(|writer| name.trim_end().starts_with(writer)) {
-                // What it wrote before it was seen belongs to no window.
-                if let Ok(now) = counter(&thread.join("io"), "wchar") {
-                    self.writers.insert(thread, now);
-                }
+            let other = others.remove(&thread);
+            let writer = match other {
+                Some(true) => None,
+                _ => writers.remove(&thread).or_else(|| Writer::of(&thread)),
+            };
+            match writer {
+                Some(writer) => drop(self.writers.insert(thread, writer)),
+                None => drop(self.others.insert(thread, other.is_some())),
             }
         }
         Ok(())
+    }
+}
+
+impl Writer {
+    /// `None`: the thread writes elsewhere, or has ended.
+    fn of(thread: &Path) -> Option<Writer> {
+        let name = fs::read_to_string(thread.join("comm")).ok()?;
+        let name = name.trim_end();
+        if !WRITERS.iter().any(|writer| name.starts_with(writer)) {
+            return None;
+        }
+        // What it wrote before it was seen belongs to no window.
+        let bytes = counter(&thread.join("io"), "wchar").ok()?;
+        Some(Writer { bytes, is_log: name == LOG })
     }
 }
 
@@ -168,23 +190,29 @@ mod tests {
             let (done, answer) = mpsc::channel();
             let mut file = fs::File::create(dir.path().join(name)).unwrap();
             let body = move || {
+                // It has its name now.
+                done.send(()).unwrap();
                 while told.recv().is_ok() {
                     file.write_all(&[7; 1 << 20]).unwrap();
                     done.send(()).unwrap();
                 }
             };
             let handle = std::thread::Builder::new().name(name.into()).spawn(body).unwrap();
+            answer.recv().unwrap();
             (go, answer, handle)
         };
         // Other tests of this process may have writers, too: they only add.
-        let (go, answer, handle) = thread("rocksdb:low7");
-        let before = written.bytes().unwrap();
-        go.send(()).unwrap();
-        answer.recv().unwrap();
-        assert!(written.bytes().unwrap() >= before + (1 << 20));
-        drop(go);
-        handle.join().unwrap();
-        assert!(written.bytes().is_ok(), "a thread may end");
+        for (name, of_log) in [("rocksdb:low7", 0), ("log", 1 << 20)] {
+            let (go, answer, handle) = thread(name);
+            let (before, log_before) = (written.bytes().unwrap(), written.log_bytes());
+            go.send(()).unwrap();
+            answer.recv().unwrap();
+            assert!(written.bytes().unwrap() >= before + (1 << 20), "{name}");
+            assert!(written.log_bytes() >= log_before + of_log, "{name}");
+            drop(go);
+            handle.join().unwrap();
+            assert!(written.bytes().is_ok(), "a thread may end");
+        }
 
         let (go, answer, handle) = thread("io");
         written.list().unwrap();

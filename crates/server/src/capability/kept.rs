@@ -5,22 +5,26 @@
 //!   "measured": { "write_bytes_per_s": …, "sync_latency": { "secs": …, "nanos": … }, "read_latency": …,
 //!                 "method": "direct", "emulated": false },
 //!   "spread": { "write": 1.3, "sync": …, "read": … }, "sittings": 1,
+//!   "ground": { "boot_id": "…", "device": { "kind": "disks", "disks": [ { "name": "nvme0n1", "serial": …, … } ] } },
+//!   "history": [ { "began_unix_ms": …, "ended_unix_ms": … }, … ],
 //!   "rounds": [ { "write_bytes_per_s": …, "sync_s": …, "read_s": … }, … ],
 //!   "told_bytes_per_s": …, "kv_bytes_per_s": …, "ops_per_s": …, "fit": "…" }
 //! ```
 //!
-//! `measured` and `spread` are what the rounds say together. The last three are what it meant when it was written, for people: a start asks the fit that it is given
-//! then. It is no part of what the store has promised: lost, it is measured anew.
+//! `measured` and `spread` are what the rounds say together, `ground` is what they were measured on, and `history` says
+//! when the device was measured last. The last three are what it meant when it was written, for people: a start asks the
+//! fit that it is given then. It is no part of what the store has promised: lost, it is measured anew.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use device::Measured;
+use device::{Ground, Measured};
 use placement::Capability;
 use serde::{Deserialize, Serialize};
 
 use super::rounds::{self, DeviceSpread, Result, Round};
+use super::schedule::Sitting;
 use crate::{clock, datadir};
 
 const NAME: &str = "CAPABILITY";
@@ -50,6 +54,12 @@ pub struct Kept {
     /// What the store was told to count for when this was measured.
     #[serde(default)]
     pub told_bytes_per_s: Option<f64>,
+    /// What the directory stood on; `None`: the kernel did not tell.
+    #[serde(default)]
+    pub ground: Option<Ground>,
+    /// The last times that the device was measured.
+    #[serde(default)]
+    pub history: Vec<Sitting>,
     kv_bytes_per_s: f64,
     ops_per_s: f64,
     fit: String,
@@ -67,6 +77,8 @@ impl Kept {
             sittings,
             rounds,
             told_bytes_per_s: None,
+            ground: None,
+            history: Vec::new(),
             kv_bytes_per_s: counts.kv_bytes_per_s,
             ops_per_s: counts.ops_per_s,
             fit: fit.to_owned(),

@@ -11,43 +11,36 @@
 mod account;
 mod kept;
 mod rounds;
+mod schedule;
+mod sittings;
 mod touch;
+mod turn;
 pub mod watch;
+mod watcher;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use device::{Fit, KvCapability, Measured};
+use cluster::Place;
+use device::{Fit, Ground, KvCapability, Measured};
 use parking_lot::Mutex;
 use placement::{Capability, Spread};
 
+use crate::clock;
 use crate::config::Config;
-use crate::datadir;
 use crate::store::Store;
-use account::{LogClock, Written};
+use account::LogClock;
 use kept::Kept;
 use rounds::{DeviceSpread, Round};
-use touch::Toucher;
-use watch::{Changed, Reference, Totals, Watch};
+use schedule::Sitting;
+use turn::OwnTurn;
+use watch::{Reference, Watch};
+
+pub use sittings::{look_first, run};
 
 /// Beside that of what is corrected: a ratio of times says less than a measurement.
 const SPREAD_OF_CORRECTION: f64 = 1.2;
-/// A device is measured at so many times of their own before the result is left alone, …
-const SITTINGS: u32 = 2;
-/// … this long apart, when the device has nothing else to do.
-const SITTING_AFTER: Duration = Duration::from_secs(30);
-const SITTINGS_APART: Duration = Duration::from_secs(11);
-
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// The first probe waits this long at most for the store to serve and for its device to be at rest: other
-/// stores may not have come yet, and what a start writes is not over when it is ready.
-const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// At rest: so long without a sync of the log, and with no more than this written.
-const REST: Duration = Duration::from_millis(400);
-const REST_BYTES: u64 = 256 << 10;
-/// Commands per second of a store that serves.
-const SERVING_OPS_PER_S: f64 = 50.0;
 
 /// How thoroughly the device is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +85,8 @@ impl Probe {
 pub enum NotProbed {
     #[error("a probe is under way")]
     UnderWay,
+    #[error("stores of this host measure their devices one after the other, and this one's turn did not come in time")]
+    NoTurn,
     #[error("a probe's file would leave less than the reserve: {room} bytes of room")]
     NoRoom { room: u64 },
     #[error(transparent)]
@@ -119,8 +114,15 @@ pub struct Present {
 pub struct OwnCapability {
     told: Option<Capability>,
     fit: Fit,
+    /// `None`: the kernel does not tell.
+    ground: Option<Ground>,
+    place: Place,
     state: Mutex<State>,
+    /// A probe was asked for, and is not over.
+    asked: AtomicBool,
+    /// The device is being measured.
     probing: AtomicBool,
+    pub turn: OwnTurn,
     pub log: LogClock,
 }
 
@@ -134,24 +136,28 @@ struct State {
 
 impl OwnCapability {
     pub fn load(config: &Config) -> OwnCapability {
-        let kept = Kept::read(&config.dir).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what was measured of the device is lost, and is measured anew");
-            None
-        });
-        let told = told(config);
-        // Told another number, it is told of the device as it is now.
-        let is_of_before = |kept: &Kept| match (kept.told_bytes_per_s, told) {
-            (Some(before), Some(told)) => before != told.kv_bytes_per_s,
-            _ => false,
-        };
-        let kept = kept.filter(|kept| !is_of_before(kept));
+        let ground = read_ground(config);
         OwnCapability {
-            told,
+            told: told(config),
             fit: config.fit.clone(),
-            state: Mutex::new(State { kept, correction: 1.0, ratio: None, measurements: 0 }),
+            state: Mutex::new(State {
+                kept: read_kept(config, ground.as_ref()),
+                correction: 1.0,
+                ratio: None,
+                measurements: 0,
+            }),
+            place: ground.as_ref().map(place_of).unwrap_or_default(),
+            ground,
+            asked: AtomicBool::new(false),
             probing: AtomicBool::new(false),
+            turn: OwnTurn::default(),
             log: LogClock::default(),
         }
+    }
+
+    /// Returns what other stores recognise this one's host and device by.
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     pub fn present(&self) -> Present {
@@ -189,10 +195,16 @@ impl OwnCapability {
         }
     }
 
-    /// Whether what was measured stands on one sitting alone.
-    fn wants_second_sitting(&self) -> bool {
+    /// Returns how long the device is left alone before it is measured once more; `None`: what is known will do.
+    fn next_sitting(&self, now_unix_ms: u64) -> Option<Duration> {
         let state = self.state.lock();
-        !self.is_told() && state.kept.as_ref().is_some_and(|kept| !kept.brief && kept.sittings < SITTINGS)
+        let kept = state.kept.as_ref().filter(|kept| !kept.brief && !self.is_told())?;
+        if state.correction < 1.0 && kept.sittings >= schedule::SITTINGS {
+            // It is not what it was, and is watched for what it becomes.
+            return None;
+        }
+        let spread = rounds::spread_of(&kept.measured, kept.spread, &self.fit).kv_bytes_per_s;
+        schedule::rest(kept.sittings, spread, &kept.history, now_unix_ms)
     }
 
     /// Rounds to go on from, which a device that is corrected has none of: it is another than it was.
@@ -250,6 +262,10 @@ impl OwnCapability {
         state.measurements += 1;
     }
 
+    fn history(&self) -> Vec<Sitting> {
+        self.state.lock().kept.as_ref().map(|kept| kept.history.clone()).unwrap_or_default()
+    }
+
     fn correct(&self, watch: &Watch) {
         let mut state = self.state.lock();
         (state.correction, state.ratio) = (watch.correction(), watch.ratio());
@@ -259,6 +275,42 @@ impl OwnCapability {
 fn told(config: &Config) -> Option<Capability> {
     let told = config.this().capability?;
     Some(Capability { kv_bytes_per_s: told.kv_bytes_per_s, ops_per_s: told.ops_per_s })
+}
+
+fn place_of(ground: &Ground) -> Place {
+    // 0 is what is not known.
+    let fingerprint = |key: &str| types::key_hash(key.as_bytes()).max(1);
+    Place {
+        host: ground.host_key().map_or(0, fingerprint),
+        device: ground.device_key().map_or(0, |key| fingerprint(&key)),
+    }
+}
+
+fn read_ground(config: &Config) -> Option<Ground> {
+    let read = Ground::read(&config.dir, config.device_control.as_deref());
+    read.map_err(|error| tracing::warn!(%error, "which device the data is on is not known")).ok()
+}
+
+/// What was measured of the device that the directory is on now, and of no other.
+fn read_kept(config: &Config, ground: Option<&Ground>) -> Option<Kept> {
+    let kept = Kept::read(&config.dir).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what was measured of the device is lost, and is measured anew");
+        None
+    })?;
+    if let (Some(before), Some(now)) = (&kept.ground, ground) {
+        if before.is_another_device(now) {
+            tracing::warn!(
+                "the data is on another device ({now}) than when that was measured ({before}): what was measured is \
+                 dropped, and the device is measured anew"
+            );
+            return None;
+        }
+    }
+    // Told another number, it is told of the device as it is now.
+    match (kept.told_bytes_per_s, told(config)) {
+        (Some(before), Some(told)) if before != told.kv_bytes_per_s => None,
+        _ => Some(kept),
+    }
 }
 
 fn counts_for(measured: &Measured, fit: &Fit) -> Capability {
@@ -274,23 +326,47 @@ pub struct Probed {
     pub is_reference: bool,
 }
 
-/// Measures the device in a thread of its own, keeps what came of it, and says it. One at a time.
-pub async fn probe(store: &Arc<Store>, probe: Probe) -> Result<Probed, NotProbed> {
-    if store.capability.probing.swap(true, Ordering::AcqRel) {
-        return Err(NotProbed::UnderWay);
+/// No other probe is asked for while this is held.
+struct Asked(Arc<Store>);
+
+impl Asked {
+    fn take(store: &Arc<Store>) -> Option<Asked> {
+        let is_first = !store.capability.asked.swap(true, Ordering::AcqRel);
+        is_first.then(|| Asked(store.clone()))
     }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.capability.asked.store(false, Ordering::Release);
+    }
+}
+
+/// Measures the device when this store has the turn to, in a thread of its own, keeps what came of it, and says it. One
+/// at a time. `patience`: how long the turn is waited for; `None`: until it comes.
+pub async fn probe(
+    store: &Arc<Store>,
+    probe: Probe,
+    patience: Option<Duration>,
+) -> Result<Probed, NotProbed> {
+    let asked = Asked::take(store).ok_or(NotProbed::UnderWay)?;
+    let turn = turn::take(store);
+    let turn = match patience {
+        Some(patience) => tokio::time::timeout(patience, turn).await.map_err(|_| NotProbed::NoTurn)?,
+        None => turn.await,
+    };
     let (answer, told) = tokio::sync::oneshot::channel();
     let of_thread = store.clone();
     let body = move || {
+        let probing = &of_thread.capability.probing;
+        probing.store(true, Ordering::Release);
         let outcome = probe_here(&of_thread, probe);
-        of_thread.capability.probing.store(false, Ordering::Release);
+        probing.store(false, Ordering::Release);
+        drop((turn, asked));
         // The store may be stopping: then nobody waits.
         let _ = answer.send(outcome);
     };
-    if std::thread::Builder::new().name("probe".into()).spawn(body).is_err() {
-        store.capability.probing.store(false, Ordering::Release);
-        return Err(NotProbed::NoThread);
-    }
+    std::thread::Builder::new().name("probe".into()).spawn(body).map_err(|_| NotProbed::NoThread)?;
     let probed = told.await.map_err(|_| NotProbed::NoThread)??;
     store.cluster.report_soon.notify_one();
     Ok(probed)
@@ -302,12 +378,16 @@ fn probe_here(store: &Store, probe: Probe) -> Result<Probed, NotProbed> {
     if room < options.file_bytes {
         return Err(NotProbed::NoRoom { room });
     }
-    let former = store.capability.former_rounds(probe);
+    let own = &store.capability;
+    let former = own.former_rounds(probe);
+    let began_unix_ms = clock::unix_millis();
     let result = rounds::measure(&store.config.dir, probe, (&former.0, former.1))?;
     let measured = result.measured;
-    let is_reference = !store.capability.is_told_too_much();
+    let is_reference = !own.is_told_too_much();
     if is_reference {
-        store.capability.take(keep(&store.config, result, probe));
+        let mut history = own.history();
+        history.push(Sitting { began_unix_ms, ended_unix_ms: clock::unix_millis() });
+        own.take(keep(&store.config, result, probe, own.ground.as_ref(), history));
     } else {
         tracing::warn!(
             "the device under this store writes {} and syncs in {}; it does less than when the store was told what it \
@@ -319,12 +399,21 @@ fn probe_here(store: &Store, probe: Probe) -> Result<Probed, NotProbed> {
     Ok(Probed { measured, is_reference })
 }
 
-/// Writes down what was measured, and says it.
-fn keep(config: &Config, result: rounds::Result, probe: Probe) -> Kept {
+/// Writes down what was measured, and says it. `history`: the last one is the sitting that measured it.
+fn keep(
+    config: &Config,
+    result: rounds::Result,
+    probe: Probe,
+    ground: Option<&Ground>,
+    mut history: Vec<Sitting>,
+) -> Kept {
     let (measured, spread) = (result.measured, result.spread);
     let counts = counts_for(&measured, &config.fit);
     let mut kept = Kept::new(result, counts, probe == Probe::Brief, config.fit.provenance());
     kept.told_bytes_per_s = told(config).map(|told| told.kv_bytes_per_s);
+    kept.ground = ground.cloned();
+    history.drain(..history.len().saturating_sub(schedule::HISTORY_MAX));
+    kept.history = history;
     if let Err(error) = kept.write(&config.dir) {
         tracing::warn!(%error, "what was measured of the device cannot be kept: it will be measured again");
     }
@@ -358,170 +447,6 @@ fn time(latency: Duration) -> String {
     match latency.as_secs_f64() * 1e3 {
         ms if ms < 0.1 => format!("{:.0} us", ms * 1e3),
         ms => format!("{ms:.1} ms"),
-    }
-}
-
-/// Measures what was not measured yet and watches the device from then on, until the task is dropped.
-pub async fn run(store: Arc<Store>) {
-    if let Some(wanted) = store.capability.lacks().filter(|_| store.config.probe) {
-        let _ = tokio::time::timeout(PROBE_AFTER, until_at_rest(&store)).await;
-        if let Err(error) = probe(&store, wanted).await {
-            tracing::warn!(%error, "the device was not measured: what it can do is not known");
-        }
-    }
-    tokio::join!(sit_again(&store), watch_device(&store));
-}
-
-/// Measures a second time, at another time: what a sitting's rounds have in common they cannot tell.
-async fn sit_again(store: &Arc<Store>) {
-    while store.config.probe && store.capability.wants_second_sitting() {
-        // Stores that were started together are on one device, as often as not.
-        tokio::time::sleep(SITTING_AFTER + SITTINGS_APART * (store.id % 8) as u32).await;
-        until_at_rest(store).await;
-        if !store.capability.wants_second_sitting() {
-            break;
-        }
-        if let Err(error) = probe(store, Probe::Start).await {
-            tracing::debug!(%error, "the device was not measured a second time");
-        }
-    }
-}
-
-async fn watch_device(store: &Arc<Store>) {
-    let mut watcher = Watcher::default();
-    let mut period = tokio::time::interval(LOOK_PERIOD);
-    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut kernel_tells = true;
-    loop {
-        period.tick().await;
-        let looked = watcher.look(store).await;
-        match &looked {
-            // Where the kernel does not count (or the container hides it) there is nothing to judge by.
-            Err(error) if kernel_tells => {
-                tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
-            }
-            Ok(()) if !kernel_tells => tracing::info!("the kernel tells again what this process writes"),
-            _ => {}
-        }
-        kernel_tells = looked.is_ok();
-    }
-}
-
-/// Until the store serves and its device has nothing to do.
-async fn until_at_rest(store: &Store) {
-    while !store.is_healthy() {
-        let news = store.leader_news.notified();
-        let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
-    }
-    let mut written = Written::default();
-    loop {
-        let syncs = store.capability.log.syncs();
-        let Ok(before) = written.bytes() else { return };
-        tokio::time::sleep(REST).await;
-        let Ok(bytes) = written.bytes() else { return };
-        if store.capability.log.syncs() == syncs && bytes - before <= REST_BYTES {
-            return;
-        }
-    }
-}
-
-/// The short look of a store that is told what it can do, before it begins to write anything: from then on
-/// its device may never be at rest. It costs the first start under a second, and no other.
-pub fn look_first(config: &Config) {
-    let is_known = Kept::read(&config.dir).is_ok_and(|kept| kept.is_some());
-    if !config.probe || config.this().capability.is_none() || is_known {
-        return;
-    }
-    let options = Probe::Brief.options();
-    let room = datadir::free_space(&config.dir).unwrap_or(0);
-    if room < config.reserve_bytes.saturating_add(options.file_bytes) {
-        return;
-    }
-    match rounds::measure(&config.dir, Probe::Brief, (&[], 0)) {
-        // The store reads it when it is made.
-        Ok(result) => drop(keep(config, result, Probe::Brief)),
-        // It is tried once more when the store serves.
-        Err(error) => tracing::warn!(%error, "the device was not measured"),
-    }
-}
-
-/// Brings the store's counts before the watch.
-#[derive(Default)]
-struct Watcher {
-    watch: Option<Watch>,
-    measurements: u64,
-    began: Option<Instant>,
-    written: Written,
-    /// The log thread's time on a CPU, or waiting for one, when it was last looked at.
-    last: Option<(Duration, Duration)>,
-    blocked: Duration,
-    bytes: u64,
-    bytes_per_s: f64,
-    looked_at: Option<Instant>,
-    toucher: Toucher,
-}
-
-impl Watcher {
-    async fn look(&mut self, store: &Arc<Store>) -> std::io::Result<()> {
-        let own = &store.capability;
-        let (measurements, reference) = own.reference();
-        let Some(reference) = reference else { return Ok(()) };
-        if self.watch.is_none() || measurements != self.measurements {
-            self.watch = Some(Watch::new(reference));
-            self.measurements = measurements;
-        }
-        let now = self.began.get_or_insert_with(Instant::now).elapsed();
-        let totals = self.totals(&own.log)?;
-        let (Some(watch), Some(totals)) = (&mut self.watch, totals) else { return Ok(()) };
-        if own.probing.load(Ordering::Acquire) {
-            watch.skip();
-            return Ok(());
-        }
-        let mut changed = watch.observe(now, totals);
-        let is_serving = store.metrics.recent().0 >= SERVING_OPS_PER_S;
-        if watch.wants_touch(now, is_serving) && store.disk.room() > touch::FILE_BYTES {
-            match self.toucher.touch(&store.config.dir, self.bytes_per_s).await {
-                Ok(touch) => changed = watch.touched(now, touch).or(changed),
-                Err(error) => tracing::debug!(%error, "the device could not be touched"),
-            }
-        }
-        own.correct(watch);
-        if let Some(changed) = changed {
-            say_changed(changed, own.present());
-            store.cluster.report_soon.notify_one();
-        }
-        Ok(())
-    }
-
-    /// `None` before the log's thread has begun.
-    fn totals(&mut self, log: &LogClock) -> std::io::Result<Option<Totals>> {
-        let (busy, Some(scheduled)) = (log.busy(), log.scheduled()?) else { return Ok(None) };
-        let (busy_before, scheduled_before) = *self.last.get_or_insert((busy, scheduled));
-        let worked = scheduled.saturating_sub(scheduled_before);
-        self.blocked += busy.saturating_sub(busy_before).saturating_sub(worked);
-        self.last = Some((busy.max(busy_before), scheduled));
-        let bytes = self.written.bytes()?;
-        let at = Instant::now();
-        if let Some(before) = self.looked_at.replace(at) {
-            let seconds = at.duration_since(before).as_secs_f64().max(1e-3);
-            self.bytes_per_s = bytes.saturating_sub(self.bytes) as f64 / seconds;
-        }
-        self.bytes = bytes;
-        Ok(Some(Totals { blocked: self.blocked, syncs: log.syncs(), bytes }))
-    }
-}
-
-fn say_changed(changed: Changed, present: Present) {
-    let Changed { before, correction, ratio } = changed;
-    let counts = format!(
-        "this store counts for {:.0}% of its capability from now on ({}), and did for {:.0}%",
-        correction * 100.0,
-        rate(present.capability.kv_bytes_per_s),
-        before * 100.0
-    );
-    match correction < before {
-        true => tracing::warn!("the device needs {ratio:.1} times as long as it was measured to: {counts}"),
-        false => tracing::info!("the device needs {ratio:.1} times as long as it was measured to: {counts}"),
     }
 }
 

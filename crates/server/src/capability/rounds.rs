@@ -18,7 +18,7 @@ pub const ROUNDS: u32 = 32;
 /// However long each takes.
 const ROUNDS_MIN: u32 = 5;
 /// Rounds of former sittings are forgotten beyond these.
-const KEPT_MAX: usize = 64;
+const KEPT_MAX: usize = 5 * ROUNDS as usize;
 /// Two short looks at a device, one after the other, differ by less.
 const SPREAD_OF_A_LOOK: f64 = 1.3;
 

@@ -1,3 +1,5 @@
+use super::watch::Totals;
+use super::watcher::Watcher;
 use super::*;
 use crate::fixture::Fixture;
 
@@ -78,13 +80,13 @@ fn a_store_that_is_told_another_number_looks_at_its_device_anew() {
     let mut config = Config::single(dir.path().to_path_buf(), 6379);
     let told = |kv_bytes_per_s| Some(crate::Capability { kv_bytes_per_s, ops_per_s: 7.0 });
     config.members[0].capability = told(700.0);
-    super::keep(&config, sitting(measured(5e8)), Probe::Brief);
+    super::keep(&config, sitting(measured(5e8)), Probe::Brief, None, Vec::new());
     assert_eq!(OwnCapability::load(&config).lacks(), None);
     config.members[0].capability = told(70.0);
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
     // What was measured before anybody told it anything is of no other device.
     config.members[0].capability = None;
-    super::keep(&config, sitting(measured(5e8)), Probe::Start);
+    super::keep(&config, sitting(measured(5e8)), Probe::Start, None, Vec::new());
     config.members[0].capability = told(70.0);
     assert_eq!(OwnCapability::load(&config).lacks(), None);
 }
@@ -122,7 +124,7 @@ fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
     let mut watch = Watch::new(reference.unwrap());
     for second in 0..20 {
         let now = Duration::from_secs(second);
-        watch.observe(now, Totals { blocked: now / 2, syncs: 50 * second, bytes: 0 });
+        watch.observe(now, Totals { blocked: now / 2, syncs: 50 * second, ..Totals::default() });
     }
     assert!((watch.correction() - 0.1).abs() < 0.001, "{}", watch.correction());
     own.correct(&watch);
@@ -145,15 +147,15 @@ fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
 async fn a_probe_measures_keeps_and_is_alone() {
     let fixture = Fixture::new();
     let store = &fixture.store;
-    let (one, other) = tokio::join!(probe(store, Probe::Brief), probe(store, Probe::Brief));
+    let (one, other) = tokio::join!(probe(store, Probe::Brief, None), probe(store, Probe::Brief, None));
     let Probed { measured, is_reference } = one.unwrap();
     assert!(is_reference && measured.write_bytes_per_s > 0.0);
     assert!(matches!(other, Err(NotProbed::UnderWay)));
     assert_eq!(Kept::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
-    assert!(probe(store, Probe::Brief).await.is_ok(), "the first is over");
+    assert!(probe(store, Probe::Brief, None).await.is_ok(), "the first is over");
 
     let full = Fixture::with(|config| config.reserve_bytes = u64::MAX);
-    let refused = probe(&full.store, Probe::Brief).await;
+    let refused = probe(&full.store, Probe::Brief, None).await;
     assert!(matches!(refused, Err(NotProbed::NoRoom { .. })), "{refused:?}");
 }
 
@@ -175,19 +177,98 @@ fn what_is_told_is_exact_what_is_measured_is_not_and_what_is_corrected_is_less_s
     keep(own, 5e8, true);
     let spread = own.present().spread;
     assert_eq!((spread.kv_bytes_per_s, spread.ops_per_s, spread.sync), (1.0, 1.0, 1.3));
-    assert!(!own.wants_second_sitting());
+    assert_eq!(own.next_sitting(0), None);
 }
 
 #[test]
 fn a_second_sitting_is_wanted_once_and_goes_on_from_the_first() {
     let fixture = Fixture::new();
     let own = &fixture.store.capability;
-    assert!(!own.wants_second_sitting(), "there was no first");
+    assert_eq!(own.next_sitting(0), None, "there was no first");
     keep(own, 5e8, false);
-    assert!(own.wants_second_sitting());
+    assert_eq!(own.next_sitting(0), Some(Duration::ZERO));
     assert_eq!((own.former_rounds(Probe::Start).0.len(), own.former_rounds(Probe::Full).0.len()), (1, 0));
-    let second = rounds::Result { sittings: 2, ..sitting(measured(5e8)) };
+    let spread = DeviceSpread { write: 1.1, ..DeviceSpread::OF_A_LOOK };
+    let second = rounds::Result { sittings: 2, spread, ..sitting(measured(5e8)) };
     let counts = own.counts_for(&measured(5e8));
     own.take(Kept::new(second, counts, false, "of a test"));
-    assert!(!own.wants_second_sitting());
+    assert_eq!(own.next_sitting(0), None);
+}
+
+#[test]
+fn a_store_that_is_not_sure_after_two_sittings_sits_again_unless_its_device_is_corrected() {
+    let fixture = Fixture::new();
+    let own = &fixture.store.capability;
+    let measured = measured(5e8);
+    let twice = |write: f64| {
+        let spread = DeviceSpread { write, ..DeviceSpread::OF_A_LOOK };
+        let result = rounds::Result { sittings: 2, spread, ..sitting(measured) };
+        Kept::new(result, own.counts_for(&measured), false, "of a test")
+    };
+    own.take(twice(2.0));
+    assert_eq!(own.next_sitting(0), Some(Duration::ZERO));
+    own.correct_by(0.5, None);
+    assert_eq!(own.next_sitting(0), None);
+    own.take(twice(1.1));
+    assert_eq!(own.next_sitting(0), None);
+}
+
+#[test]
+fn what_was_measured_of_another_device_is_dropped_and_what_of_this_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::single(dir.path().to_path_buf(), 6379);
+    let lacks = |config: &Config| OwnCapability::load(config).lacks();
+    let own = OwnCapability::load(&config);
+    let place = own.place();
+    assert!(place.host != 0 && place.device != 0 && place == OwnCapability::load(&config).place());
+    let once = || vec![Sitting { began_unix_ms: 1, ended_unix_ms: 2 }];
+    drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, own.ground.as_ref(), once()));
+    assert_eq!(lacks(&config), None);
+    assert_eq!(Kept::read(dir.path()).unwrap().unwrap().history, once());
+
+    // An emulated device under the same directory.
+    config.device_control = Some(dir.path().join("control"));
+    assert_eq!(lacks(&config), Some(Probe::Start));
+    let emulated = OwnCapability::load(&config).place();
+    assert!(emulated.host == place.host && emulated.device != place.device);
+    // The same disk after another boot.
+    config.device_control = None;
+    let mut ground = own.ground.clone().expect("this machine has one");
+    ground.boot_id = "another".into();
+    if let device::Underlying::Disks { disks } = &mut ground.device {
+        disks.iter_mut().for_each(|disk| disk.number = "77:7".into());
+    }
+    drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, Some(&ground), once()));
+    assert_eq!(lacks(&config), None);
+    // Where the kernel told nothing, nothing has changed.
+    drop(super::keep(&config, sitting(measured(5e8)), Probe::Start, None, once()));
+    assert_eq!(lacks(&config), None);
+}
+
+#[tokio::test]
+async fn a_sitting_is_remembered_with_its_time_and_its_ground() {
+    let fixture = Fixture::new();
+    let store = &fixture.store;
+    for _ in 0..2 {
+        probe(store, Probe::Brief, None).await.unwrap();
+    }
+    let kept = Kept::read(&store.config.dir).unwrap().unwrap();
+    assert_eq!((kept.history.len(), &kept.ground), (2, &store.capability.ground));
+    let [one, other] = kept.history[..] else { unreachable!() };
+    assert!(one.began_unix_ms <= one.ended_unix_ms && one.ended_unix_ms <= other.began_unix_ms);
+}
+
+#[tokio::test]
+async fn a_probe_whose_turn_does_not_come_in_time_measures_nothing_and_is_over() {
+    let fixture = Fixture::with(|config| {
+        let mut other = config.members[0].clone();
+        other.id += 1;
+        config.members.push(other);
+    });
+    let store = &fixture.store;
+    for _ in 0..2 {
+        let refused = probe(store, Probe::Brief, Some(Duration::from_millis(60))).await;
+        assert!(matches!(refused, Err(NotProbed::NoTurn)), "{refused:?}");
+    }
+    assert_eq!(store.capability.lacks(), Some(Probe::Start));
 }

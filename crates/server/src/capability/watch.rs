@@ -10,17 +10,31 @@
 //! for a sync waits for what was written before it. A device that is merely busy, even one that compactions
 //! keep busy all the time, is therefore near `blocked / expected = 1`, where `blocked` is how long the log
 //! thread waited for the device; one that has become ten times slower is near 10. All bytes of the time are
-//! counted and not those of the syncs' moments alone, so a healthy device is rather taken for too good.
+//! counted and not those of the syncs' moments alone, so a healthy device is rather taken for too good: a
+//! device that is half as fast as it was may stay below 1. That one is known by the store's own past ([`past`]):
+//! what a sync took at this load before.
 //!
-//! The factor by which the measured capability counts follows slowly up and fast down, and both by a median of
-//! several windows: one hiccup says nothing. A window in which the device was used for less than a quarter of the time
-//! can clear it but not blame it: a sync after a long rest also waits for a drive that wakes up, and that of an idle store
-//! for whatever else the machine does. So an idle store is never corrected down.
+//! Nothing is believed that a few windows say. A judgement counts how many of the last windows are above a limit:
+//! three quarters of 40 for a small change, seven of eight for a large one. Under noise a window is above or below by
+//! chance, and a burst is a few windows among many. What the own past alone says is a suspicion, for the
+//! load may be another than it was: the device is then touched on purpose, some ten times, and the touches decide.
+//!
+//! A window in which the store asks little of the device is not judged at all: what the few syncs of an idle
+//! store wait is what else the machine does. So an idle store is never corrected down.
+//!
+//! Of a device that several stores share each is expected to have its part: with n of them, what is expected takes n times
+//! as long.
 //!
 //! No clock, no file: time and counts come in as arguments.
 
 use std::collections::VecDeque;
 use std::time::Duration;
+
+use evidence::*;
+use past::{median, Lesson, Past};
+
+mod evidence;
+mod past;
 
 /// What the device was measured to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +52,8 @@ pub struct Totals {
     pub syncs: u64,
     /// Written by all threads.
     pub bytes: u64,
+    /// And by the log's alone.
+    pub log_bytes: u64,
 }
 
 /// What was done to the device on purpose, to see what it does.
@@ -45,8 +61,9 @@ pub struct Totals {
 pub struct Touch {
     pub blocked: Duration,
     pub syncs: u64,
-    /// Its own, and about what others wrote meanwhile.
     pub bytes: u64,
+    /// About what others wrote meanwhile.
+    pub others_bytes: u64,
 }
 
 /// The factor is another than before.
@@ -54,7 +71,7 @@ pub struct Touch {
 pub struct Changed {
     pub before: f64,
     pub correction: f64,
-    /// The median by which it was decided.
+    /// How much slower the device is by which it was decided.
     pub ratio: f64,
 }
 
@@ -65,22 +82,26 @@ const SYNCS_MIN: u64 = 4;
 const WINDOW_MAX: Duration = Duration::from_secs(15);
 /// Faster syncs are not told apart from the noise of a thread that is woken.
 const SYNC_FLOOR: Duration = Duration::from_micros(50);
-/// The part of a window for which the log must have waited for the device, or it blames nobody: an idle store syncs now
-/// and then, and what each of these few waits is what else happens on the machine.
-const USED_MIN: f64 = 0.25;
-
-/// The last judgements, of which the median counts.
-const JUDGED_MAX: usize = 7;
-const JUDGED_MIN: usize = 4;
-const JUDGED_AGE_MAX: Duration = Duration::from_secs(60);
+/// A window is judged when a healthy device would be busy for this part of it, or when the log waited for half of it.
+const DEMAND_MIN: f64 = 0.05;
+const BLOCKED_MIN: f64 = 0.5;
 
 pub const SLOW: f64 = 2.0;
-const HEALTHY: f64 = 1.5;
-/// A factor that would be lower by no more than this stays.
-const LOWER_BY: f64 = 0.8;
-/// And one that would be higher by less than this.
+const HEALTHY: f64 = 1.4;
+
+const WINDOWS: usize = ABOVE_USUAL.among;
+const WINDOW_AGE_MAX: Duration = Duration::from_secs(600);
+const TOUCHES_MIN: usize = 5;
+const TOUCH_AGE_MAX: Duration = Duration::from_secs(90);
+/// What the device does now: the last of these windows.
+const LATEST: usize = 7;
+const LATEST_MIN: usize = 4;
+const LATEST_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// A factor that would be less than a third lower stays, as does one that would not be half as much again.
+const LOWER_BY: f64 = 1.0 / 1.5;
 const HIGHER_BY: f64 = 1.5;
-const HIGHER_AFTER: Duration = Duration::from_secs(30);
+const HIGHER_AFTER: Duration = Duration::from_secs(20);
 const HIGHER_AGAIN_AFTER: Duration = Duration::from_secs(10);
 const HIGHER_STEP: f64 = 2.0;
 pub const CORRECTION_MIN: f64 = 0.001;
@@ -89,13 +110,55 @@ const TOUCH_CORRECTED: Duration = Duration::from_secs(5);
 /// While the store serves and its log says nothing, as under a load of reads.
 const TOUCH_SERVING: Duration = Duration::from_secs(10);
 const TOUCH_SUSPECT: Duration = Duration::from_secs(2);
+const TOUCH_HURRIED: Duration = Duration::from_secs(1);
+/// Touches take at most one part in so many of a device's time, a suspected and another one's.
+const TOUCH_SHARE_SUSPECT: u32 = 2;
+const TOUCH_SHARE: u32 = 6;
+/// After a suspicion that touches have cleared, no other for this long, and twice as long after each further one.
+const CLEARED_FOR: Duration = Duration::from_secs(15);
+const CLEARED_FOR_MAX: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    at: Duration,
+    /// A healthy device would have been busy for a while.
+    is_asked: bool,
+    /// Blocked time over expected time.
+    ratio: f64,
+    /// How much slower than usual, or than at most, whichever is more.
+    above_usual: f64,
+    lesson: Option<Lesson>,
+}
+
+/// The device seems slower than it was; touches will tell.
+#[derive(Clone, Copy, Debug)]
+struct Suspicion {
+    touches: usize,
+    is_hurried: bool,
+}
 
 #[derive(Debug)]
 pub struct Watch {
     reference: Reference,
+    past: Past,
+    now: Duration,
+    /// Number of stores on the device.
+    sharers: usize,
     window: Option<(Duration, Totals)>,
-    /// When, and blocked time over expected time.
-    judged: VecDeque<(Duration, f64)>,
+    /// Seconds that a healthy device needs for the touches within the window.
+    touching: f64,
+    /// The part of the last window for which the log waited for the device.
+    used: f64,
+    windows: VecDeque<Window>,
+    /// When, and how much longer than expected.
+    touches: VecDeque<(Duration, f64)>,
+    touch_took: Duration,
+    suspicion: Option<Suspicion>,
+    unsuspected_until: Duration,
+    cleared: u32,
+    /// No window before this is learnt from.
+    healthy_since: Duration,
+    corrected_at: Duration,
     correction: f64,
     /// Since when it would be higher.
     better_since: Option<Duration>,
@@ -107,8 +170,20 @@ impl Watch {
     pub fn new(reference: Reference) -> Watch {
         Watch {
             reference,
+            past: Past::default(),
+            now: Duration::ZERO,
+            sharers: 1,
             window: None,
-            judged: VecDeque::new(),
+            touching: 0.0,
+            used: 0.0,
+            windows: VecDeque::new(),
+            touches: VecDeque::new(),
+            touch_took: Duration::ZERO,
+            suspicion: None,
+            unsuspected_until: Duration::ZERO,
+            cleared: 0,
+            healthy_since: Duration::ZERO,
+            corrected_at: Duration::ZERO,
             correction: 1.0,
             better_since: None,
             raised_at: None,
@@ -121,14 +196,13 @@ impl Watch {
         self.correction
     }
 
-    /// The median of what was judged lately; `None`: too little to say.
+    /// How much longer than expected the device has needed lately; `None`: too little to say.
     pub fn ratio(&self) -> Option<f64> {
-        if self.judged.len() < JUDGED_MIN {
-            return None;
+        let windows = self.by_windows();
+        match self.correction < 1.0 {
+            true => self.slowness(),
+            false => windows.or_else(|| self.by_touches(LATEST_MIN)),
         }
-        let mut ratios: Vec<f64> = self.judged.iter().map(|(_, ratio)| *ratio).collect();
-        ratios.sort_by(f64::total_cmp);
-        Some(ratios[(ratios.len() - 1) / 2])
     }
 
     /// Takes in how things stand, about once a second.
@@ -138,17 +212,16 @@ impl Watch {
         let blocked = totals.blocked.saturating_sub(before.blocked);
         let syncs = totals.syncs.saturating_sub(before.syncs);
         let used = blocked.as_secs_f64() / span.as_secs_f64().max(1e-9);
-        let is_whole = span >= WINDOW && (syncs >= SYNCS_MIN || used >= 0.5);
+        let is_whole = span >= WINDOW && (syncs >= SYNCS_MIN || used >= BLOCKED_MIN);
         if is_whole {
             let bytes = totals.bytes.saturating_sub(before.bytes);
-            // A sync that has not come back is one, too.
-            let ratio = self.ratio_of(blocked, syncs.max(1), bytes);
-            if used >= USED_MIN || ratio < HEALTHY {
-                self.judge(now, ratio);
-            }
+            let of_log = totals.log_bytes.saturating_sub(before.log_bytes).min(bytes);
+            self.judge(now, span, (blocked, syncs), (of_log, bytes - of_log));
         }
         if is_whole || span >= WINDOW_MAX {
             self.window = Some((now, totals));
+            self.touching = 0.0;
+            self.used = used.min(1.0);
         }
         self.decide(now)
     }
@@ -156,25 +229,48 @@ impl Watch {
     /// Whether the device should be touched on purpose, for what happens anyway says too little.
     pub fn wants_touch(&self, now: Duration, is_serving: bool) -> bool {
         let since = |at: Option<Duration>| at.map_or(now, |at| now.saturating_sub(at));
-        let (last, suspect) = match self.judged.back() {
-            Some((at, ratio)) => (Some(*at), *ratio > SLOW),
-            None => (None, false),
+        let is_corrected = self.correction < 1.0;
+        let pause = match self.suspicion {
+            _ if is_corrected => TOUCH_CORRECTED,
+            // They have spoken, and the windows have not yet.
+            Some(_) if TOUCHED.is_reached(self.touched_ratios()) => TOUCH_SERVING,
+            Some(Suspicion { is_hurried: true, .. }) => TOUCH_HURRIED,
+            Some(_) => TOUCH_SUSPECT,
+            None if !is_serving => return false,
+            None => {
+                let is_slow = self.touches.back().is_some_and(|(_, ratio)| *ratio > SLOW);
+                let pause = if is_slow { TOUCH_SUSPECT } else { TOUCH_SERVING };
+                if since(self.windows.back().map(|window| window.at)) < pause {
+                    return false;
+                }
+                pause
+            }
         };
-        let pause = match (self.correction < 1.0, is_serving) {
-            (true, _) => TOUCH_CORRECTED,
-            (false, true) if suspect => TOUCH_SUSPECT,
-            (false, true) => TOUCH_SERVING,
-            (false, false) => return false,
-        };
-        since(last) >= pause && since(self.touched_at) >= pause
+        let share = if self.suspicion.is_some() { TOUCH_SHARE_SUSPECT } else { TOUCH_SHARE };
+        since(self.touched_at) >= pause.max(self.touch_took * share)
     }
 
     /// Takes in what a touch that was wanted has shown.
     pub fn touched(&mut self, now: Duration, touch: Touch) -> Option<Changed> {
-        self.touched_at = Some(now);
-        let ratio = self.ratio_of(touch.blocked, touch.syncs, touch.bytes);
-        self.judge(now, ratio);
+        (self.touched_at, self.touch_took) = (Some(now), touch.blocked);
+        // A sync that finds a flush of the log under way waits for it, half of one on average.
+        let sync = self.sync_latency() * (1.0 + self.used / 2.0);
+        let own = touch.syncs as f64 * sync + self.transfer(touch.bytes);
+        let expected = own + self.transfer(touch.others_bytes);
+        self.touching += own;
+        self.touches.push_back((now, touch.blocked.as_secs_f64() / expected.max(1e-9)));
+        while self.touches.len() > TOUCHES {
+            self.touches.pop_front();
+        }
+        if let Some(suspicion) = &mut self.suspicion {
+            suspicion.touches += 1;
+        }
         self.decide(now)
+    }
+
+    /// From now on so many stores are on the device, this one among them.
+    pub fn share(&mut self, sharers: usize) {
+        self.sharers = sharers.max(1);
     }
 
     /// What happens now is not what the store does otherwise: it is not judged.
@@ -182,36 +278,162 @@ impl Watch {
         self.window = None;
     }
 
-    fn ratio_of(&self, blocked: Duration, syncs: u64, bytes: u64) -> f64 {
-        let sync = self.reference.sync_latency.max(SYNC_FLOOR).as_secs_f64();
-        let expected = syncs as f64 * sync + bytes as f64 / self.reference.write_bytes_per_s.max(1.0);
-        blocked.as_secs_f64() / expected.max(1e-9)
+    /// What a sync of a healthy device takes, of which this store has its part.
+    fn sync_latency(&self) -> f64 {
+        self.reference.sync_latency.max(SYNC_FLOOR).as_secs_f64() * self.sharers as f64
     }
 
-    fn judge(&mut self, now: Duration, ratio: f64) {
-        self.judged.push_back((now, ratio));
-        while self.judged.len() > JUDGED_MAX {
-            self.judged.pop_front();
+    fn transfer(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.reference.write_bytes_per_s.max(1.0) * self.sharers as f64
+    }
+
+    fn judge(
+        &mut self,
+        now: Duration,
+        span: Duration,
+        (blocked, syncs): (Duration, u64),
+        (of_log, of_others): (u64, u64),
+    ) {
+        let (blocked, span) = (blocked.as_secs_f64(), span.as_secs_f64());
+        // A sync that has not come back is one, too.
+        let cost = self.sync_latency() * syncs.max(1) as f64 + self.transfer(of_log);
+        let others = self.transfer(of_others);
+        let is_asked = cost + others >= DEMAND_MIN * span * self.sharers as f64;
+        if !is_asked && blocked < BLOCKED_MIN * span {
+            // Windows that count because the log waited long are worth nothing beside one in which it did not.
+            self.windows.retain(|window| window.is_asked);
+            return;
+        }
+        let ratio = blocked / (cost + others + self.touching).max(1e-9);
+        let mut window = Window { at: now, is_asked, ratio, above_usual: ratio, lesson: None };
+        if syncs >= SYNCS_MIN {
+            let syncs = syncs as f64;
+            let took = (blocked - self.touching).max(0.0) / syncs;
+            let lesson = Lesson { load: others / span, cost: cost / syncs, took };
+            window.lesson = Some(lesson).filter(|lesson| lesson.took > 0.0);
+            if let Some(usual) = self.past.usual(lesson.load, lesson.cost) {
+                window.above_usual = ratio.max(blocked / (syncs * usual + self.touching));
+            }
+        }
+        self.windows.push_back(window);
+        if self.windows.len() > WINDOWS {
+            if let Some(oldest) = self.windows.pop_front() {
+                self.learn(oldest);
+            }
+        }
+    }
+
+    /// What was not found slow while it was judged was healthy.
+    fn learn(&mut self, window: Window) {
+        let is_healthy =
+            self.correction == 1.0 && self.suspicion.is_none() && window.at >= self.healthy_since;
+        if let Some(lesson) = window.lesson.filter(|_| is_healthy) {
+            self.past.learn(lesson);
         }
     }
 
     fn decide(&mut self, now: Duration) -> Option<Changed> {
-        while self.judged.front().is_some_and(|(at, _)| now.saturating_sub(*at) > JUDGED_AGE_MAX) {
-            self.judged.pop_front();
+        self.now = now;
+        let is_old = |at: Duration, age: Duration| now.saturating_sub(at) > age;
+        while self.windows.front().is_some_and(|window| is_old(window.at, WINDOW_AGE_MAX)) {
+            self.windows.pop_front();
         }
-        let Some(ratio) = self.ratio() else {
+        let is_corrected = self.correction < 1.0;
+        // Those of a corrected or suspected device belong to its case and stay.
+        let is_case = is_corrected || self.suspicion.is_some();
+        while !is_case && self.touches.front().is_some_and(|(at, _)| is_old(*at, TOUCH_AGE_MAX)) {
+            self.touches.pop_front();
+        }
+        let before = self.correction;
+        let slowness = if is_corrected { self.follow(now) } else { self.believe(now) }?;
+        (self.correction != before).then_some(Changed {
+            before,
+            correction: self.correction,
+            ratio: slowness,
+        })
+    }
+
+    /// Corrects a device that is believed to be slow; gives how slow.
+    fn believe(&mut self, now: Duration) -> Option<f64> {
+        self.suspect(now);
+        let slowness = self.conviction(now)?;
+        self.correction = (1.0 / slowness).clamp(CORRECTION_MIN, 1.0);
+        (self.better_since, self.raised_at) = (None, None);
+        (self.suspicion, self.cleared, self.corrected_at) = (None, 0, now);
+        Some(slowness)
+    }
+
+    fn suspect(&mut self, now: Duration) {
+        let is_hurried = FAR_ABOVE_USUAL.is_reached(self.above_usual());
+        let is_suspect = is_hurried || ABOVE_USUAL_LATELY.is_reached(self.above_usual());
+        match &mut self.suspicion {
+            Some(suspicion) if is_suspect => suspicion.is_hurried |= is_hurried,
+            None if is_suspect && now >= self.unsuspected_until => {
+                self.suspicion = Some(Suspicion { touches: 0, is_hurried });
+                self.touches.clear();
+            }
+            _ => self.suspicion = None,
+        }
+        let Some(suspicion) = self.suspicion else { return };
+        let guilty = TOUCHED.count(self.touched_ratios());
+        let is_cleared = suspicion.touches >= TOUCHES && guilty <= CLEARED;
+        let is_undecided = suspicion.touches >= TOUCHES_MAX && guilty < TOUCHED.votes;
+        if is_cleared || is_undecided {
+            let lessons: Vec<Lesson> = self.windows.iter().filter_map(|window| window.lesson).collect();
+            if is_cleared {
+                self.past.confirm(&lessons);
+            }
+            self.suspicion = None;
+            self.unsuspected_until = now + (CLEARED_FOR * (1 << self.cleared.min(3))).min(CLEARED_FOR_MAX);
+            self.cleared += 1;
+            self.windows.clear();
+            self.touches.clear();
+        }
+    }
+
+    /// How slow the device is, when the evidence is enough.
+    fn conviction(&self, now: Duration) -> Option<f64> {
+        let ratios = || self.windows.iter().rev().map(|window| window.ratio);
+        if FAR_ABOVE_MOST.is_reached(ratios()) {
+            return Some(median(ratios().take(FAR_ABOVE_MOST.votes).collect()));
+        }
+        if ABOVE_MOST.is_reached(ratios()) {
+            return Some(median(ratios().take(ABOVE_MOST.votes).collect()));
+        }
+        let touched = || median(self.touched_ratios().collect());
+        if self.suspicion.is_some() {
+            let windows = |quorum: Quorum| median(self.above_usual().take(quorum.votes).collect());
+            if FAR_ABOVE_USUAL.is_reached(self.above_usual()) && TOUCHED_FAR.is_reached(self.touched_ratios())
+            {
+                return Some(windows(FAR_ABOVE_USUAL).min(touched()));
+            }
+            if ABOVE_USUAL.is_reached(self.above_usual()) && TOUCHED.is_reached(self.touched_ratios()) {
+                return Some(windows(ABOVE_USUAL).min(touched()));
+            }
+            return None;
+        }
+        let is_log_at_rest =
+            self.windows.back().is_none_or(|window| now.saturating_sub(window.at) > TOUCH_SERVING);
+        let is_slow = TOUCHED_ALONE_FAR.is_reached(self.touched_ratios())
+            || TOUCHED_ALONE.is_reached(self.touched_ratios());
+        (is_log_at_rest && is_slow).then(touched)
+    }
+
+    /// Follows a device that is corrected; gives how slow it is.
+    fn follow(&mut self, now: Duration) -> Option<f64> {
+        let Some(slowness) = self.slowness() else {
             self.better_since = None;
             return None;
         };
         let before = self.correction;
-        let wanted = match ratio {
-            slow if slow > SLOW || before < 1.0 && slow >= HEALTHY => (1.0 / slow).max(CORRECTION_MIN),
-            _ => 1.0,
-        };
+        let wanted = if slowness < HEALTHY { 1.0 } else { (1.0 / slowness).max(CORRECTION_MIN) };
+        // Under load windows alone do not tell a slow device from a healthy one. Where it cannot be touched they must.
+        let last_tried = self.touched_at.unwrap_or(Duration::ZERO).max(self.corrected_at);
+        let is_known = self.touches.len() >= TOUCHES_MIN || now.saturating_sub(last_tried) > TOUCH_AGE_MAX;
         if wanted < before * LOWER_BY {
             self.correction = wanted;
             (self.better_since, self.raised_at) = (None, None);
-        } else if before < 1.0 && (wanted == 1.0 || wanted >= before * HIGHER_BY) {
+        } else if is_known && (wanted == 1.0 || wanted >= before * HIGHER_BY) {
             let since = *self.better_since.get_or_insert(now);
             let is_time = match self.raised_at {
                 Some(at) => now.saturating_sub(at) >= HIGHER_AGAIN_AFTER,
@@ -224,9 +446,45 @@ impl Watch {
         } else {
             (self.better_since, self.raised_at) = (None, None);
         }
-        (self.correction != before).then_some(Changed { before, correction: self.correction, ratio })
+        if self.correction == 1.0 {
+            self.healthy_since = now;
+            self.windows.clear();
+            self.touches.clear();
+        }
+        Some(slowness)
+    }
+
+    /// How slow a corrected device is now. What a window says is at most the truth.
+    fn slowness(&self) -> Option<f64> {
+        match (self.by_touches(TOUCHES_MIN), self.by_windows()) {
+            (Some(touches), Some(windows)) => Some(touches.max(windows)),
+            (touches, windows) => touches.or(windows),
+        }
+    }
+
+    fn by_touches(&self, least: usize) -> Option<f64> {
+        (self.touches.len() >= least).then(|| median(self.touched_ratios().collect()))
+    }
+
+    fn by_windows(&self) -> Option<f64> {
+        let is_new = |window: &&Window| self.now.saturating_sub(window.at) <= LATEST_AGE_MAX;
+        let ratios = self.windows.iter().rev().take(LATEST).filter(is_new).map(|window| window.ratio);
+        let ratios: Vec<f64> = ratios.collect();
+        (ratios.len() >= LATEST_MIN).then(|| median(ratios))
+    }
+
+    fn above_usual(&self) -> impl Iterator<Item = f64> + '_ {
+        self.windows.iter().rev().map(|window| window.above_usual)
+    }
+
+    fn touched_ratios(&self) -> impl Iterator<Item = f64> + '_ {
+        self.touches.iter().rev().map(|(_, ratio)| *ratio)
     }
 }
 
 #[cfg(test)]
+mod simulated;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod verdicts;

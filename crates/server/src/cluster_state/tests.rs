@@ -16,7 +16,7 @@ fn three() -> ClusterState {
     }
     let regions = bootstrap_plan(&Layout { stores: vec![0, 1, 2], regions: 1, replicas: 3 });
     let state = ClusterState::new(MetaState::default(), &config);
-    apply(&state, &bootstrap_command(&config, 7, 1, regions));
+    apply(&state, &bootstrap_command(&config, StoreKey([7; 32]), 1, regions));
     for store in 0..3 {
         state.hear(StoreHeartbeat { store, incarnation: 1, seq: 1, ..StoreHeartbeat::default() });
     }

@@ -133,6 +133,31 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     assert_eq!(followed(report(true)), 0.0);
 }
 
+/// Some seconds pass before it is known, and none more where the kernel tells.
+#[test]
+fn heartbeats_and_metrics_tell_how_busy_the_cpu_is() {
+    let fixture = Fixture::new();
+    let mut reporter = Reporter::new();
+    assert_eq!(reporter.report(&fixture.store).cpu, None);
+    assert!(fixture.store.metrics.text().contains("steelyard_cpu_cores 0"));
+    let begun = Instant::now();
+    let cpu = loop {
+        if let Some(cpu) = reporter.report(&fixture.store).cpu {
+            break cpu;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not told");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(cpu.cores > 0.0 && (0.0..=1.0).contains(&cpu.busy) && cpu.own >= 0.0, "{cpu:?}");
+    let text = fixture.store.metrics.text();
+    let told = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse::<f64>().ok())
+    };
+    let names = ["steelyard_cpu_cores", "steelyard_cpu_busy_ratio", "steelyard_cpu_own_cores"];
+    assert_eq!(names.map(told), [Some(cpu.cores), Some(cpu.busy), Some(cpu.own)]);
+}
+
 /// A store whose worker never answers and whose blocking threads are all taken: a device that hangs.
 #[test]
 fn heartbeats_do_not_wait_for_engines_or_proposals() {

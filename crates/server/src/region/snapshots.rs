@@ -11,7 +11,8 @@ use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
 use super::inbox::ToWorker;
 use crate::snapshot::SnapshotHost;
 use crate::store::Store;
-use crate::transport::frame::{Hello, Lane};
+use crate::transport::frame::Lane;
+use crate::transport::handshake::Caller;
 
 pub struct Host {
     pub store: Arc<Store>,
@@ -29,9 +30,9 @@ impl SnapshotHost for Host {
         self.store.engine.flash()
     }
 
-    fn target(&self, store: StoreId) -> Option<(SocketAddr, Hello)> {
+    fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)> {
         let transport = self.store.transport();
-        Some((transport.address(store)?, transport.hello(store, Lane::Snapshot)))
+        Some((transport.address(store)?, transport.caller(store, Lane::Snapshot).ok()?))
     }
 
     fn room(&self) -> u64 {

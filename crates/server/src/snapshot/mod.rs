@@ -42,7 +42,7 @@ use rocks::snapshot::{Files, SnapshotError, TokenBucket};
 use rocks::FlashKeyspace;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
-use crate::transport::frame::Hello;
+use crate::transport::handshake::Caller;
 
 pub use counters::{Counters, Counts};
 use maker::Maker;
@@ -52,8 +52,8 @@ use sender::Sending;
 /// What the service asks of its store, and tells it. Called from the service's threads.
 pub trait SnapshotHost: Send + Sync + 'static {
     fn keyspace(&self) -> &FlashKeyspace;
-    /// Where a store listens for other stores, and what a connection for a snapshot begins with there.
-    fn target(&self, store: StoreId) -> Option<(SocketAddr, Hello)>;
+    /// Where a store listens for other stores, and who begins a connection for a snapshot there.
+    fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)>;
     /// Bytes that may be written before the data device is down to its reserve.
     fn room(&self) -> u64;
 

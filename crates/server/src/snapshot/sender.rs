@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +19,6 @@ use super::counters::Counters;
 use super::maker::Made;
 use super::wire::{invalid, Frame, Place, Wire, DATA_BYTES_MAX};
 use super::Shared;
-use crate::transport::frame;
 use crate::transport::socket;
 
 /// Bytes that may be under way: sent, and not yet written by the receiver.
@@ -143,14 +142,13 @@ fn connect_and_send(
     progress: &mut Progress,
 ) -> Result<(), Broken> {
     let target = shared.host.target(sending.to);
-    let (address, hello) = target.ok_or_else(|| io::Error::other("the store's address is not known"))?;
+    let (address, caller) = target.ok_or_else(|| io::Error::other("the store's address is not known"))?;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     let _registered = shared.connection(&stream)?;
     socket::prepare(&stream)?;
     stream.set_write_timeout(Some(shared.limits.timeout()))?;
-    let mut opening = BytesMut::new();
-    frame::encode(&frame::Frame::Hello(hello), &mut opening).map_err(io::Error::other)?;
-    stream.write_all(&opening)?;
+    stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+    caller.introduce(&mut stream).map_err(io::Error::from)?;
     stream.set_read_timeout(Some(LOOK_EVERY))?;
     let mut wire = Wire::new(stream, BytesMut::new());
     wire.send(&Frame::Offer {

@@ -21,8 +21,10 @@ use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 use super::received::Key;
 use super::wire::{Frame, Wire};
 use super::{Clock, Counts, Limits, RealClock, SnapshotHost, SnapshotService};
-use crate::transport::frame::{self, Hello, Lane};
-use crate::transport::{self, Inbound, InboundAnswer};
+use crate::transport::frame::{self, Lane, Refusal};
+use crate::transport::handshake::{self, Caller, Greeted, Introduced};
+use crate::transport::keys::SecretKey;
+use crate::transport::{self, Identity, Inbound, InboundAnswer, Remote};
 
 /// Long enough for a slow machine; no test waits for it when things are right.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,16 +88,9 @@ impl SnapshotHost for Host {
         &self.keyspace
     }
 
-    fn target(&self, store: StoreId) -> Option<(SocketAddr, Hello)> {
-        let hello = Hello {
-            from: self.this,
-            to: store,
-            lane: Lane::Snapshot,
-            layout_digest: 7,
-            cluster_id: 0,
-            token: 0,
-        };
-        self.target.lock().map(|address| (address, hello))
+    fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)> {
+        let caller = Caller::new(identity_of(self.this), store, Lane::Snapshot).unwrap();
+        self.target.lock().map(|address| (address, caller))
     }
 
     fn room(&self) -> u64 {
@@ -129,13 +124,19 @@ struct Lanes(Arc<SnapshotService>);
 
 impl Inbound for Lanes {
     fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
-    fn heartbeat(&self, _from: StoreId, _report: Bytes) -> bool {
-        true
-    }
+    fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
     fn order(&self, _from: StoreId, _order: Bytes) {}
     fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
-    fn request(self: Arc<Self>, _from: StoreId, _kind: u8, _body: Bytes) -> InboundAnswer {
+    fn admit(&self, _caller: &Introduced) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn is_welcome(&self, _from: &Remote) -> bool {
+        true
+    }
+
+    fn request(self: Arc<Self>, _from: Remote, _kind: u8, _body: Bytes) -> InboundAnswer {
         unreachable!("nobody asks")
     }
 
@@ -206,7 +207,7 @@ fn start_with(
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = listening.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
-    listening.spawn(transport::listen(listener, this, 7, Arc::new(Lanes(service.clone()))));
+    listening.spawn(transport::listen(listener, identity_of(this), Arc::new(Lanes(service.clone()))));
     Side { service, host, events, address, _listening: listening }
 }
 
@@ -759,9 +760,8 @@ fn stopping_does_not_wait_for_another_store() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     *pair.source.host.target.lock() = Some(silent.local_addr().unwrap());
     pair.source.service.send(3, TARGET, message);
-    let _taken = silent.accept().unwrap();
-    let mut waiting = TcpStream::connect(pair.target.address).unwrap();
-    waiting.write_all(&hello()).unwrap();
+    let _taken = accept_in_silence(&silent);
+    let _waiting = connect_as(9, &pair.target);
     pair.source.service.stop();
     pair.target.service.stop();
     assert_eq!(pair.source.events.try_recv(), Err(mpsc::TryRecvError::Empty), "nobody is told");
@@ -780,22 +780,47 @@ fn a_transfer_that_waits_makes_way_when_it_is_no_longer_wanted() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     *pair.source.host.target.lock() = Some(silent.local_addr().unwrap());
     pair.source.service.send(3, TARGET, first);
-    let _taken = silent.accept().unwrap();
+    let _taken = accept_in_silence(&silent);
     *pair.source.host.target.lock() = Some(pair.target.address);
     pair.source.service.send(4, TARGET, second.clone());
     pair.source.service.forget(3);
     pair.arrives(4, &second);
 }
 
-fn hello() -> BytesMut {
-    hello_of(9)
+/// By what the stores of these tests prove themselves; each believes the first that comes.
+fn identity_of(store: StoreId) -> Arc<Identity> {
+    let (identity, _) = Identity::new(store, 7, SecretKey::numbered(store as u8), 0, None);
+    identity.set_members((0..10).map(|id| (id, None)));
+    Arc::new(identity)
 }
 
-fn hello_of(from: StoreId) -> BytesMut {
-    let mut bytes = BytesMut::new();
-    let hello = Hello { from, to: TARGET, lane: Lane::Snapshot, layout_digest: 7, cluster_id: 0, token: 0 };
-    frame::encode(&frame::Frame::Hello(hello), &mut bytes).unwrap();
-    bytes
+/// Connects to the target as that store.
+fn connect_as(from: StoreId, target: &Side) -> TcpStream {
+    let mut stream = TcpStream::connect(target.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let caller = Caller::new(identity_of(from), TARGET, Lane::Snapshot).unwrap();
+    caller.introduce(&mut stream).unwrap();
+    stream
+}
+
+/// Accepts as the target does, and says nothing more.
+fn accept_in_silence(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut hear = || {
+        let mut bytes = BytesMut::new();
+        loop {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            bytes.extend_from_slice(&byte);
+            if let Some(frame) = handshake::take(&mut bytes).unwrap() {
+                return frame;
+            }
+        }
+    };
+    let frame::Frame::Hello(hello) = hear() else { panic!("no hello") };
+    let (_, challenge) = Greeted::new(&identity_of(TARGET), hello).unwrap();
+    (&stream).write_all(&challenge).unwrap();
+    stream
 }
 
 #[test]
@@ -811,10 +836,7 @@ fn of_two_stores_that_send_the_same_the_second_waits_and_of_one_the_former_conne
         manifest: manifest.clone(),
     };
     let connect = |from| {
-        let mut stream = TcpStream::connect(pair.target.address).unwrap();
-        stream.write_all(&hello_of(from)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut wire = Wire::new(stream, BytesMut::new());
+        let mut wire = Wire::new(connect_as(from, &pair.target), BytesMut::new());
         wire.send(&offer()).unwrap();
         wire
     };
@@ -861,12 +883,7 @@ fn nonsense_is_refused_or_hung_up_on_and_leaves_nothing() {
         },
         Frame::Done,
     ];
-    let connect = || {
-        let mut stream = TcpStream::connect(pair.target.address).unwrap();
-        stream.write_all(&hello()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Wire::new(stream, BytesMut::new())
-    };
+    let connect = || Wire::new(connect_as(9, &pair.target), BytesMut::new());
     for frame in &refused {
         let mut wire = connect();
         wire.send(frame).unwrap();

@@ -3,26 +3,31 @@
 //!
 //! ```text
 //! 0 hello      magic "SYLD", wire version u16, from u64, to u64, lane u8, layout digest u64, cluster id u64,
-//!              token u64
+//!              key [u8; 32], nonce [u8; 32]
 //! 1 raft       (region u64, length u32, eraftpb::Message)*
 //! 2 heartbeat  the ledger's encoding of one store's report
 //! 3 request    id u64, kind u8, body
 //! 4 response   id u64, status u8, body
 //! 5 order      what the meta region's leader wants of a region's: an encoded cluster::Order
-//! 6 refused    reason u8, text: in answer to a hello, before the connection is closed
+//! 6 refused    reason u8, text: in answer to a hello or a proof, before the connection is closed
 //! 7 announce   the newest descriptor of a region that the sender has applied
+//! 8 challenge  key [u8; 32], nonce [u8; 32], signature [u8; 64]: in answer to a hello
+//! 9 proof      signature [u8; 64], password's proof [u8; 32] (zeros: none): in answer to a challenge
 //! ```
+//!
+//! A connection begins with hello, challenge and proof; what they prove is in `handshake`.
 //!
 //! Decoding checks every length against what is there, and allocates nothing from a declared one.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use cluster::StoreKey;
 use protobuf::Message as _;
 use raft::eraftpb;
 use types::{RegionId, StoreId};
 
 use super::append;
 
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
 const MAGIC: &[u8; 4] = b"SYLD";
 
 /// Longest frame that is written or read: room for the largest value, and for what stands around it.
@@ -59,8 +64,28 @@ pub struct Hello {
     pub layout_digest: u64,
     /// 0 while the sender does not know it.
     pub cluster_id: u64,
-    /// See `Identity`.
-    pub token: u64,
+    /// By which the sender is known. To be believed once it has proved that it has the other half.
+    pub key: StoreKey,
+    /// Drawn for this connection: the receiver proves itself by it.
+    pub nonce: Nonce,
+}
+
+/// Drawn at random, for one connection.
+pub type Nonce = [u8; 32];
+
+/// The receiver of a hello proves itself, and asks for a proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    pub key: StoreKey,
+    pub nonce: Nonce,
+    pub signature: [u8; 64],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    pub signature: [u8; 64],
+    /// That the sender knows the cluster's password; zeros: it does not say so.
+    pub password: [u8; 32],
 }
 
 /// Why a store that said hello is not listened to.
@@ -74,10 +99,12 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// It should not be at this address, or belongs to another cluster. It may be our own mistake.
     Wrong = 0,
-    /// The cluster knows a store of this number with another token: this one has lost its data.
-    OtherToken = 1,
+    /// The cluster knows a store of this number with another key: this one has lost its data.
+    OtherKey = 1,
     /// The store was removed from the cluster.
     Removed = 2,
+    /// The receiver does not know a store of this number, and asks others whether there is one.
+    NotYetKnown = 3,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,11 +117,13 @@ pub enum Frame {
     Order(Bytes),
     Announce(Bytes),
     Refused(Refusal),
+    Challenge(Challenge),
+    Proof(Proof),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("frame of {0} bytes is longer than {FRAME_BYTES_MAX}")]
+    #[error("a frame of {0} bytes is longer than is taken")]
     TooLong(usize),
     #[error("frame ends inside {0}")]
     Truncated(&'static str),
@@ -116,9 +145,14 @@ pub enum FrameError {
 
 /// Takes one whole frame from the front of `buffer`, or `None` when more bytes are needed.
 pub fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    take_within(FRAME_BYTES_MAX, buffer)
+}
+
+/// The same, where no frame is longer than `bytes_max`.
+pub fn take_within(bytes_max: usize, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     let Some(prefix) = buffer.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*prefix) as usize;
-    if length > FRAME_BYTES_MAX {
+    if length > bytes_max {
         return Err(FrameError::TooLong(length));
     }
     if buffer.len() - 4 < length {
@@ -155,6 +189,15 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, FrameError> {
         5 => Frame::Order(std::mem::take(&mut bytes)),
         6 => Frame::Refused(decode_refusal(&mut bytes)?),
         7 => Frame::Announce(std::mem::take(&mut bytes)),
+        8 => Frame::Challenge(Challenge {
+            key: StoreKey(take_array(&mut bytes, "a key")?),
+            nonce: take_array(&mut bytes, "a nonce")?,
+            signature: take_array(&mut bytes, "a signature")?,
+        }),
+        9 => Frame::Proof(Proof {
+            signature: take_array(&mut bytes, "a signature")?,
+            password: take_array(&mut bytes, "a password's proof")?,
+        }),
         other => return Err(FrameError::UnknownKind(other)),
     };
     match bytes.len() {
@@ -185,15 +228,17 @@ fn decode_hello(bytes: &mut Bytes) -> Result<Hello, FrameError> {
         lane,
         layout_digest: take_u64(bytes, "the layout digest")?,
         cluster_id: take_u64(bytes, "the cluster's id")?,
-        token: take_u64(bytes, "the token")?,
+        key: StoreKey(take_array(bytes, "the key")?),
+        nonce: take_array(bytes, "the nonce")?,
     })
 }
 
 fn decode_refusal(bytes: &mut Bytes) -> Result<Refusal, FrameError> {
     let reason = match take_u8(bytes, "a refusal")? {
         0 => RefusalReason::Wrong,
-        1 => RefusalReason::OtherToken,
+        1 => RefusalReason::OtherKey,
         2 => RefusalReason::Removed,
+        3 => RefusalReason::NotYetKnown,
         other => return Err(FrameError::UnknownRefusal(other)),
     };
     let text = std::str::from_utf8(bytes).map_err(|_| FrameError::NoText)?.to_owned();
@@ -224,7 +269,8 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
             out.put_u8(hello.lane as u8);
             out.put_u64_le(hello.layout_digest);
             out.put_u64_le(hello.cluster_id);
-            out.put_u64_le(hello.token);
+            out.put_slice(&hello.key.0);
+            out.put_slice(&hello.nonce);
         }
         Frame::Raft(messages) => {
             out.put_u8(1);
@@ -253,6 +299,17 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
             out.put_u8(refusal.reason as u8);
             out.put_slice(refusal.text.as_bytes());
         }
+        Frame::Challenge(challenge) => {
+            out.put_u8(8);
+            out.put_slice(&challenge.key.0);
+            out.put_slice(&challenge.nonce);
+            out.put_slice(&challenge.signature);
+        }
+        Frame::Proof(proof) => {
+            out.put_u8(9);
+            out.put_slice(&proof.signature);
+            out.put_slice(&proof.password);
+        }
     }
     debug_assert_eq!(out.len() - start, length);
     Ok(())
@@ -260,7 +317,7 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Result<(), FrameError> {
 
 fn content_length(frame: &Frame) -> usize {
     1 + match frame {
-        Frame::Hello(_) => MAGIC.len() + 2 + 8 + 8 + 1 + 8 + 8 + 8,
+        Frame::Hello(_) => MAGIC.len() + 2 + 8 + 8 + 1 + 8 + 8 + 32 + 32,
         Frame::Raft(messages) => {
             let lengths = messages.iter().map(|(_, message)| 8 + 4 + message.len());
             lengths.fold(0, usize::saturating_add)
@@ -269,6 +326,8 @@ fn content_length(frame: &Frame) -> usize {
         Frame::Request { body, .. } | Frame::Response { body, .. } => 8 + 1 + body.len(),
         Frame::Order(body) | Frame::Announce(body) => body.len(),
         Frame::Refused(refusal) => 1 + refusal.text.len(),
+        Frame::Challenge(_) => 32 + 32 + 64,
+        Frame::Proof(_) => 64 + 32,
     }
 }
 
@@ -346,6 +405,12 @@ pub fn take_u64(bytes: &mut Bytes, what: &'static str) -> Result<u64, FrameError
     Ok(bytes.get_u64_le())
 }
 
+fn take_array<const N: usize>(bytes: &mut Bytes, what: &'static str) -> Result<[u8; N], FrameError> {
+    let array = *bytes.first_chunk::<N>().ok_or(FrameError::Truncated(what))?;
+    bytes.advance(N);
+    Ok(array)
+}
+
 pub fn take_bytes(bytes: &mut Bytes, length: usize, what: &'static str) -> Result<Bytes, FrameError> {
     if bytes.len() < length {
         return Err(FrameError::Truncated(what));
@@ -371,7 +436,8 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        Hello { from: 0, to: 5, lane: Lane::Log, layout_digest: 77, cluster_id: 9, token: u64::MAX }
+        let (key, nonce) = (StoreKey([3; 32]), [4; 32]);
+        Hello { from: 0, to: 5, lane: Lane::Log, layout_digest: 77, cluster_id: 9, key, nonce }
     }
 
     fn samples() -> Vec<Frame> {
@@ -383,7 +449,9 @@ mod tests {
             Frame::Response { id: 3, status: 0, body: Bytes::new() },
             Frame::Order(Bytes::from_static(b"order")),
             Frame::Announce(Bytes::from_static(b"descriptor")),
-            Frame::Refused(Refusal { reason: RefusalReason::OtherToken, text: "who?".into() }),
+            Frame::Refused(Refusal { reason: RefusalReason::OtherKey, text: "who?".into() }),
+            Frame::Challenge(Challenge { key: StoreKey([5; 32]), nonce: [6; 32], signature: [7; 64] }),
+            Frame::Proof(Proof { signature: [8; 64], password: [9; 32] }),
         ]
     }
 
@@ -410,7 +478,7 @@ mod tests {
             encode(&frame, &mut wire).unwrap();
             let content = wire.split_off(4).freeze();
             assert_eq!(decode(content.clone()).unwrap(), frame);
-            if let Frame::Hello(_) = frame {
+            if matches!(frame, Frame::Hello(_) | Frame::Challenge(_) | Frame::Proof(_)) {
                 for end in 0..content.len() {
                     assert!(matches!(decode(content.slice(..end)), Err(FrameError::Truncated(_))));
                 }
@@ -427,6 +495,8 @@ mod tests {
         assert!(buffer.capacity() < 1024);
         let mut buffer = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
         assert_eq!(take(&mut buffer), Err(FrameError::TooLong(u32::MAX as usize)));
+        let mut buffer = BytesMut::from(&101u32.to_le_bytes()[..]);
+        assert_eq!(take_within(100, &mut buffer), Err(FrameError::TooLong(101)));
     }
 
     #[test]

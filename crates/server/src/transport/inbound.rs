@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use cluster::StoreKey;
 use protobuf::Message as _;
 use raft::eraftpb;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,25 +15,34 @@ use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello, Lane, Refusal, RefusalReason};
-use super::identity::NOBODY;
+use super::frame::{self, Frame, Hello, Lane, Proof, Refusal, RefusalReason, FRAME_BYTES_MAX};
+use super::handshake::{self, Greeted, Introduced};
+use super::identity::{Identity, NOBODY};
 use super::socket;
 
 pub type InboundAnswer = Pin<Box<dyn Future<Output = (u8, Bytes)> + Send>>;
 
+/// Who is at the other end of a connection, as it has proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// `NOBODY`: it is about to join.
+    pub store: StoreId,
+    pub key: StoreKey,
+}
+
 /// Where frames from other stores go.
 pub trait Inbound: Send + Sync + 'static {
     fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>);
-    /// False: nothing more is heard from that store, until it has been admitted anew.
-    fn heartbeat(&self, from: StoreId, report: Bytes) -> bool;
+    fn heartbeat(&self, from: StoreId, report: Bytes);
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
-    /// Whether a store of the right layout that reached the right store is listened to.
-    fn admit(&self, _hello: &Hello) -> Result<(), Refusal> {
-        Ok(())
-    }
+    /// Whether a store of the right layout that reached the right store, and has the key that it says, is listened
+    /// to; or one that is about to join.
+    fn admit(&self, caller: &Introduced) -> Result<(), Refusal>;
+    /// Whether one that was admitted still is what it was then.
+    fn is_welcome(&self, from: &Remote) -> bool;
     /// Answers with a status byte and a body. `NOBODY` asks before it joins.
-    fn request(self: Arc<Self>, from: StoreId, kind: u8, body: Bytes) -> InboundAnswer;
+    fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer;
     /// Takes over a connection that is to bring a snapshot, with what was read from it behind the hello.
     fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
         tracing::warn!(from, "a snapshot came to a store that takes none");
@@ -49,15 +59,20 @@ const REQUEST_WEIGHT_MIN: usize = 16 << 10;
 const WRITE_BYTES: usize = 1 << 20;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const REFUSAL_LINGER: Duration = Duration::from_secs(1);
+/// Who is no store yet asks one short thing, and is given up after a while; of such no more are heard at once.
+const STRANGER_FRAME_BYTES_MAX: usize = 16 << 10;
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(15);
+const STRANGERS_AT_ONCE: usize = 64;
 
 /// Accepts other stores until the task is dropped.
-pub async fn listen(listener: TcpListener, this: StoreId, layout_digest: u64, inbound: Arc<impl Inbound>) {
+pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc<impl Inbound>) {
+    let strangers = Arc::new(Semaphore::new(STRANGERS_AT_ONCE));
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let inbound = inbound.clone();
+                let (identity, inbound, strangers) = (identity.clone(), inbound.clone(), strangers.clone());
                 tokio::spawn(async move {
-                    if let Err(reason) = serve(stream, this, layout_digest, inbound).await {
+                    if let Err(reason) = serve(stream, &identity, inbound, strangers).await {
                         tracing::warn!(%from, reason, "a store-to-store connection was refused or broke");
                     }
                 });
@@ -72,24 +87,51 @@ pub async fn listen(listener: TcpListener, this: StoreId, layout_digest: u64, in
 
 async fn serve(
     mut stream: TcpStream,
-    this: StoreId,
-    layout_digest: u64,
+    identity: &Identity,
     inbound: Arc<impl Inbound>,
+    strangers: Arc<Semaphore>,
 ) -> Result<(), String> {
     socket::prepare(&stream).map_err(|e| e.to_string())?;
-    let mut bytes = BytesMut::with_capacity(64 << 10);
-    let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut bytes))
+    let mut bytes = BytesMut::with_capacity(4 << 10);
+    let introduction = introduce(&mut stream, &mut bytes, identity);
+    let introduced = tokio::time::timeout(HELLO_TIMEOUT, introduction)
         .await
-        .map_err(|_| "no hello in time".to_owned())??;
-    if let Err(refusal) = admit(&hello, this, layout_digest, &*inbound) {
-        let reason = refusal.text.clone();
-        refuse(stream, refusal).await;
-        return Err(reason);
-    }
+        .map_err(|_| "it did not introduce itself in time".to_owned())??;
+    let admitted = introduced.and_then(|caller| {
+        inbound.admit(&caller)?;
+        Ok(caller.hello)
+    });
+    let hello = match admitted {
+        Ok(hello) => hello,
+        Err(refusal) => {
+            let reason = refusal.text.clone();
+            refuse(stream, refusal).await;
+            return Err(reason);
+        }
+    };
     if hello.lane == Lane::Snapshot {
         inbound.snapshot_lane(hello.from, stream, bytes);
         return Ok(());
     }
+    let from = Remote { store: hello.from, key: hello.key };
+    if from.store != NOBODY {
+        return converse(stream, bytes, from, inbound).await;
+    }
+    let Ok(_permit) = strangers.try_acquire() else {
+        refuse(stream, wrong("too many ask to join at once; ask again".into())).await;
+        return Err("too many ask to join at once".into());
+    };
+    let conversation = tokio::time::timeout(STRANGER_TIMEOUT, converse(stream, bytes, from, inbound));
+    conversation.await.unwrap_or_else(|_| Err("who asks to join stays too long".into()))
+}
+
+/// Hears and answers until the connection ends.
+async fn converse(
+    stream: TcpStream,
+    bytes: BytesMut,
+    from: Remote,
+    inbound: Arc<impl Inbound>,
+) -> Result<(), String> {
     let (mut reader, writer) = stream.into_split();
     let (answers, answer_queue) = mpsc::unbounded_channel();
     // Answers are encoded beside the reading; the set takes its task with it however this one ends.
@@ -97,7 +139,7 @@ async fn serve(
     writing.spawn(write_answers(writer, answer_queue, inbound.clone()));
     // Whoever cannot be answered is not listened to: the other side shall notice and connect anew.
     tokio::select! {
-        result = read_frames(&mut reader, bytes, hello.from, inbound, answers) => result,
+        result = read_frames(&mut reader, bytes, from, inbound, answers) => result,
         ended = writing.join_next() => match ended {
             Some(Err(error)) if error.is_panic() => Err("answering panicked".into()),
             _ => Err("answers cannot be written".into()),
@@ -105,21 +147,49 @@ async fn serve(
     }
 }
 
-fn admit(hello: &Hello, this: StoreId, layout_digest: u64, inbound: &impl Inbound) -> Result<(), Refusal> {
-    let wrong = |text: String| Err(Refusal { reason: RefusalReason::Wrong, text });
+fn wrong(text: String) -> Refusal {
+    Refusal { reason: RefusalReason::Wrong, text }
+}
+
+/// Hears who calls, says who this is, and sees that the caller has the key that it says. What came behind its proof
+/// stays in `bytes`.
+async fn introduce(
+    stream: &mut TcpStream,
+    bytes: &mut BytesMut,
+    identity: &Identity,
+) -> Result<Result<Introduced, Refusal>, String> {
+    let hello = match read_first(stream, bytes).await? {
+        Frame::Hello(hello) => hello,
+        _ => return Err("a frame before hello".into()),
+    };
+    if let Err(refusal) = is_for_this(&hello, identity) {
+        return Ok(Err(refusal));
+    }
+    let (greeted, challenge) = Greeted::new(identity, hello).map_err(|error| error.to_string())?;
+    stream.write_all(&challenge).await.map_err(|error| error.to_string())?;
+    let proof: Proof = match read_first(stream, bytes).await? {
+        Frame::Proof(proof) => proof,
+        _ => return Err("a frame before the proof".into()),
+    };
+    let unproved = || wrong("its hello is not signed with the key that it says".into());
+    Ok(greeted.check(proof).ok_or_else(unproved))
+}
+
+fn is_for_this(hello: &Hello, identity: &Identity) -> Result<(), Refusal> {
+    let this = identity.store;
     if hello.from == NOBODY {
         return match hello.lane {
             Lane::Request => Ok(()),
-            _ => wrong("a store without a number may only ask".into()),
+            _ => Err(wrong("a store without a number may only ask".into())),
         };
     }
-    if hello.to != this {
-        return wrong(format!("meant for store {}, this is store {this}", hello.to));
+    if hello.to != this || hello.from == this {
+        return Err(wrong(format!("from store {} to store {}; this is store {this}", hello.from, hello.to)));
     }
-    if hello.layout_digest != layout_digest {
-        return wrong(format!("store {} is configured for another cluster layout", hello.from));
+    if hello.layout_digest != identity.layout_digest {
+        return Err(wrong(format!("store {} is configured for another cluster layout", hello.from)));
     }
-    inbound.admit(hello)
+    Ok(())
 }
 
 /// Says why, and waits a moment for the other side to close: what it has sent and nobody read would take the
@@ -182,18 +252,13 @@ fn put_answer(id: u64, status: u8, body: Bytes, bytes: &mut BytesMut, inbound: &
     }
 }
 
-async fn read_hello(stream: &mut TcpStream, bytes: &mut BytesMut) -> Result<Hello, String> {
+async fn read_first(stream: &mut TcpStream, bytes: &mut BytesMut) -> Result<Frame, String> {
     loop {
-        match frame::take(bytes) {
-            Ok(Some(Frame::Hello(hello))) => return Ok(hello),
-            Ok(Some(_)) => return Err("a frame before hello".into()),
-            // Nothing but a short hello may come first: a stranger cannot make the buffer grow.
-            Ok(None) if bytes.len() > 1024 => return Err("not a steelyard store".into()),
-            Ok(None) => {}
-            Err(error) => return Err(error.to_string()),
+        if let Some(frame) = handshake::take(bytes).map_err(|error| error.to_string())? {
+            return Ok(frame);
         }
         if stream.read_buf(bytes).await.map_err(|e| e.to_string())? == 0 {
-            return Err("closed before hello".into());
+            return Err("closed before it introduced itself".into());
         }
     }
 }
@@ -201,13 +266,22 @@ async fn read_hello(stream: &mut TcpStream, bytes: &mut BytesMut) -> Result<Hell
 async fn read_frames(
     reader: &mut (impl AsyncReadExt + Unpin),
     mut bytes: BytesMut,
-    from: StoreId,
+    remote: Remote,
     inbound: Arc<impl Inbound>,
     answers: mpsc::UnboundedSender<Response>,
 ) -> Result<(), String> {
+    let from = remote.store;
+    // A stranger's request, however short, takes all there is: it asks one thing at a time.
+    let (frame_bytes_max, weight_min) = match from {
+        NOBODY => (STRANGER_FRAME_BYTES_MAX, REQUEST_BYTES_AT_ONCE),
+        _ => (FRAME_BYTES_MAX, REQUEST_WEIGHT_MIN),
+    };
     let at_once = Arc::new(Semaphore::new(REQUEST_BYTES_AT_ONCE));
     loop {
-        while let Some(frame) = frame::take(&mut bytes).map_err(|e| e.to_string())? {
+        if !bytes.is_empty() && !inbound.is_welcome(&remote) {
+            return Err(format!("store {from} is not listened to any more"));
+        }
+        while let Some(frame) = frame::take_within(frame_bytes_max, &mut bytes).map_err(|e| e.to_string())? {
             match frame {
                 Frame::Raft(_) | Frame::Heartbeat(_) | Frame::Order(_) | Frame::Announce(_)
                     if from == NOBODY =>
@@ -215,26 +289,25 @@ async fn read_frames(
                     return Err("a frame of a store that is none".into())
                 }
                 Frame::Raft(messages) => inbound.raft(from, decode_messages(messages)?),
-                Frame::Heartbeat(report) => {
-                    if !inbound.heartbeat(from, report) {
-                        return Err(format!("store {from} is not listened to any more"));
-                    }
-                }
+                Frame::Heartbeat(report) => inbound.heartbeat(from, report),
                 Frame::Order(order) => inbound.order(from, order),
                 Frame::Announce(descriptor) => inbound.announce(from, descriptor),
                 Frame::Request { id, kind, body } => {
-                    let permit = at_once.clone().acquire_many_owned(weight(body.len())).await;
+                    let weight = weight(body.len().max(weight_min));
+                    let permit = at_once.clone().acquire_many_owned(weight).await;
                     let permit = permit.map_err(|e| e.to_string())?;
-                    let answer = inbound.clone().request(from, kind, body);
+                    let answer = inbound.clone().request(remote, kind, body);
                     let answers = answers.clone();
                     tokio::spawn(async move {
                         let (status, body) = answer.await;
                         let _ = answers.send(Response { id, status, body, permit });
                     });
                 }
-                Frame::Hello(_) | Frame::Response { .. } | Frame::Refused(_) => {
-                    return Err("a frame out of place".into())
-                }
+                Frame::Hello(_)
+                | Frame::Challenge(_)
+                | Frame::Proof(_)
+                | Frame::Response { .. }
+                | Frame::Refused(_) => return Err("a frame out of place".into()),
             }
         }
         match reader.read_buf(&mut bytes).await {
@@ -246,7 +319,7 @@ async fn read_frames(
 
 fn weight(bytes: usize) -> u32 {
     const _: () = assert!(REQUEST_BYTES_AT_ONCE <= u32::MAX as usize && REQUEST_WEIGHT_MIN > 0);
-    bytes.clamp(REQUEST_WEIGHT_MIN, REQUEST_BYTES_AT_ONCE) as u32
+    bytes.min(REQUEST_BYTES_AT_ONCE) as u32
 }
 
 fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, eraftpb::Message)>, String> {
@@ -274,13 +347,18 @@ mod tests {
 
     impl Inbound for Working {
         fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
-        fn heartbeat(&self, _from: StoreId, _report: Bytes) -> bool {
-            true
-        }
+        fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
         fn order(&self, _from: StoreId, _order: Bytes) {}
         fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
-        fn request(self: Arc<Self>, _from: StoreId, _kind: u8, _body: Bytes) -> InboundAnswer {
+        fn admit(&self, _caller: &Introduced) -> Result<(), Refusal> {
+            Ok(())
+        }
+        fn is_welcome(&self, _from: &Remote) -> bool {
+            true
+        }
+
+        fn request(self: Arc<Self>, _from: Remote, _kind: u8, _body: Bytes) -> InboundAnswer {
             self.begun.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 self.finish.notified().await;
@@ -301,6 +379,10 @@ mod tests {
     }
 
     async fn begun_at_once(sizes: &[usize]) -> (Arc<Working>, usize, JoinSet<()>) {
+        begun_by(0, sizes).await
+    }
+
+    async fn begun_by(store: StoreId, sizes: &[usize]) -> (Arc<Working>, usize, JoinSet<()>) {
         let mut wire = BytesMut::new();
         for (id, &size) in sizes.iter().enumerate() {
             let request = Frame::Request { id: id as u64, kind: 1, body: vec![0u8; size].into() };
@@ -311,7 +393,8 @@ mod tests {
         let (inbound, mut tasks) = (working.clone(), JoinSet::new());
         tasks.spawn(async move {
             let mut nothing_more = tokio::io::empty();
-            read_frames(&mut nothing_more, wire, 0, inbound, answers).await.unwrap();
+            let from = Remote { store, key: StoreKey([1; 32]) };
+            let _ = read_frames(&mut nothing_more, wire, from, inbound, answers).await;
         });
         tasks.spawn(async move { while written.recv().await.is_some() {} });
         settle().await;
@@ -343,5 +426,16 @@ mod tests {
         let count = REQUEST_BYTES_AT_ONCE / REQUEST_WEIGHT_MIN;
         let (_, begun, _tasks) = begun_at_once(&vec![1; count + 10]).await;
         assert_eq!(begun, count);
+    }
+
+    #[tokio::test]
+    async fn a_stranger_asks_one_short_thing_at_a_time() {
+        let (working, begun, _tasks) = begun_by(NOBODY, &[10, 10, 10]).await;
+        assert_eq!(begun, 1);
+        working.finish.notify_one();
+        settle().await;
+        assert_eq!(working.begun.load(Ordering::Relaxed), 2);
+        let (_, begun, _tasks) = begun_by(NOBODY, &[STRANGER_FRAME_BYTES_MAX]).await;
+        assert_eq!(begun, 0, "it is not even read");
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures::FutureExt;
@@ -18,14 +18,16 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello, Lane, RaftFrameWriter, Refusal};
+use super::frame::{self, Frame, Lane, RaftFrameWriter, Refusal};
+use super::handshake::Caller;
 use super::identity::Identity;
-use super::socket::{self, Standing};
+use super::socket::Standing;
 use super::{append, LANE_BYTES_MAX};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection that stood for so long was wanted: the next one need not wait.
+const STOOD: Duration = Duration::from_secs(1);
 /// More than the longest refusal.
 const HEARD_BYTES_MAX: usize = 4096;
 /// How much is encoded before it is handed to the socket.
@@ -76,15 +78,23 @@ impl Link {
     }
 }
 
-/// Connects and says hello.
-pub async fn connect(address: SocketAddr, hello: &Hello) -> std::io::Result<TcpStream> {
-    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
-    let mut stream = connecting.await.map_err(|_| std::io::ErrorKind::TimedOut)??;
-    socket::prepare(&stream)?;
-    let mut bytes = BytesMut::new();
-    frame::encode(&Frame::Hello(hello.clone()), &mut bytes).map_err(std::io::Error::other)?;
-    stream.write_all(&bytes).await?;
-    Ok(stream)
+/// Connects to a store that has proved to be the one that is meant. What else is there is told of, once.
+pub async fn connect(
+    address: SocketAddr,
+    identity: &Arc<Identity>,
+    (to, lane): (StoreId, Lane),
+) -> Option<TcpStream> {
+    let opened = match Caller::new(identity.clone(), to, lane) {
+        Ok(caller) => caller.connect(address).await,
+        Err(error) => Err(error.into()),
+    };
+    opened
+        .map_err(|error| {
+            if let Some(refusal) = error.refusal() {
+                identity.refused(to, refusal);
+            }
+        })
+        .ok()
 }
 
 /// Pauses between attempts: short at first, then up to half a second.
@@ -99,6 +109,13 @@ impl Backoff {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(RECONNECT_LAST);
     }
+
+    /// A connection has ended that began then. One that is refused at once may be so for long.
+    pub fn stood(&mut self, since: Instant) {
+        if since.elapsed() >= STOOD {
+            self.0 = RECONNECT_FIRST;
+        }
+    }
 }
 
 async fn run(
@@ -110,8 +127,8 @@ async fn run(
 ) {
     let mut backoff = Backoff::new();
     loop {
-        if let Ok(stream) = connect(address, &identity.hello(to, lane)).await {
-            backoff = Backoff::new();
+        if let Some(stream) = connect(address, &identity, (to, lane)).await {
+            let since = Instant::now();
             let standing = Standing::new(&state.connected);
             // A message that cannot be written must not end the lane for good.
             let refused = |refusal| identity.refused(to, refusal);
@@ -124,6 +141,7 @@ async fn run(
             if ended {
                 return;
             }
+            backoff.stood(since);
         }
         // What waited for the broken connection is stale by the time of the next one.
         while let Ok(lost) = queue.try_recv() {

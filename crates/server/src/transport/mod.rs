@@ -2,11 +2,16 @@
 //!
 //! Raft tolerates loss, so a lane that is down or too full drops messages and says so; requests (clients'
 //! commands passed on) are never dropped silently: their caller learns whether they may have arrived.
+//!
+//! Both ends of every connection prove who they are before anything else is heard (`handshake`).
 
 mod append;
 pub mod frame;
+pub mod handshake;
 mod identity;
 mod inbound;
+pub mod keyring;
+pub mod keys;
 mod link;
 mod requests;
 pub mod socket;
@@ -23,9 +28,10 @@ use parking_lot::RwLock;
 use raft::eraftpb;
 use types::{RegionId, StoreId};
 
-use frame::{Frame, Hello, Lane};
+use frame::{Frame, Lane};
+use handshake::Caller;
 pub use identity::{Identity, NOBODY};
-pub use inbound::{listen, Inbound, InboundAnswer};
+pub use inbound::{listen, Inbound, InboundAnswer, Remote};
 use link::Link;
 pub use requests::{ask_once, CallError};
 
@@ -81,9 +87,9 @@ impl Transport {
         }
     }
 
-    /// What a connection to another store begins with.
-    pub fn hello(&self, to: StoreId, lane: Lane) -> Hello {
-        self.identity.hello(to, lane)
+    /// Begins a connection to another store that the links do not hold.
+    pub fn caller(&self, to: StoreId, lane: Lane) -> std::io::Result<Caller> {
+        Caller::new(self.identity.clone(), to, lane)
     }
 
     fn links(&self, to: StoreId) -> Option<Arc<StoreLinks>> {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -19,7 +19,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use types::StoreId;
 
-use super::frame::{self, Frame, Hello, Lane, Refusal};
+use super::frame::{self, Frame, Lane, Refusal};
+use super::handshake::Caller;
 use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
 use super::socket::Standing;
@@ -136,8 +137,8 @@ async fn run(
 ) {
     let mut backoff = Backoff::new();
     loop {
-        if let Ok(stream) = connect(address, &identity.hello(to, Lane::Request)).await {
-            backoff = Backoff::new();
+        if let Some(stream) = connect(address, &identity, (to, Lane::Request)).await {
+            let since = Instant::now();
             let standing = Standing::new(&shared.connected);
             // A request that cannot be written must not end the lane for good.
             let refused = |refusal| identity.refused(to, refusal);
@@ -150,6 +151,7 @@ async fn run(
             if ended {
                 return;
             }
+            backoff.stood(since);
         }
         let lost: Vec<Waiter> = shared.waiting.lock().drain().map(|(_, waiter)| waiter).collect();
         for Waiter { answer, sent } in lost {
@@ -250,10 +252,13 @@ async fn read_answers(mut reader: OwnedReadHalf, shared: &Shared, refused: impl 
 }
 
 /// Asks the store at `address`, whichever it is, without being one: a store that is about to join does.
-pub async fn ask_once(address: SocketAddr, kind: u8, body: Bytes) -> std::io::Result<(u8, Bytes)> {
-    let hello =
-        Hello { from: NOBODY, to: NOBODY, lane: Lane::Request, layout_digest: 0, cluster_id: 0, token: 0 };
-    let mut stream = connect(address, &hello).await?;
+pub async fn ask_once(
+    address: SocketAddr,
+    identity: Arc<Identity>,
+    kind: u8,
+    body: Bytes,
+) -> std::io::Result<(u8, Bytes)> {
+    let mut stream = Caller::new(identity, NOBODY, Lane::Request)?.connect(address).await?;
     let mut bytes = BytesMut::new();
     frame::encode(&Frame::Request { id: 1, kind, body }, &mut bytes).map_err(std::io::Error::other)?;
     stream.write_all(&bytes).await?;

@@ -1,6 +1,7 @@
 //! Stores that talk over sockets on loopback.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use types::{RegionId, StoreId};
 
-use super::frame::{self, Frame, Hello, Lane, Refusal, RefusalReason, FRAME_BYTES_MAX, RESPONSE_OVERHEAD};
-use super::{append, ask_once, listen, CallError, Identity, Inbound, InboundAnswer, Transport};
+use super::frame::{self, Frame, Lane, Refusal, RefusalReason, FRAME_BYTES_MAX, RESPONSE_OVERHEAD};
+use super::handshake::{Caller, Greeted, Introduced};
+use super::keys::SecretKey;
+use super::{append, ask_once, listen, CallError, Identity, Inbound, InboundAnswer, Remote, Transport};
+
+mod strangers;
 
 const LAYOUT: u64 = 7;
-const TOKEN: u64 = 11;
-const GO_AWAY: &[u8] = b"the last heartbeat";
 const ECHO: u8 = 1;
 /// Answered with one byte more than a frame holds.
 const TOO_MUCH: u8 = 2;
@@ -27,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Heard {
     raft: mpsc::UnboundedSender<eraftpb::Message>,
     can_refuse: bool,
+    is_welcome: Arc<AtomicBool>,
 }
 
 impl Inbound for Heard {
@@ -34,21 +38,22 @@ impl Inbound for Heard {
         messages.into_iter().for_each(|(_, message)| self.raft.send(message).unwrap());
     }
 
-    fn heartbeat(&self, _from: StoreId, report: Bytes) -> bool {
-        report != GO_AWAY
-    }
-
+    fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
     fn order(&self, _from: StoreId, _order: Bytes) {}
     fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
 
-    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        match hello.token {
-            TOKEN => Ok(()),
-            _ => Err(Refusal { reason: RefusalReason::OtherToken, text: "another token".into() }),
+    fn admit(&self, caller: &Introduced) -> Result<(), Refusal> {
+        if caller.hello.from == super::NOBODY || caller.hello.key == SecretKey::numbered(0).public() {
+            return Ok(());
         }
+        Err(Refusal { reason: RefusalReason::OtherKey, text: "another key".into() })
     }
 
-    fn request(self: Arc<Self>, _from: StoreId, kind: u8, body: Bytes) -> InboundAnswer {
+    fn is_welcome(&self, _from: &Remote) -> bool {
+        self.is_welcome.load(Ordering::Relaxed)
+    }
+
+    fn request(self: Arc<Self>, _from: Remote, kind: u8, body: Bytes) -> InboundAnswer {
         match kind {
             ECHO => Box::pin(async move { (0, body) }),
             _ => Box::pin(async { (0, vec![0u8; FRAME_BYTES_MAX - RESPONSE_OVERHEAD + 1].into()) }),
@@ -61,26 +66,31 @@ impl Inbound for Heard {
     }
 }
 
-struct Remote {
+struct RemoteStore {
     address: SocketAddr,
     raft: mpsc::UnboundedReceiver<eraftpb::Message>,
+    is_welcome: Arc<AtomicBool>,
 }
 
-async fn remote_store(can_refuse: bool) -> Remote {
+/// A store that knows 0 and 1 by their keys.
+fn identity_of(store: StoreId) -> (Arc<Identity>, mpsc::UnboundedReceiver<(StoreId, Refusal)>) {
+    let (identity, refused) = Identity::new(store, LAYOUT, SecretKey::numbered(store as u8), 0, None);
+    identity.set_members([0, 1].map(|id| (id, Some(SecretKey::numbered(id as u8).public()))).into_iter());
+    (Arc::new(identity), refused)
+}
+
+async fn remote_store(can_refuse: bool) -> RemoteStore {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (raft, heard) = mpsc::unbounded_channel();
-    tokio::spawn(listen(listener, 1, LAYOUT, Arc::new(Heard { raft, can_refuse })));
-    Remote { address, raft: heard }
-}
-
-fn hello(lane: Lane) -> Hello {
-    Hello { from: 0, to: 1, lane, layout_digest: LAYOUT, cluster_id: 0, token: TOKEN }
+    let is_welcome = Arc::new(AtomicBool::new(true));
+    let inbound = Heard { raft, can_refuse, is_welcome: is_welcome.clone() };
+    tokio::spawn(listen(listener, identity_of(1).0, Arc::new(inbound)));
+    RemoteStore { address, raft: heard, is_welcome }
 }
 
 fn transport(address: SocketAddr) -> Transport {
-    let (identity, _) = Identity::new(0, LAYOUT, TOKEN, 0);
-    Transport::start(Arc::new(identity), [(1, address)].into_iter())
+    Transport::start(identity_of(0).0, [(1, address)].into_iter())
 }
 
 fn message(entries: usize, bytes: usize) -> eraftpb::Message {
@@ -110,10 +120,33 @@ struct RawLane {
 
 impl RawLane {
     async fn connect(address: SocketAddr) -> RawLane {
-        let stream = TcpStream::connect(address).await.unwrap();
+        RawLane::open(address, identity_of(0).0, 1, Lane::Request).await
+    }
+
+    async fn open(address: SocketAddr, identity: Arc<Identity>, to: StoreId, lane: Lane) -> RawLane {
+        let stream = Caller::new(identity, to, lane).unwrap().connect(address).await.unwrap();
+        RawLane { stream, bytes: BytesMut::new() }
+    }
+
+    /// The next connection, which store 1 has greeted, and its lane.
+    async fn accept(listener: &TcpListener) -> (RawLane, Lane) {
+        let stream = listener.accept().await.unwrap().0;
         let mut lane = RawLane { stream, bytes: BytesMut::new() };
-        lane.send(Frame::Hello(hello(Lane::Request))).await;
-        lane
+        let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
+        let of = hello.lane;
+        let (greeted, challenge) = Greeted::new(&identity_of(1).0, hello).unwrap();
+        lane.stream.write_all(&challenge).await.unwrap();
+        let Some(Frame::Proof(proof)) = lane.hear().await else { panic!("no proof") };
+        assert!(greeted.check(proof).is_some());
+        (lane, of)
+    }
+
+    async fn accept_all(listener: &TcpListener) -> Vec<(RawLane, Lane)> {
+        let mut lanes = Vec::new();
+        for _ in 0..3 {
+            lanes.push(RawLane::accept(listener).await);
+        }
+        lanes
     }
 
     async fn send(&mut self, frame: Frame) {
@@ -132,7 +165,8 @@ impl RawLane {
             if let Some(frame) = frame::take(&mut self.bytes).unwrap() {
                 return Some(frame);
             }
-            match self.stream.read_buf(&mut self.bytes).await {
+            let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
+            match read.expect("something is heard, or the connection ends") {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
             }
@@ -193,17 +227,13 @@ async fn a_lane_whose_remote_store_closes_is_down_until_it_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let transport = transport(address);
-    let mut streams = Vec::new();
-    for _ in 0..3 {
-        streams.push(listener.accept().await.unwrap().0);
-    }
+    let lanes = RawLane::accept_all(&listener).await;
     until_connected(&transport, true).await;
-    drop((listener, streams));
+    drop((listener, lanes));
     until_connected(&transport, false).await;
     assert_eq!(call(&transport, ECHO, "").await, Err(CallError::NotSent));
     let listener = TcpListener::bind(address).await.unwrap();
-    let _streams = (listener.accept().await.unwrap(), listener.accept().await.unwrap());
-    let _third = listener.accept().await.unwrap();
+    let _lanes = RawLane::accept_all(&listener).await;
     until_connected(&transport, true).await;
 }
 
@@ -213,10 +243,7 @@ async fn a_lane_whose_remote_store_closes_is_down_until_it_is_back() {
 async fn a_lane_whose_remote_store_falls_silent_is_down() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let transport = transport(listener.local_addr().unwrap());
-    let mut streams = Vec::new();
-    for _ in 0..3 {
-        streams.push(listener.accept().await.unwrap().0);
-    }
+    let _lanes = RawLane::accept_all(&listener).await;
     drop(listener);
     until_connected(&transport, true).await;
     // More than the sockets' buffers take.
@@ -228,10 +255,7 @@ async fn a_lane_whose_remote_store_falls_silent_is_down() {
 async fn a_request_on_its_way_when_the_connection_breaks_has_an_unknown_outcome() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let transport = Arc::new(transport(listener.local_addr().unwrap()));
-    let mut lanes = Vec::new();
-    for _ in 0..3 {
-        lanes.push(RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() });
-    }
+    let mut lanes = RawLane::accept_all(&listener).await;
     let caller = tokio::spawn(async move {
         loop {
             match call(&transport, ECHO, "quiet").await {
@@ -240,9 +264,8 @@ async fn a_request_on_its_way_when_the_connection_breaks_has_an_unknown_outcome(
             }
         }
     });
-    for lane in &mut lanes {
-        let Some(Frame::Hello(hello)) = lane.hear().await else { panic!("no hello") };
-        if hello.lane == Lane::Request {
+    for (lane, of) in &mut lanes {
+        if *of == Lane::Request {
             assert!(matches!(lane.hear().await, Some(Frame::Request { .. })));
         }
     }
@@ -279,13 +302,9 @@ async fn members_come_and_go_and_those_that_stay_keep_their_links() {
 async fn a_link_that_is_no_longer_wanted_closes_its_connections() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let transport = transport(listener.local_addr().unwrap());
-    let mut lanes = Vec::new();
-    for _ in 0..3 {
-        lanes.push(RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() });
-    }
+    let mut lanes = RawLane::accept_all(&listener).await;
     transport.set_members(Vec::new());
-    for lane in &mut lanes {
-        assert!(matches!(lane.hear().await, Some(Frame::Hello(_))));
+    for (lane, _) in &mut lanes {
         assert_eq!(lane.hear().await, None);
     }
 }
@@ -293,34 +312,35 @@ async fn a_link_that_is_no_longer_wanted_closes_its_connections() {
 #[tokio::test]
 async fn a_store_that_is_not_believed_is_told_why() {
     let remote = remote_store(true).await;
-    let (identity, mut refused) = Identity::new(0, LAYOUT, TOKEN + 1, 0);
-    let transport = Transport::start(Arc::new(identity), [(1, remote.address)].into_iter());
+    let of = |layout, secret| {
+        let (identity, refused) = Identity::new(0, layout, SecretKey::numbered(secret), 0, None);
+        identity.set_members([(1, Some(SecretKey::numbered(1).public()))].into_iter());
+        (Transport::start(Arc::new(identity), [(1, remote.address)].into_iter()), refused)
+    };
+    let (transport, mut refused) = of(LAYOUT, 9);
     let (by, refusal) = refused.recv().await.unwrap();
-    assert_eq!((by, refusal.reason), (1, RefusalReason::OtherToken));
-    assert_eq!(refusal.text, "another token");
+    assert_eq!((by, refusal.reason), (1, RefusalReason::OtherKey));
+    assert_eq!(refusal.text, "another key");
     drop(transport);
-    let (identity, mut refused) = Identity::new(0, LAYOUT + 1, TOKEN, 0);
-    let _transport = Transport::start(Arc::new(identity), [(1, remote.address)].into_iter());
+    let (_transport, mut refused) = of(LAYOUT + 1, 0);
     assert_eq!(refused.recv().await.unwrap().1.reason, RefusalReason::Wrong);
 }
 
 #[tokio::test]
 async fn every_lane_hears_why_it_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (identity, mut refused) = Identity::new(0, LAYOUT, TOKEN, 0);
+    let (identity, mut refused) = identity_of(0);
     let address = listener.local_addr().unwrap();
-    let _transport = Transport::start(Arc::new(identity), [(1, address)].into_iter());
+    let _transport = Transport::start(identity, [(1, address)].into_iter());
     let mut wire = BytesMut::new();
     let refusal = Refusal { reason: RefusalReason::Removed, text: "gone".into() };
     frame::encode(&Frame::Refused(refusal.clone()), &mut wire).unwrap();
-    let mut lanes = Vec::new();
-    for _ in 0..3 {
-        let (mut stream, _) = listener.accept().await.unwrap();
+    let mut lanes = RawLane::accept_all(&listener).await;
+    for (lane, _) in &mut lanes {
         // In two pieces, as a network may deliver it.
-        stream.write_all(&wire[..3]).await.unwrap();
+        lane.stream.write_all(&wire[..3]).await.unwrap();
         tokio::task::yield_now().await;
-        stream.write_all(&wire[3..]).await.unwrap();
-        lanes.push(stream);
+        lane.stream.write_all(&wire[3..]).await.unwrap();
     }
     for _ in 0..3 {
         assert_eq!(refused.recv().await.unwrap(), (1, refusal.clone()));
@@ -328,39 +348,47 @@ async fn every_lane_hears_why_it_is_refused() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_heard_any_more_has_to_say_hello_again() {
+async fn a_store_that_is_not_heard_any_more_has_to_introduce_itself_again() {
     let remote = remote_store(true).await;
-    let mut lane =
-        RawLane { stream: TcpStream::connect(remote.address).await.unwrap(), bytes: BytesMut::new() };
-    lane.send(Frame::Hello(hello(Lane::Control))).await;
-    lane.send(Frame::Heartbeat(Bytes::from_static(b"a heartbeat"))).await;
-    lane.send(Frame::Heartbeat(Bytes::from_static(GO_AWAY))).await;
+    let mut lane = RawLane::connect(remote.address).await;
+    lane.ask(1, ECHO).await;
+    assert_eq!(lane.hear().await, response(1, 0, "body"));
+    remote.is_welcome.store(false, Ordering::Relaxed);
+    lane.ask(2, ECHO).await;
     assert_eq!(lane.hear().await, None);
 }
 
 #[tokio::test]
 async fn whoever_is_about_to_join_may_ask_and_no_more() {
     let remote = remote_store(true).await;
-    let answer = ask_once(remote.address, ECHO, Bytes::from_static(b"who?")).await.unwrap();
+    let nobody = || Arc::new(Identity::joining(SecretKey::numbered(5), None));
+    let answer = ask_once(remote.address, nobody(), ECHO, Bytes::from_static(b"who?")).await.unwrap();
     assert_eq!(answer, (0, Bytes::from_static(b"who?")));
-    let mut lane =
-        RawLane { stream: TcpStream::connect(remote.address).await.unwrap(), bytes: BytesMut::new() };
-    let nobody = Hello { from: super::NOBODY, to: super::NOBODY, ..hello(Lane::Request) };
-    lane.send(Frame::Hello(nobody.clone())).await;
-    lane.send(Frame::Heartbeat(Bytes::new())).await;
-    assert_eq!(lane.hear().await, None);
-    let mut lane =
-        RawLane { stream: TcpStream::connect(remote.address).await.unwrap(), bytes: BytesMut::new() };
-    lane.send(Frame::Hello(Hello { lane: Lane::Control, ..nobody })).await;
-    assert!(matches!(lane.hear().await, Some(Frame::Refused(_))));
+    let bytes = Bytes::new;
+    for frame in [
+        Frame::Heartbeat(bytes()),
+        Frame::Raft(Vec::new()),
+        Frame::Order(bytes()),
+        Frame::Announce(bytes()),
+        Frame::Request { id: 1, kind: ECHO, body: vec![0; 17 << 10].into() },
+    ] {
+        let mut lane = RawLane::open(remote.address, nobody(), super::NOBODY, Lane::Request).await;
+        lane.send(frame.clone()).await;
+        assert_eq!(lane.hear().await, None, "{frame:?}");
+    }
+    for lane in [Lane::Control, Lane::Log, Lane::Snapshot] {
+        let opened = Caller::new(nobody(), super::NOBODY, lane).unwrap().connect(remote.address).await;
+        assert!(opened.is_err(), "{lane:?}");
+    }
 }
 
 #[tokio::test]
 async fn both_ends_watch_for_silence() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let hello = hello(Lane::Log);
-    let stream = super::link::connect(listener.local_addr().unwrap(), &hello).await.unwrap();
-    let (accepted, _) = listener.accept().await.unwrap();
+    let caller = Caller::new(identity_of(0).0, 1, Lane::Log).unwrap();
+    let (stream, accepted) =
+        tokio::join!(caller.connect(listener.local_addr().unwrap()), RawLane::accept(&listener));
+    let (stream, accepted) = (stream.unwrap(), accepted.0.stream);
     super::socket::prepare(&accepted).unwrap();
     for stream in [stream, accepted] {
         let socket = socket2::SockRef::from(&stream);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use cluster::{
-    LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreRecord,
+    LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreKey,
+    StoreRecord,
 };
 use placement::{Capability, PlanLimits, Policy};
 use replica::Input;
@@ -35,7 +36,6 @@ impl World {
         leads.into_iter().for_each(|lead| process.book.put(lead));
         let report = StoreHeartbeat {
             store: id,
-            token: id + 1,
             cluster_id: 1,
             incarnation: process.incarnation,
             seq: process.seq,
@@ -236,7 +236,7 @@ fn capability(store: StoreId) -> Capability {
 
 fn record(id: StoreId) -> StoreRecord {
     let facts = StoreFacts {
-        token: id + 1,
+        key: Some(StoreKey([id as u8; 32])),
         client: format!("store-{id}:6379"),
         peer: format!("store-{id}:7379"),
         admin: format!("store-{id}:8379"),

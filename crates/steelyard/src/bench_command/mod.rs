@@ -3,8 +3,10 @@
 
 mod check_emulation;
 mod cross_check;
+mod equal_stores;
 mod full_store;
 mod ground;
+mod limit;
 mod peers;
 pub mod reproduce;
 mod slowdown;
@@ -24,8 +26,10 @@ pub struct Bench {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// One store beside Redis, three beside etcd, in one run
+    /// One store beside Redis, three beside etcd, and the limit beside both, in one run
     Peers(peers::Peers),
+    /// The smallest durable server: SET, GET, PING and DBSIZE, and nothing is read back at its start
+    Limit(limit::Limit),
     /// One of YCSB's core workloads against a running cluster
     Ycsb(ycsb::Ycsb),
     /// Our load generator beside go-ycsb, on the same clusters under several policies
@@ -36,6 +40,8 @@ enum Command {
     Slowdown(slowdown::Slowdown),
     /// Stores of equal capacity are written until all are full: what is shed, and when that ends
     FullStore(full_store::FullStore),
+    /// Equal stores measure themselves, many times over: are they taken for equal?
+    EqualStores(equal_stores::Options),
     /// Policies on real unequal devices and on emulated ones with the same numbers
     CheckEmulation(check_emulation::CheckEmulation),
 }
@@ -46,11 +52,13 @@ pub const CLIENT_THREADS: usize = 1;
 pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
         Command::Peers(options) => peers::run(options),
+        Command::Limit(options) => limit::run(options),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
         Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),
         Command::Reproduce(options) => drive(CLIENT_THREADS, reproduce::run(options)),
         Command::Slowdown(options) => drive(CLIENT_THREADS, slowdown::run(options)),
         Command::FullStore(options) => drive(CLIENT_THREADS, full_store::run(options)),
+        Command::EqualStores(options) => drive(CLIENT_THREADS, equal_stores::run(options)),
         Command::CheckEmulation(options) => drive(CLIENT_THREADS, check_emulation::run(options)),
     }
 }

@@ -277,7 +277,7 @@ fn faults(summary: &Summary, evidence: &Evidence) -> Vec<String> {
 
 /// Of stores that lead as much the most capable, which is the one that will be missed most.
 fn leads_most(moment: &Moment) -> anyhow::Result<u64> {
-    let capability = |store: u64| moment.capabilities.get(&store).copied().unwrap_or(0.0);
+    let capability = |store: u64| moment.believed.get(&store).map_or(0.0, |believed| believed.0);
     let stores = moment.look.stores.iter();
     let most = stores.max_by(|a, b| {
         let by_capability = capability(a.store).total_cmp(&capability(b.store));
@@ -290,7 +290,7 @@ fn store_look(moment: &Moment, store: u64) -> Option<StoreLook> {
     let look = moment.look.store(store)?;
     Some(StoreLook {
         at_s: moment.look.at_s,
-        capability_bytes_per_s: moment.capabilities.get(&store).copied()?,
+        capability_bytes_per_s: moment.believed.get(&store)?.0,
         leaders: look.leaders,
         regions: look.regions,
     })
@@ -318,10 +318,10 @@ mod tests {
                 stores: leaders.iter().enumerate().map(store).collect(),
                 regions: Vec::new(),
             },
-            capabilities: capabilities
+            believed: capabilities
                 .iter()
                 .enumerate()
-                .map(|(at, value)| (at as u64, *value))
+                .map(|(at, value)| (at as u64, (*value, 1.0)))
                 .collect::<BTreeMap<_, _>>(),
         }
     }

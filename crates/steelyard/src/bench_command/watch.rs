@@ -18,8 +18,8 @@ const FAILURES_MAX: usize = 10;
 /// One moment: where everything is, and what the cluster believes of its stores.
 pub struct Moment {
     pub look: Look,
-    /// KV bytes/s by store.
-    pub capabilities: BTreeMap<u64, f64>,
+    /// By store: KV bytes/s, and the factor within which they are known.
+    pub believed: BTreeMap<u64, (f64, f64)>,
 }
 
 pub struct Watch {
@@ -104,8 +104,8 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
         stores: glance.stores.iter().map(store).collect(),
         regions: glance.regions.iter().filter(user).map(region).collect(),
     };
-    let capabilities = glance.stores.iter().map(|row| (row.id, row.capability_bytes_per_s)).collect();
-    Moment { look, capabilities }
+    let believed = |row: &StoreRow| (row.id, (row.capability_bytes_per_s, row.capability_spread));
+    Moment { look, believed: glance.stores.iter().map(believed).collect() }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use anyhow::{anyhow, bail, Context};
 use device::{Fit, KvCapability, Measured, Profile};
+use placement::Spread;
 use predict::Store;
 use server::admin::StoreRow;
 
@@ -66,6 +67,9 @@ impl<'a> Devices<'a> {
         }
         if is_known(row) {
             store.capability.kv_bytes_per_s = row.capability_bytes_per_s;
+            if row.capability_spread > 1.0 {
+                store.spread = Spread::all(row.capability_spread);
+            }
         }
         Ok(store)
     }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anyhow::{anyhow, ensure, Context};
 use device::{Fit, KvCapability, Measured, Profile};
-use placement::Capability;
+use placement::{Capability, Spread};
 use predict::{Device, Store, WriteBack};
 
 /// More than anyone would compare by hand; a simulation of them still ends within a minute.
@@ -79,6 +79,7 @@ pub fn store(
             cache: cache.transpose()?,
         },
         capability: Capability { kv_bytes_per_s: kv.kv_bytes_per_s, ops_per_s: kv.kv_ops_per_s },
+        spread: Spread::EXACT,
         capacity_bytes: profile.capacity_bytes.unwrap_or(capacity_bytes),
         data_weight: None,
         leader_weight: None,

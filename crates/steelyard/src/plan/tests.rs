@@ -1,5 +1,6 @@
 use clap::Parser;
 use device::{KvCapability, Pair, Profile};
+use placement::Spread;
 use server::admin::{PeerRow, RegionRow, StoreRow};
 
 use super::*;
@@ -332,6 +333,19 @@ fn of_cluster(arguments: &[&str]) -> Plan {
     let mut all = vec!["--from-cluster", "127.0.0.1:1"];
     all.extend(arguments);
     plan(&all)
+}
+
+/// Placement in the prediction tells measured stores apart as it does in the cluster.
+#[test]
+fn what_is_measured_is_as_sure_as_the_cluster_tells() {
+    let mut rows = vec![told(0, "nvm", 0.1), told(1, "nvm", 0.1), told(2, "nvm", 0.1)];
+    rows[0].capability_spread = 1.0;
+    rows[1].capability_spread = 1.2;
+    rows[1].capability_bytes_per_s *= 1.3;
+    let running = of_three(rows);
+    let settings = running.question(&of_cluster(&["--add", "nvm"])).unwrap();
+    let spreads: Vec<Spread> = settings.question.stores.iter().map(|store| store.spread).collect();
+    assert_eq!(spreads, [Spread::EXACT, Spread::all(1.2), Spread::EXACT]);
 }
 
 /// What `make demo` starts, and what joins it, is simulated at the speed at which its devices run.

@@ -141,7 +141,9 @@ impl Store {
         if let Some(profile) = profile {
             std::fs::create_dir_all(&data)?;
             let control = dir.join(format!("store-{id}.device"));
-            device::Control::create(&control, profile, 1.0 / layout.device_speed)?;
+            // Each is noisy at times of its own.
+            let profile = device::Profile { noise: profile.noise.of_device(id), ..profile.clone() };
+            device::Control::create(&control, &profile, 1.0 / layout.device_speed)?;
             for (name, value) in device::preload_env(&control, &data)? {
                 environment.push((name.to_owned(), value));
             }

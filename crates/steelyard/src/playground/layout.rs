@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{bail, ensure, Context};
-use device::{KvCapability, Profile};
+use device::{KvCapability, Noise, Profile};
 use serde::{Deserialize, Serialize};
 use server::{side_port, Capability, Member};
 
@@ -129,6 +129,14 @@ pub fn parse_devices(text: &str, stores: Option<u16>) -> anyhow::Result<Vec<Stri
     Ok(devices)
 }
 
+/// The devices with this noise, whatever noise was named with them.
+pub fn noisy(devices: Vec<String>, noise: &str) -> anyhow::Result<Vec<String>> {
+    // Nothing but noise is set for all of them.
+    let quiet = Profile { noise: Noise::NONE, ..format!("nvm,{noise}").parse()? };
+    ensure!(quiet == "nvm".parse()?, "--device-noise takes spread, burst, neighbour and seed, not '{noise}'");
+    Ok(devices.into_iter().map(|device| format!("{device},{noise}")).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +181,20 @@ mod tests {
         let hybrids = parse_devices("nvm;2x hybrid/10,cache=64MiB", None).unwrap();
         assert_eq!(hybrids, ["nvm", "hybrid/10,cache=64MiB", "hybrid/10,cache=64MiB"]);
         assert!(parse_devices("nvm,floppy", None).is_err());
+    }
+
+    #[test]
+    fn noise_is_added_to_every_device_and_changes_nothing_else() {
+        let devices = noisy(parse_devices("nvm,2x plain-ssd", None).unwrap(), "spread=50%,seed=7").unwrap();
+        assert_eq!(devices[2], "plain-ssd,spread=50%,seed=7");
+        let quiet = Layout { devices: parse_devices("nvm,2x plain-ssd", None).unwrap(), ..layout() };
+        let noisy_members = Layout { devices, ..layout() }.members().unwrap();
+        let capability =
+            |members: &[Member]| members.iter().map(|member| member.capability).collect::<Vec<_>>();
+        assert_eq!(capability(&noisy_members), capability(&quiet.members().unwrap()));
+        for bad in ["write=5MB/s", "slow", "spread=a lot", "burst=10s"] {
+            assert!(noisy(vec!["nvm".into()], bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::signal::unix::{signal, SignalKind};
 
 use crate::serve::{YesNo, DEFAULT_REGIONS};
 use cluster::{choose_place, Cluster, Store};
-use layout::{parse_devices, Layout};
+use layout::{noisy, parse_devices, Layout};
 
 #[derive(clap::Args)]
 pub struct Playground {
@@ -27,6 +27,10 @@ pub struct Playground {
     /// Speed factor for every emulated device: 0.1 is ten times slower
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     device_speed: f64,
+    /// Noise of every emulated device: spread=50%, burst=10s:200ms:5 (every 10 s, for 200 ms, 5 times slower),
+    /// neighbour=60s:20s:30% (takes a share), seed=7; with commas between them
+    #[arg(long, value_name = "SPEC")]
+    device_noise: Option<String>,
     /// Store i serves clients on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     port: u16,
@@ -137,10 +141,14 @@ fn line(store: &Store) -> String {
 }
 
 fn layout_of(playground: &Playground) -> anyhow::Result<(Layout, Vec<OsString>)> {
-    let devices = match &playground.devices {
+    let mut devices = match &playground.devices {
         Some(text) => parse_devices(text, playground.stores)?,
         None => Vec::new(),
     };
+    if let Some(noise) = &playground.device_noise {
+        ensure!(!devices.is_empty(), "--device-noise is of emulated devices: name them with --devices");
+        devices = noisy(devices, noise)?;
+    }
     let stores = match (playground.stores, devices.len()) {
         (Some(stores), _) => stores,
         (None, 0 | 1) => 3,

@@ -1,130 +1,7 @@
-use device::{Control, Profile};
 use proptest::prelude::*;
 
+use super::simulated::{Load, Store, BUSY, IDLE};
 use super::*;
-
-const SECOND_NS: u64 = 1_000_000_000;
-
-/// What a store does to its device.
-#[derive(Clone, Copy, Debug)]
-struct Load {
-    /// Log batches begun per second, of so many bytes; one waits for the one before.
-    batches: u64,
-    batch_bytes: u64,
-    /// Compaction that would write so much a second, in bursts of this part of the time.
-    background_bytes: u64,
-    burst: f64,
-}
-
-const BUSY: Load = Load { batches: 500, batch_bytes: 8 << 10, background_bytes: 10 << 20, burst: 1.0 };
-const IDLE: Load = Load { batches: 0, batch_bytes: 0, background_bytes: 0, burst: 1.0 };
-
-/// A store on the device model, second by second.
-struct Store {
-    _dir: tempfile::TempDir,
-    device: Control,
-    watch: Watch,
-    now_ns: u64,
-    log_free_ns: u64,
-    totals: Totals,
-    touches: u64,
-    changes: Vec<(u64, Changed)>,
-}
-
-impl Store {
-    fn new(profile: &str) -> Store {
-        let dir = tempfile::tempdir().unwrap();
-        let profile: Profile = profile.parse().unwrap();
-        let device = Control::create(&dir.path().join("device"), &profile, 1.0).unwrap();
-        let reference = Reference {
-            sync_latency: profile.sync_latency,
-            write_bytes_per_s: profile.write_bytes_per_s as f64,
-        };
-        Store {
-            _dir: dir,
-            device,
-            watch: Watch::new(reference),
-            now_ns: SECOND_NS,
-            log_free_ns: 0,
-            totals: Totals::default(),
-            touches: 0,
-            changes: Vec::new(),
-        }
-    }
-
-    fn seconds(&mut self, seconds: u64, load: Load, serves: bool) {
-        for _ in 0..seconds {
-            self.second(load, serves);
-        }
-    }
-
-    fn second(&mut self, load: Load, serves: bool) {
-        let end = self.now_ns + SECOND_NS;
-        let block = self.device.block();
-        // A millisecond at a time: background first, which runs at most 20 ms ahead of the device.
-        const STEP_NS: u64 = 1_000_000;
-        let mut owed = 0.0;
-        while self.now_ns < end {
-            let at = self.now_ns;
-            let into = (at % SECOND_NS) as f64 / SECOND_NS as f64;
-            if into < load.burst {
-                owed += load.background_bytes as f64 / 1000.0 / load.burst;
-            }
-            let chunk = 64 << 10;
-            while owed >= chunk as f64 && block.drained(at) < at + 20_000_000 {
-                block.write(at, chunk);
-                self.totals.bytes += chunk;
-                owed -= chunk as f64;
-            }
-            for batch in 0..load.batches {
-                let wants = end - SECOND_NS + batch * SECOND_NS / load.batches;
-                if wants < at || wants >= at + STEP_NS || self.log_free_ns > wants {
-                    continue;
-                }
-                block.write(wants, load.batch_bytes);
-                let done = block.sync(wants);
-                self.totals.bytes += load.batch_bytes;
-                self.totals.syncs += 1;
-                self.totals.blocked += Duration::from_nanos(done - wants);
-                self.log_free_ns = done;
-            }
-            self.now_ns += STEP_NS;
-        }
-        let now = Duration::from_nanos(self.now_ns);
-        // What has not come back is not waited for beyond now.
-        let ahead = Duration::from_nanos(self.log_free_ns.saturating_sub(self.now_ns));
-        let seen = Totals { blocked: self.totals.blocked - ahead, ..self.totals };
-        let change = self.watch.observe(now, seen);
-        self.note(change);
-        if self.watch.wants_touch(now, serves) {
-            self.touches += 1;
-            let mut at = self.now_ns;
-            let mut own = 0;
-            let block = self.device.block();
-            for bytes in [4 << 10, 4 << 10, 4 << 10, 4 << 10, 1 << 20] {
-                block.write(at, bytes);
-                at = block.sync(at);
-                own += bytes;
-            }
-            let blocked = Duration::from_nanos(at - self.now_ns);
-            let meanwhile = (load.background_bytes as f64 * blocked.as_secs_f64()) as u64;
-            let touch = Touch { blocked, syncs: 5, bytes: own + meanwhile };
-            let change = self.watch.touched(now, touch);
-            self.note(change);
-        }
-    }
-
-    fn note(&mut self, change: Option<Changed>) {
-        if let Some(change) = change {
-            assert!((CORRECTION_MIN..=1.0).contains(&change.correction), "{change:?}");
-            self.changes.push((self.now_ns / SECOND_NS, change));
-        }
-    }
-
-    fn slow(&self, factor: f64) {
-        self.device.set_slow(factor).unwrap();
-    }
-}
 
 #[test]
 fn a_store_whose_device_slows_tenfold_counts_for_a_fraction_within_twenty_seconds() {
@@ -199,7 +76,7 @@ fn a_sync_that_never_comes_back_is_a_slow_device() {
     let mut last = None;
     for second in 0..20 {
         let now = Duration::from_secs(second);
-        last = watch.observe(now, Totals { blocked: now, syncs: 0, bytes: 0 }).or(last);
+        last = watch.observe(now, Totals { blocked: now, ..Totals::default() }).or(last);
     }
     assert!(watch.correction() < 0.01, "{last:?}");
 }
@@ -210,7 +87,8 @@ fn a_drive_that_wakes_up_for_each_of_few_syncs_is_not_blamed() {
         Watch::new(Reference { sync_latency: Duration::from_micros(100), write_bytes_per_s: 1e9 });
     for second in 0..600u32 {
         let blocked = second * 5 * Duration::from_millis(3);
-        let totals = Totals { blocked, syncs: u64::from(second) * 5, bytes: u64::from(second) * 20_000 };
+        let totals =
+            Totals { blocked, syncs: u64::from(second) * 5, bytes: u64::from(second) * 20_000, log_bytes: 0 };
         assert_eq!(watch.observe(Duration::from_secs(second.into()), totals), None);
     }
 }
@@ -222,7 +100,7 @@ fn an_idle_store_is_never_corrected_down() {
     for second in 0..600u64 {
         let syncs = second * 8;
         let blocked = Duration::from_millis(10) * syncs as u32;
-        let totals = Totals { blocked, syncs, bytes: syncs * 4096 };
+        let totals = Totals { blocked, syncs, bytes: syncs * 4096, log_bytes: syncs * 4096 };
         assert_eq!(watch.observe(Duration::from_secs(second), totals), None);
         assert!(!watch.wants_touch(Duration::from_secs(second), false));
     }
@@ -280,4 +158,24 @@ proptest! {
         store.seconds(100, load, true);
         prop_assert_eq!(store.changes.len(), calm);
     }
+}
+
+#[test]
+fn a_store_that_has_its_part_of_a_shared_device_is_healthy_and_one_that_has_less_is_not() {
+    let reference = Reference { sync_latency: Duration::from_millis(1), write_bytes_per_s: 1e9 };
+    let ratio = |sharers: usize, blocked_ms: u64| {
+        let mut watch = Watch::new(reference);
+        watch.share(sharers);
+        let mut totals = Totals::default();
+        for second in 0..10 {
+            watch.observe(Duration::from_secs(second), totals);
+            totals.syncs += 100;
+            totals.blocked += Duration::from_millis(blocked_ms);
+        }
+        (watch.ratio().expect("enough was seen"), watch.correction())
+    };
+    assert_eq!(ratio(1, 400), (4.0, 0.25));
+    assert_eq!(ratio(4, 400), (1.0, 1.0));
+    assert_eq!(ratio(2, 800), (4.0, 0.25));
+    assert_eq!(ratio(0, 100), (1.0, 1.0));
 }

@@ -1,0 +1,200 @@
+//! What a directory stands on: the host's boot and the block devices behind it, as the kernel tells.
+//!
+//! ```text
+//! st_dev of the directory ─▶ /sys/dev/block/MAJ:MIN ─▶ of a partition the disk ─▶ of a volume (dm, md) the disks below
+//! ```
+//!
+//! So two volumes on one disk are one device, and a volume over two disks is another device than a volume over one of
+//! them. A file system without a block device (tmpfs, overlay, network, btrfs, ZFS) is told apart by `st_dev` alone: two
+//! directories on two overlays of one disk are not recognised. An emulated device is its control block.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// How many layers of volumes are looked through.
+const LAYERS_MAX: usize = 8;
+/// The unit of a block device's `size`, whatever its sectors are.
+const SECTOR: u64 = 512;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// Different after every boot of the host, and the same for all its containers; empty: not known.
+    pub boot_id: String,
+    pub device: Underlying,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Underlying {
+    /// In the order of their names, at least one.
+    Disks {
+        disks: Vec<Disk>,
+    },
+    /// `number`: `MAJ:MIN`, which the kernel gives out anew with every mount.
+    FileSystem {
+        number: String,
+    },
+    Emulated {
+        control: PathBuf,
+    },
+}
+
+/// A block device. What the kernel does not tell is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Disk {
+    pub name: String,
+    /// `MAJ:MIN`, which may be another disk's after the next boot.
+    pub number: String,
+    pub model: String,
+    /// Of this very disk, and no other in the world.
+    pub serial: String,
+    pub wwid: String,
+    pub bytes: u64,
+}
+
+impl Ground {
+    /// `control`: the control block of the emulated device that `dir` is on.
+    pub fn read(dir: &Path, control: Option<&Path>) -> io::Result<Ground> {
+        Ground::read_under(Path::new("/"), fs::metadata(dir)?.dev(), control)
+    }
+
+    /// `root`: what `proc` and `sys` are in.
+    fn read_under(root: &Path, dev: u64, control: Option<&Path>) -> io::Result<Ground> {
+        let boot_id = text(&root.join("proc/sys/kernel/random/boot_id"));
+        let device = match control {
+            Some(control) => {
+                Underlying::Emulated { control: fs::canonicalize(control).unwrap_or(control.to_owned()) }
+            }
+            None => {
+                let number = format!("{}:{}", libc::major(dev), libc::minor(dev));
+                let mut disks = BTreeSet::new();
+                if let Ok(block) = fs::canonicalize(root.join("sys/dev/block").join(&number)) {
+                    find_disks(&block, LAYERS_MAX, &mut disks)?;
+                }
+                match disks.is_empty() {
+                    true => Underlying::FileSystem { number },
+                    false => Underlying::Disks { disks: disks.into_iter().collect() },
+                }
+            }
+        };
+        Ok(Ground { boot_id, device })
+    }
+
+    /// Whether what was measured on this ground says nothing of `now`: the directory is on another device, as far as the
+    /// kernel's word goes. Another boot alone makes no difference.
+    pub fn is_another_device(&self, now: &Ground) -> bool {
+        let same_boot = !self.boot_id.is_empty() && self.boot_id == now.boot_id;
+        match (&self.device, &now.device) {
+            (Underlying::Disks { disks }, Underlying::Disks { disks: others }) => {
+                let mut left: Vec<&Disk> = others.iter().collect();
+                disks.len() != others.len()
+                    || !disks.iter().all(|disk| {
+                        let at = left.iter().position(|other| disk.is_same(other, same_boot));
+                        at.map(|at| left.swap_remove(at)).is_some()
+                    })
+            }
+            (Underlying::Emulated { control }, Underlying::Emulated { control: other }) => control != other,
+            // Its number says nothing after another mount, as after every start of a container.
+            (Underlying::FileSystem { .. }, Underlying::FileSystem { .. }) => false,
+            _ => true,
+        }
+    }
+
+    /// Different for any two devices of one host at one time. `None`: the host is not known.
+    pub fn device_key(&self) -> Option<String> {
+        let device = match &self.device {
+            Underlying::Disks { disks } => {
+                let numbers: Vec<&str> = disks.iter().map(|disk| disk.number.as_str()).collect();
+                format!("disks {}", numbers.join(" "))
+            }
+            Underlying::FileSystem { number } => format!("file system {number}"),
+            Underlying::Emulated { control } => format!("emulated {}", control.display()),
+        };
+        Some(format!("{} {device}", self.host_key()?))
+    }
+
+    /// `None`: not known.
+    pub fn host_key(&self) -> Option<&str> {
+        Some(self.boot_id.as_str()).filter(|id| !id.is_empty())
+    }
+}
+
+impl std::fmt::Display for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.device {
+            Underlying::Disks { disks } => {
+                for (at, disk) in disks.iter().enumerate() {
+                    let Disk { name, model, serial, .. } = disk;
+                    let words = [name.as_str(), model, serial].into_iter().filter(|word| !word.is_empty());
+                    let comma = if at > 0 { ", " } else { "" };
+                    write!(f, "{comma}{}", words.collect::<Vec<_>>().join(" "))?;
+                }
+                Ok(())
+            }
+            Underlying::FileSystem { number } => write!(f, "a file system without a disk ({number})"),
+            Underlying::Emulated { control } => write!(f, "the emulated device {}", control.display()),
+        }
+    }
+}
+
+impl Disk {
+    fn is_same(&self, other: &Disk, same_boot: bool) -> bool {
+        let named = [(&self.serial, &other.serial), (&self.wwid, &other.wwid)];
+        match named.into_iter().find(|(one, other)| !one.is_empty() && !other.is_empty()) {
+            Some((one, other)) => one == other,
+            // Within a boot a number is a disk; beyond it, only the model is known.
+            None if same_boot => self.number == other.number,
+            None => (&self.model, self.bytes) == (&other.model, other.bytes),
+        }
+    }
+}
+
+/// `block`: the directory of a block device below `sys/devices`.
+fn find_disks(block: &Path, layers: usize, found: &mut BTreeSet<Disk>) -> io::Result<()> {
+    let whole = match (block.join("partition").exists(), block.parent()) {
+        (true, Some(disk)) => disk,
+        _ => block,
+    };
+    let mut below = Vec::new();
+    match fs::read_dir(whole.join("slaves")) {
+        Ok(slaves) => {
+            for slave in slaves {
+                below.push(fs::canonicalize(slave?.path())?);
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    if below.is_empty() || layers == 0 {
+        found.insert(disk(whole));
+        return Ok(());
+    }
+    below.iter().try_for_each(|slave| find_disks(slave, layers - 1, found))
+}
+
+fn disk(block: &Path) -> Disk {
+    let first = |files: &[&str]| {
+        files.iter().map(|file| text(&block.join(file))).find(|text| !text.is_empty()).unwrap_or_default()
+    };
+    Disk {
+        name: block.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        number: first(&["dev"]),
+        model: first(&["device/model"]),
+        serial: first(&["device/serial", "serial"]),
+        wwid: first(&["wwid", "device/wwid"]),
+        bytes: first(&["size"]).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
+    }
+}
+
+/// Empty where the file cannot be read: not every kernel and container tells everything.
+fn text(file: &Path) -> String {
+    fs::read_to_string(file).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,441 @@
+//! A store's CPU as a resource: what leads cost there, and how much more the machine bears.
+//!
+//! A store tells how many cores its machine has, which share of them is busy, and how many of the busy ones are its own
+//! process. The rest belongs to others and stays where it is when leads move. Work is counted in units, so that what a
+//! lead costs follows from what the store's process was measured to use:
+//!
+//! ```text
+//! writes            = writes/s + bytes written/s ÷ 4 KiB
+//! units(s)          = Σ over its leads (writes + reads/s ÷ 4) + Σ over its followers writes · 5/8
+//! cores per unit(s) = (own cores − 0.05 at rest) ÷ mean units(s) over the same seconds
+//! lead's cost(s)    = (writes · 3/8 + reads/s ÷ 4) · cores per unit(s)
+//! ```
+//!
+//! A follower is spared the client, and writes the log and applies all the same; a read costs a quarter of a write
+//! (docs/PERFORMANCE.md: 12 us and 51 us on one store, of which 32 us are for log, Raft and apply). A store that used
+//! too little to be measured counts as the mean of the others, and none as more than four times that mean or less than
+//! a quarter of it: forwarding or compaction may cost more than what is led.
+//!
+//! Units follow leads at once, measured CPU some seconds later. So the mean of units is taken over as many seconds
+//! ([`CpuMemory`]), and what a machine is expected to be busy with is
+//!
+//! ```text
+//! expected = measured + Σ over its stores (units now − mean units) · cores per unit
+//! ```
+//!
+//! Stores that name the same machine share it: a lead that moves between them changes nothing.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use types::StoreId;
+
+use crate::fill::Ordered;
+use crate::load::Loads;
+use crate::round::{At, Round, Table, NOWHERE};
+use crate::{ClusterView, Cpu, Operator, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView};
+
+/// Cores that a store's process uses at rest.
+const AT_REST_CORES: f64 = 0.05;
+/// A store whose work takes fewer cores says nothing about what a unit costs.
+const MEASURED_CORES_MIN: f64 = 0.05;
+/// No machine has more.
+const CORES_MAX: f64 = 1e6;
+/// The parts of a leader's write that a follower costs, and a read.
+const FOLLOWER: f64 = 0.625;
+const READ: f64 = 0.25;
+/// Bytes written that cost as much as one more write.
+const BYTES_PER_WRITE: f64 = 4096.0;
+/// The cost of a unit on one store differs from the mean by no larger factor.
+const COST_FACTOR_MAX: f64 = 4.0;
+/// A store that was above the limit counts as such for at least so long.
+const HIGH_FOR_S: f64 = 600.0;
+/// A lead is handed over for the sake of CPU only if it costs at least this part of the machine's cores.
+const RELIEF_MIN: f64 = 0.001;
+
+/// What a region asks of a CPU, in units.
+#[derive(Clone, Copy)]
+struct Units {
+    /// Of the leader, beside what each peer does.
+    lead: f64,
+    peer: f64,
+}
+
+fn units(region: &RegionView) -> Units {
+    // What makes no sense is no load.
+    let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
+    let writes = sane(region.write_rate) + sane(region.write_bytes_rate) / BYTES_PER_WRITE;
+    Units { lead: writes * (1.0 - FOLLOWER) + sane(region.read_rate) * READ, peer: writes * FOLLOWER }
+}
+
+impl Cpu {
+    /// Whether the numbers can be those of a machine.
+    fn is_sane(&self) -> bool {
+        let numbers = [self.cores, self.busy, self.own];
+        self.cores > 0.0 && numbers.iter().all(|number| (0.0..=CORES_MAX).contains(number))
+    }
+}
+
+impl StoreView {
+    /// Its CPU, if that is known: the last words of a store that is silent say nothing of now.
+    fn known_cpu(&self) -> Option<Cpu> {
+        let answers = matches!(self.state, StoreState::Up | StoreState::Draining);
+        self.cpu.filter(|cpu| answers && cpu.is_sane())
+    }
+}
+
+/// Whether the measured share of a store's CPU is above so many hundredths. What is not known is not.
+fn is_above(store: &StoreView, percent: u32) -> bool {
+    store.known_cpu().is_some_and(|cpu| cpu.busy * 100.0 > f64::from(percent))
+}
+
+/// What is remembered of stores' CPUs from round to round, by whoever makes views.
+#[derive(Clone, Debug, Default)]
+pub struct CpuMemory {
+    stores: BTreeMap<StoreId, Remembered>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    mean_units: f64,
+    high: bool,
+    /// Seconds since it was above the limit.
+    calm_s: f64,
+}
+
+impl CpuMemory {
+    /// Takes in a view `seconds` after the last one, and completes it: [`StoreView::cpu_units`] and
+    /// [`StoreView::cpu_high`]. `window_s` is the time over which stores average their CPU.
+    pub fn note(&mut self, view: &mut ClusterView, seconds: f64, window_s: f64, limits: &PlanLimits) {
+        let kept = std::mem::take(&mut self.stores);
+        if kept.is_empty() && view.stores.iter().all(|store| store.cpu.is_none()) {
+            return;
+        }
+        let seconds = seconds.max(0.0);
+        let part = 1.0 - (-seconds / window_s).exp();
+        let now = units_by_store(view);
+        for (store, units) in view.stores.iter_mut().zip(now) {
+            let known = kept.get(&store.id).copied();
+            if store.cpu.is_none() {
+                // It has just started again, or is away: for a while it counts as it did.
+                let noted = known.map(|noted| Remembered { calm_s: noted.calm_s + seconds, ..noted });
+                let noted = noted.filter(|noted| noted.calm_s < HIGH_FOR_S);
+                store.cpu_high = noted.is_some_and(|noted| noted.high);
+                self.stores.extend(noted.map(|noted| (store.id, noted)));
+                continue;
+            }
+            let fresh = Remembered { mean_units: units, high: false, calm_s: 0.0 };
+            let mut noted = known.unwrap_or(fresh);
+            noted.mean_units += part * (units - noted.mean_units);
+            if is_above(store, limits.cpu_percent_max) {
+                (noted.high, noted.calm_s) = (true, 0.0);
+            } else {
+                noted.calm_s += seconds;
+                noted.high &= noted.calm_s < HIGH_FOR_S || is_above(store, limits.cpu_percent_low);
+            }
+            (store.cpu_units, store.cpu_high) = (Some(noted.mean_units), noted.high);
+            self.stores.insert(store.id, noted);
+        }
+    }
+
+    /// The mean units of a store, and whether its CPU was above the limit lately, as last noted.
+    pub fn of(&self, store: StoreId) -> Option<(f64, bool)> {
+        self.stores.get(&store).map(|remembered| (remembered.mean_units, remembered.high))
+    }
+}
+
+/// By position in `ClusterView::stores`.
+fn units_by_store(view: &ClusterView) -> Vec<f64> {
+    let table = Table::new(view);
+    let mut sums = vec![0.0; view.stores.len()];
+    for region in &view.regions {
+        let units = units(region);
+        for peer in &region.peers {
+            if let Some(at) = table.at(peer.store) {
+                let leads = region.leader == Some(peer.store);
+                sums[at as usize] += units.peer + if leads { units.lead } else { 0.0 };
+            }
+        }
+    }
+    sums
+}
+
+/// The CPUs of a round.
+pub(crate) struct Cpus {
+    /// Which machine a store is on; `None`: its CPU is not known.
+    machine_of: Vec<Option<u32>>,
+    machines: Vec<Machine>,
+    /// Cores per unit of work, by store.
+    per_unit: Vec<f64>,
+    /// The share above which leads go, and the one up to which they come to a machine that was above it lately.
+    limit: f64,
+    low: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    cores: f64,
+    /// In use: as measured, by others than its stores, and as expected with all moves done.
+    measured: f64,
+    others: f64,
+    expected: f64,
+    /// One of its stores was above the limit lately.
+    high: bool,
+}
+
+impl Machine {
+    fn share(&self) -> f64 {
+        self.expected / self.cores
+    }
+}
+
+impl Cpus {
+    pub fn none() -> Cpus {
+        Cpus { machine_of: Vec::new(), machines: Vec::new(), per_unit: Vec::new(), limit: 1.0, low: 1.0 }
+    }
+
+    pub fn new(view: &ClusterView, limits: &PlanLimits) -> Cpus {
+        if view.stores.iter().all(|store| store.known_cpu().is_none()) {
+            return Cpus::none();
+        }
+        let units = units_by_store(view);
+        let mean_units = |at: usize| {
+            let noted = view.stores[at].cpu_units.filter(|units| units.is_finite() && *units >= 0.0);
+            noted.unwrap_or(units[at])
+        };
+        let per_unit = per_unit(view, mean_units);
+        let mut cpus = Cpus {
+            machine_of: Vec::with_capacity(units.len()),
+            machines: Vec::new(),
+            per_unit,
+            limit: f64::from(limits.cpu_percent_max) / 100.0,
+            low: f64::from(limits.cpu_percent_low) / 100.0,
+        };
+        // Sums over a machine's stores of what each says, and how many they are.
+        let mut by_name: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut stores_on: Vec<f64> = Vec::new();
+        for (at, store) in view.stores.iter().enumerate() {
+            let Some(cpu) = store.known_cpu() else {
+                cpus.machine_of.push(None);
+                continue;
+            };
+            let next = cpus.machines.len() as u32;
+            let machine = match cpu.machine {
+                0 => next,
+                name => *by_name.entry(name).or_insert(next),
+            };
+            if machine == next {
+                cpus.machines.push(Machine {
+                    cores: 0.0,
+                    measured: 0.0,
+                    others: 0.0,
+                    expected: 0.0,
+                    high: false,
+                });
+                stores_on.push(0.0);
+            }
+            cpus.machine_of.push(Some(machine));
+            stores_on[machine as usize] += 1.0;
+            let machine = &mut cpus.machines[machine as usize];
+            machine.cores += cpu.cores;
+            machine.measured += cpu.busy.min(1.0) * cpu.cores;
+            machine.others -= cpu.own;
+            machine.expected += (units[at] - mean_units(at)) * cpus.per_unit[at];
+            machine.high |= store.cpu_high || is_above(store, limits.cpu_percent_max);
+        }
+        for (machine, stores) in cpus.machines.iter_mut().zip(stores_on) {
+            machine.cores /= stores;
+            machine.measured /= stores;
+            machine.others = (machine.others + machine.measured).max(0.0);
+            machine.expected = (machine.expected + machine.measured).max(machine.others);
+        }
+        cpus
+    }
+
+    fn machine_of(&self, at: At) -> Option<u32> {
+        self.machine_of.get(at as usize).copied().flatten()
+    }
+
+    fn machine(&self, at: At) -> Option<&Machine> {
+        self.machine_of(at).map(|machine| &self.machines[machine as usize])
+    }
+
+    /// Cores that leading the region takes there.
+    fn lead_cost(&self, region: &RegionView, at: At) -> f64 {
+        self.per_unit.get(at as usize).map_or(0.0, |per_unit| per_unit * units(region).lead)
+    }
+
+    /// A lead is counted at another store, or at none: either end may be `NOWHERE`.
+    pub fn move_lead(&mut self, region: &RegionView, from: At, to: At) {
+        for (at, sign) in [(from, -1.0), (to, 1.0)] {
+            let cost = sign * self.lead_cost(region, at);
+            if let Some(machine) = self.machine_of(at) {
+                let machine = &mut self.machines[machine as usize];
+                machine.expected = (machine.expected + cost).max(machine.others);
+            }
+        }
+    }
+
+    /// The share of the store's machine that is expected to be busy, and its cores; `None`: not known.
+    pub fn expected(&self, at: At) -> Option<(f64, f64)> {
+        self.machine(at).map(|machine| (machine.share(), machine.cores))
+    }
+
+    /// Cores that may be in use with a lead that comes.
+    fn bound(&self, machine: &Machine) -> f64 {
+        machine.cores * if machine.high { self.low.min(self.limit) } else { self.limit }
+    }
+
+    fn shares_machine(&self, one: At, other: At) -> bool {
+        self.machine_of(one).is_some_and(|machine| self.machine_of(other) == Some(machine))
+    }
+}
+
+/// What a unit of work costs on each store.
+fn per_unit(view: &ClusterView, mean_units: impl Fn(usize) -> f64) -> Vec<f64> {
+    let work = |at: usize| {
+        let cores = view.stores[at].known_cpu()?.own - AT_REST_CORES;
+        (cores >= MEASURED_CORES_MIN && mean_units(at) >= 1.0).then(|| (cores, mean_units(at)))
+    };
+    let stores = || 0..view.stores.len();
+    let (cores, units) = stores().filter_map(work).fold((0.0, 0.0), |sum, (c, u)| (sum.0 + c, sum.1 + u));
+    let mean = if units > 0.0 { cores / units } else { 0.0 };
+    let cost = |at: usize| work(at).map_or(mean, |(cores, units)| cores / units);
+    stores().map(|at| cost(at).clamp(mean / COST_FACTOR_MAX, mean * COST_FACTOR_MAX)).collect()
+}
+
+impl Round<'_> {
+    /// Whether leading the region leaves the CPU of `to` room, or costs it nothing more than it bears now
+    /// because the leader is on the same machine. What is not known has room.
+    pub fn cpu_fits(&self, region: u32, to: At) -> bool {
+        let Some(machine) = self.cpus.machine(to) else {
+            // One that was too busy lately and has just started again says nothing yet.
+            return !self.view.stores[to as usize].cpu_high;
+        };
+        let leader = self.cells[region as usize].leader;
+        let after = machine.expected + self.cpus.lead_cost(self.region(region), to);
+        self.cpus.shares_machine(leader, to) || after <= self.cpus.bound(machine)
+    }
+
+    /// Whether a policy may bring the region's lead to `to`: its CPU has room; or no voter's has, and the machine is
+    /// no busier with it than the leader's is now.
+    pub fn cpu_allows(&self, region: u32, to: At) -> bool {
+        if self.cpu_fits(region, to) {
+            return true;
+        }
+        let leader = self.cells[region as usize].leader;
+        let (Some((now, _)), Some(machine)) = (self.cpus.expected(leader), self.cpus.machine(to)) else {
+            // A leader whose CPU is not known stays where it is.
+            return leader == NOWHERE;
+        };
+        let after = (machine.expected + self.cpus.lead_cost(self.region(region), to)) / machine.cores;
+        now > self.cpus.limit && after <= now && !self.able(region).any(|other| self.cpu_fits(region, other))
+    }
+}
+
+/// Hands leads of machines whose CPUs are above the limit to voters whose machines have room, until they are below.
+///
+/// Only what is above by what was measured and by what is expected gives anything: a burst that has just begun and a
+/// move that has just been made are both waited for. A machine that others keep above the limit is left alone, for
+/// the leads are not what makes it busy.
+pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec<Operator>) {
+    let limit = round.cpus.limit;
+    let is_over = |machine: &Machine| {
+        let bound = limit * machine.cores;
+        machine.measured > bound && machine.expected > bound && machine.others < bound
+    };
+    let mut over: Vec<u32> =
+        (0..).zip(&round.cpus.machines).filter(|(_, m)| is_over(m)).map(|(at, _)| at).collect();
+    if over.is_empty()
+        || round.cpus.machines.iter().all(|machine| machine.expected >= round.cpus.bound(machine))
+    {
+        return;
+    }
+    over.sort_by_key(|&at| (Reverse(Ordered::new(round.cpus.machines[at as usize].share())), at));
+    let mut led: BTreeMap<u32, Vec<(Ordered, u32)>> = over.iter().map(|&at| (at, Vec::new())).collect();
+    for (region, cell) in (0..).zip(&round.cells) {
+        let machine = round.cpus.machine_of(cell.leader);
+        if !cell.free || !round.is_up(cell.leader) {
+            continue;
+        }
+        if let Some((at, led)) = machine.and_then(|at| Some((at, led.get_mut(&at)?))) {
+            let cost = round.cpus.lead_cost(round.region(region), cell.leader);
+            if cost >= RELIEF_MIN * round.cpus.machines[at as usize].cores {
+                led.push((Ordered::new(cost), region));
+            }
+        }
+    }
+    let loads = (policy == Policy::Adaptive).then(|| Loads::new(round, operators));
+    for at in over {
+        let led = led.get_mut(&at).expect("each has a list");
+        led.sort_unstable();
+        while round.room() > 0 && is_over(&round.cpus.machines[at as usize]) {
+            let machine = round.cpus.machines[at as usize];
+            let excess = Ordered::new(machine.expected - limit * machine.cores);
+            // The one that is just enough, else the costliest.
+            let enough = led.partition_point(|(cost, _)| *cost < excess);
+            let order = (enough..led.len()).chain((0..enough).rev());
+            let found = order.map(|at| (at, led[at].1)).find_map(|(at, region)| {
+                heir(round, policy, loads.as_ref(), region).map(|to| (at, region, to))
+            });
+            let Some((at, region, to)) = found else { break };
+            led.remove(at);
+            hand_over(round, region, to, operators);
+        }
+    }
+}
+
+/// The order among stores that may take a lead for the sake of CPU.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Fitness {
+    /// `adaptive`: its device would be so busy that it had to be relieved.
+    busy: bool,
+    speed: Reverse<u64>,
+    leaders: u32,
+    share: Ordered,
+    store: At,
+}
+
+/// The voter that the policy prefers of those on another machine that is known to have room.
+fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -> Option<At> {
+    let leader = round.cells[region as usize].leader;
+    let takes = |at: &At| {
+        round.has_room_towards(*at)
+            && !round.cpus.shares_machine(leader, *at)
+            && round.cpus.machine(*at).is_some()
+            && round.cpu_fits(region, *at)
+    };
+    let rank = |at: At| {
+        let busy_max = f64::from(round.limits.busy_percent_min) / 100.0;
+        Fitness {
+            busy: loads.is_some_and(|loads| loads.busy(at) + loads.lead_cost(region, at) > busy_max),
+            speed: Reverse(if policy == Policy::Even { 0 } else { round.leader_speed(at) }),
+            leaders: round.totals.leaders[at as usize],
+            share: Ordered::new(round.cpus.expected(at).map_or(0.0, |(share, _)| share)),
+            store: at,
+        }
+    };
+    round.able(region).filter(takes).map(rank).min().map(|fitness| fitness.store)
+}
+
+fn hand_over(round: &mut Round<'_>, region: u32, to: At, operators: &mut Vec<Operator>) {
+    let from = round.cells[region as usize].leader;
+    let shown = |at: At| round.cpus.expected(at).unwrap_or_default();
+    let permille = |share: f64| (share * 1000.0).round() as u64;
+    let (from_now, to_now) = (shown(from), shown(to));
+    let to_after = to_now.0 + round.cpus.lead_cost(round.region(region), to) / to_now.1;
+    let operator = Operator::TransferLeader {
+        region: round.region(region).id,
+        from: round.id(from),
+        to: round.id(to),
+        reason: Reason::CpuBusy {
+            from_permille: permille(from_now.0),
+            from_millicores: permille(from_now.1),
+            to_permille: permille(to_now.0),
+            to_after_permille: permille(to_after),
+            to_millicores: permille(to_now.1),
+        },
+    };
+    round.begin(region, &operator);
+    operators.push(operator);
+}

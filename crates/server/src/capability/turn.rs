@@ -1,0 +1,120 @@
+//! This store's turn to measure its device: what its heartbeats say of it, and the wait for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::{Turn, TurnGrant, TurnState, Waiting};
+use parking_lot::Mutex;
+
+use crate::clock;
+use crate::store::Store;
+
+/// Grants come with heartbeats.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub struct OwnTurn(Mutex<Requests>);
+
+#[derive(Default)]
+struct Requests {
+    /// The number of the last one. Numbers rise, over restarts, too.
+    last: u64,
+    now: Option<(TurnState, Instant)>,
+}
+
+impl OwnTurn {
+    pub fn told(&self) -> Turn {
+        let requests = self.0.lock();
+        requests.now.map_or(Turn::default(), |(state, since)| Turn {
+            state,
+            number: requests.last,
+            millis: since.elapsed().as_millis() as u64,
+        })
+    }
+
+    /// Returns the number of the request.
+    fn ask(&self) -> u64 {
+        let mut requests = self.0.lock();
+        requests.last = clock::unix_millis().max(requests.last + 1);
+        requests.now = Some((TurnState::Waits, Instant::now()));
+        requests.last
+    }
+
+    fn be(&self, state: TurnState) {
+        let mut requests = self.0.lock();
+        requests.now = (state != TurnState::Idle).then(|| (state, Instant::now()));
+    }
+}
+
+/// The turn, or a place among those that wait for it. Given back when dropped.
+pub struct Held(Arc<Store>);
+
+impl Held {
+    fn be(&self, state: TurnState) {
+        self.0.capability.turn.be(state);
+        self.0.cluster.report_soon.notify_one();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.be(TurnState::Idle);
+    }
+}
+
+/// Waits for the turn. One at a time: a second request would take the place of the first.
+pub async fn take(store: &Arc<Store>) -> Held {
+    let number = store.capability.turn.ask();
+    let held = Held(store.clone());
+    store.cluster.report_soon.notify_one();
+    let grant = TurnGrant { store: store.id, number };
+    let mut waiting = Waiting::default();
+    // A store without others disturbs nobody.
+    while store.members().list.len() > 1 {
+        let leader = store.regions.meta().leader();
+        let is_heard = leader.is_some_and(|leader| store.is_heard(leader));
+        let granted = leader.is_some_and(|leader| store.cluster.is_granted_by(leader, grant));
+        if waiting.may_sit(granted, is_heard, clock::boot_nanos()) {
+            break;
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+    held.be(TurnState::Sits);
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[tokio::test]
+    async fn the_turn_is_told_while_it_is_held_and_every_request_has_a_number_of_its_own() {
+        let fixture = Fixture::new();
+        let own = &fixture.store.capability.turn;
+        assert_eq!(own.told(), Turn::default());
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            let held = take(&fixture.store).await;
+            let Turn { state, number, .. } = own.told();
+            assert_eq!(state, TurnState::Sits);
+            numbers.push(number);
+            drop(held);
+            assert_eq!(own.told(), Turn::default());
+        }
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    }
+
+    #[tokio::test]
+    async fn a_store_of_several_waits_for_its_turn_and_gives_up_its_place_when_nobody_waits_any_more() {
+        let fixture = Fixture::with(|config| {
+            let mut other = config.members[0].clone();
+            other.id += 1;
+            config.members.push(other);
+        });
+        let store = &fixture.store;
+        let waited = tokio::time::timeout(Duration::from_millis(200), take(store)).await;
+        assert!(waited.is_err(), "nobody has granted it");
+        assert_eq!(store.capability.turn.told(), Turn::default());
+    }
+}

@@ -1,0 +1,119 @@
+//! Brings what this process did to its device before the [`Watch`], and what comes of it into effect.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::account::{LogClock, Written};
+use super::touch::{self, Toucher};
+use super::watch::{Changed, Totals, Watch};
+use super::{rate, Present};
+use crate::store::Store;
+
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// Commands per second of a store that serves.
+pub const SERVING_OPS_PER_S: f64 = 50.0;
+
+/// Watches the device until the task is dropped.
+pub async fn watch_device(store: &Arc<Store>) {
+    let mut watcher = Watcher::default();
+    let mut period = tokio::time::interval(LOOK_PERIOD);
+    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut kernel_tells = true;
+    loop {
+        period.tick().await;
+        let looked = watcher.look(store).await;
+        match &looked {
+            // Where the kernel does not count (or the container hides it) there is nothing to judge by.
+            Err(error) if kernel_tells => {
+                tracing::warn!(%error, "the kernel does not tell what this process writes: the device is not watched");
+            }
+            Ok(()) if !kernel_tells => tracing::info!("the kernel tells again what this process writes"),
+            _ => {}
+        }
+        kernel_tells = looked.is_ok();
+    }
+}
+
+/// Brings the store's counts before the watch.
+#[derive(Default)]
+pub(super) struct Watcher {
+    watch: Option<Watch>,
+    measurements: u64,
+    began: Option<Instant>,
+    written: Written,
+    /// The log thread's time on a CPU, or waiting for one, when it was last looked at.
+    last: Option<(Duration, Duration)>,
+    blocked: Duration,
+    bytes: u64,
+    bytes_per_s: f64,
+    looked_at: Option<Instant>,
+    toucher: Toucher,
+}
+
+impl Watcher {
+    async fn look(&mut self, store: &Arc<Store>) -> std::io::Result<()> {
+        let own = &store.capability;
+        let (measurements, reference) = own.reference();
+        let Some(reference) = reference else { return Ok(()) };
+        if self.watch.is_none() || measurements != self.measurements {
+            self.watch = Some(Watch::new(reference));
+            self.measurements = measurements;
+        }
+        let now = self.began.get_or_insert_with(Instant::now).elapsed();
+        let totals = self.totals(&own.log)?;
+        let (Some(watch), Some(totals)) = (&mut self.watch, totals) else { return Ok(()) };
+        let neighbours = store.cluster.neighbours();
+        watch.share(neighbours.sharers);
+        if own.probing.load(Ordering::Acquire) || neighbours.sitting {
+            watch.skip();
+            return Ok(());
+        }
+        let mut changed = watch.observe(now, totals);
+        let is_serving = store.metrics.recent().0 >= SERVING_OPS_PER_S;
+        if watch.wants_touch(now, is_serving) && store.disk.room() > touch::FILE_BYTES {
+            match self.toucher.touch(&store.config.dir, self.bytes_per_s).await {
+                Ok(touch) => changed = watch.touched(now, touch).or(changed),
+                Err(error) => tracing::debug!(%error, "the device could not be touched"),
+            }
+        }
+        own.correct(watch);
+        if let Some(changed) = changed {
+            say_changed(changed, own.present());
+            store.cluster.report_soon.notify_one();
+        }
+        Ok(())
+    }
+
+    /// `None` before the log's thread has begun.
+    pub(super) fn totals(&mut self, log: &LogClock) -> std::io::Result<Option<Totals>> {
+        let (busy, Some(scheduled)) = (log.busy(), log.scheduled()?) else { return Ok(None) };
+        let (busy_before, scheduled_before) = *self.last.get_or_insert((busy, scheduled));
+        let worked = scheduled.saturating_sub(scheduled_before);
+        self.blocked += busy.saturating_sub(busy_before).saturating_sub(worked);
+        self.last = Some((busy.max(busy_before), scheduled));
+        let bytes = self.written.bytes()?;
+        let at = Instant::now();
+        if let Some(before) = self.looked_at.replace(at) {
+            let seconds = at.duration_since(before).as_secs_f64().max(1e-3);
+            self.bytes_per_s = bytes.saturating_sub(self.bytes) as f64 / seconds;
+        }
+        self.bytes = bytes;
+        let log_bytes = self.written.log_bytes();
+        Ok(Some(Totals { blocked: self.blocked, syncs: log.syncs(), bytes, log_bytes }))
+    }
+}
+
+fn say_changed(changed: Changed, present: Present) {
+    let Changed { before, correction, ratio } = changed;
+    let counts = format!(
+        "this store counts for {:.0}% of its capability from now on ({}), and did for {:.0}%",
+        correction * 100.0,
+        rate(present.capability.kv_bytes_per_s),
+        before * 100.0
+    );
+    match correction < before {
+        true => tracing::warn!("the device needs {ratio:.1} times as long as it was measured to: {counts}"),
+        false => tracing::info!("the device needs {ratio:.1} times as long as it was measured to: {counts}"),
+    }
+}

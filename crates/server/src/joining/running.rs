@@ -1,0 +1,253 @@
+//! Somebody at the peer port of a store that runs.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+
+use bytes::BytesMut;
+use cluster::{StoreKey, StoreRecord};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::config::Beginning;
+use crate::dispatch::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_MEMBERS};
+use crate::transport::frame::{self, Frame, Lane, RefusalReason};
+use crate::transport::handshake::Caller;
+use crate::transport::keys::SecretKey;
+
+/// Long enough for a slow machine; no test waits for it when things are right.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The first store of a cluster, which others may join.
+struct Running {
+    peer: SocketAddr,
+    client: SocketAddr,
+    end: oneshot::Sender<()>,
+    running: JoinHandle<Result<(), StartError>>,
+    dir: TempDir,
+}
+
+impl Running {
+    async fn begin(password: Option<&str>) -> Running {
+        let dir = tempfile::tempdir().unwrap();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listeners = [free(), free(), free()];
+        let [client, peer, admin] = listeners.each_ref().map(|free| free.local_addr().unwrap());
+        drop(listeners);
+        let mut config = Config::single(dir.path().to_path_buf(), client.port());
+        (config.members[0].peer, config.members[0].admin) = (peer, admin);
+        config.beginning = Beginning::Bootstrap;
+        config.requirepass = password.map(str::to_owned);
+        config.reserve_bytes = 0;
+        config.probe = false;
+        let (ready, is_ready) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let running = tokio::spawn(async move {
+            let shutdown = async {
+                if ended.await.is_err() {
+                    pending().await
+                }
+            };
+            crate::run(config, move |_| ready.send(()).unwrap(), shutdown).await
+        });
+        tokio::time::timeout(PATIENCE, is_ready).await.expect("it starts in time").expect("it starts");
+        Running { peer, client, end, running, dir }
+    }
+
+    async fn end(self) {
+        self.end.send(()).unwrap();
+        self.running.await.unwrap().unwrap();
+    }
+
+    /// What the store's directory says of it.
+    fn field(&self, name: &str) -> String {
+        let identity = std::fs::read_to_string(self.dir.path().join("IDENTITY")).unwrap();
+        let line = identity.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+        line.unwrap().trim_matches('"').to_owned()
+    }
+
+    /// Asks without being a store.
+    async fn ask(&self, number: u8, kind: u8, body: Vec<u8>) -> std::io::Result<(u8, Bytes)> {
+        self.ask_knowing(None, number, kind, body).await
+    }
+
+    async fn ask_knowing(
+        &self,
+        password: Option<&str>,
+        number: u8,
+        kind: u8,
+        body: Vec<u8>,
+    ) -> std::io::Result<(u8, Bytes)> {
+        let identity = Identity::joining(SecretKey::numbered(number), password.map(str::to_owned));
+        ask_once(self.peer, Arc::new(identity), kind, body.into()).await
+    }
+
+    async fn join(&self, facts: &StoreFacts, number: u8) -> Result<Welcome, AdminError> {
+        let body = serde_json::to_vec(facts).unwrap();
+        match self.ask(number, REQUEST_JOIN, body).await.expect("it is answered") {
+            (STATUS_DONE, answer) => Ok(serde_json::from_slice(&answer).unwrap()),
+            (_, answer) => Err(admin_backend::read_error(&answer)),
+        }
+    }
+
+    /// Connects as a store of the cluster and asks for the list of stores: what is heard in answer.
+    async fn ask_as(&self, from: StoreId, secret: SecretKey, welcome: &Welcome, lane: Lane) -> Option<Frame> {
+        let layout = types::key_hash(welcome.layout.as_bytes());
+        let (identity, _) = Identity::new(from, layout, secret, welcome.cluster_id, None);
+        identity.set_members([(0, None)].into_iter());
+        let mut stream = Caller::new(Arc::new(identity), 0, lane).unwrap().connect(self.peer).await.unwrap();
+        let mut bytes = BytesMut::new();
+        let request = Frame::Request { id: 1, kind: REQUEST_MEMBERS, body: Bytes::new() };
+        frame::encode(&request, &mut bytes).unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        hear(&mut stream).await
+    }
+}
+
+async fn hear(stream: &mut TcpStream) -> Option<Frame> {
+    let mut bytes = BytesMut::new();
+    loop {
+        if let Some(frame) = frame::take(&mut bytes).unwrap() {
+            return Some(frame);
+        }
+        match tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes)).await.expect("something happens") {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn reason(heard: Option<Frame>) -> Option<RefusalReason> {
+    match heard {
+        Some(Frame::Refused(refusal)) => Some(refusal.reason),
+        Some(Frame::Response { status: STATUS_DONE, .. }) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What somebody says of a store on this machine that nobody has seen.
+fn facts(number: u8) -> StoreFacts {
+    let mut member = Config::single("nowhere".into(), 1).members.remove(0);
+    let at = |port| SocketAddr::from(([127, 0, 1, number], port));
+    (member.client, member.peer, member.admin) = (at(1), at(2), at(3));
+    facts_of(&member, Some(SecretKey::numbered(number).public()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_stranger_is_told_helps_it_to_pass_for_a_store() {
+    let store = Running::begin(None).await;
+    let secret = store.field("secret");
+    let raw: Vec<u8> =
+        (0..64).step_by(2).map(|at| u8::from_str_radix(&secret[at..at + 2], 16).unwrap()).collect();
+    let holds_secret = |answer: &[u8]| {
+        let text = String::from_utf8_lossy(answer).to_lowercase();
+        let numbers = raw.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
+        text.contains(&secret) || text.contains(&numbers) || answer.windows(32).any(|bytes| bytes == raw)
+    };
+    let body = serde_json::to_vec(&facts(1)).unwrap();
+    let (status, answer) = store.ask(1, REQUEST_JOIN, body).await.unwrap();
+    assert_eq!((status, holds_secret(&answer)), (STATUS_DONE, false));
+    let welcome: Welcome = serde_json::from_slice(&answer).unwrap();
+    let of = |id| welcome.members.stores.iter().find(|record: &&StoreRecord| record.id == id).unwrap();
+    assert!(of(0).facts.key.is_some() && of(1).facts.key == facts(1).key && welcome.store == 1);
+
+    // As the store that it has become it hears no more.
+    let Some(Frame::Response { body, .. }) =
+        store.ask_as(1, SecretKey::numbered(1), &welcome, Lane::Request).await
+    else {
+        panic!("a member is answered")
+    };
+    assert!(!holds_secret(&body) && !body.is_empty());
+
+    // Another that has copied all of this is not that store, on any lane.
+    for lane in [Lane::Control, Lane::Log, Lane::Request, Lane::Snapshot] {
+        let heard = store.ask_as(1, SecretKey::numbered(2), &welcome, lane).await;
+        assert_eq!(reason(heard), Some(RefusalReason::OtherKey), "{lane:?}");
+    }
+    // And without being a store at all it gets nothing done.
+    for kind in [REQUEST_COMMANDS, REQUEST_ADMIN, REQUEST_MEMBERS, 77] {
+        let (status, answer) = store.ask(2, kind, b"{\"ask\":\"policy\"}".to_vec()).await.unwrap();
+        assert_eq!((status, &answer[..]), (STATUS_ERROR, &b"join first"[..]), "{kind}");
+    }
+    store.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_is_heard_once_it_has_joined_and_under_one_number() {
+    let store = Running::begin(None).await;
+    let cluster_id = loop {
+        // It is written down a little after the cluster has begun.
+        match u64::from_str_radix(&store.field("cluster_id"), 16).unwrap() {
+            0 => tokio::time::sleep(Duration::from_millis(10)).await,
+            known => break known,
+        }
+    };
+    let layout = store.field("layout");
+    let members = AgreedMembers::default();
+    let guess = Welcome { store: 1, cluster_id, layout, cluster_enabled: false, members };
+    let heard = store.ask_as(1, SecretKey::numbered(1), &guess, Lane::Request).await;
+    assert_eq!(reason(heard), Some(RefusalReason::NotYetKnown), "the cluster's id is no secret");
+
+    let begun = Instant::now();
+    let welcome = store.join(&facts(1), 1).await.unwrap();
+    assert_eq!((welcome.store, welcome.cluster_id), (1, cluster_id));
+    while reason(store.ask_as(1, SecretKey::numbered(1), &welcome, Lane::Request).await).is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(3), "joining takes no longer for it");
+    }
+    // Asking again is answered the same; under another's key, or from another's place, it is not answered.
+    assert_eq!(store.join(&facts(1), 1).await.unwrap().store, 1);
+    assert_eq!(store.join(&facts(1), 2).await.unwrap_err().status, 403);
+    let there = StoreFacts { peer: store.peer.to_string(), ..facts(3) };
+    let refused = store.join(&there, 3).await.unwrap_err();
+    assert_eq!((refused.status, refused.message.contains("store 0 is at")), (503, true));
+    let there = StoreFacts { client: store.client.to_string(), ..facts(3) };
+    assert_eq!(store.join(&there, 3).await.unwrap_err().status, 503);
+    store.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_joins_makes_a_bounded_number_of_stores() {
+    let store = Running::begin(None).await;
+    let mut numbers = BTreeSet::new();
+    for number in 1..=80 {
+        // Most of these say what no store may say of itself: they count for nothing.
+        for bad in [
+            StoreFacts { peer: "nowhere".into(), ..facts(number) },
+            StoreFacts { device: "x".repeat(5000), ..facts(number) },
+            StoreFacts { key: Some(StoreKey([1; 32])), ..facts(number) },
+        ] {
+            let refused = store.join(&bad, number).await.unwrap_err();
+            assert!(matches!(refused.status, 400 | 403), "{}", refused.message);
+        }
+        match store.join(&facts(number), number).await {
+            Ok(welcome) => drop(numbers.insert(welcome.store)),
+            Err(error) => assert_eq!(error.status, 503, "{}", error.message),
+        }
+    }
+    assert!((30..60).contains(&numbers.len()), "{}", numbers.len());
+    let last = loop {
+        // A little later there is room for one again.
+        match store.join(&facts(100), 100).await {
+            Ok(welcome) => break welcome,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    };
+    assert_eq!(last.members.stores.len(), 1 + numbers.len() + 1);
+    store.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_is_a_password_nobody_joins_without_it() {
+    let store = Running::begin(Some("a long secret")).await;
+    let body = || serde_json::to_vec(&facts(1)).unwrap();
+    for guess in [None, Some("a long guess")] {
+        let refused = store.ask_knowing(guess, 1, REQUEST_JOIN, body()).await.unwrap_err();
+        assert!(refused.to_string().contains("requirepass"), "{refused}");
+    }
+    let (status, _) = store.ask_knowing(Some("a long secret"), 1, REQUEST_JOIN, body()).await.unwrap();
+    assert_eq!(status, STATUS_DONE);
+    store.end().await;
+}

@@ -1,0 +1,107 @@
+//! What a store makes of being refused by others.
+//!
+//! A member that refuses has proved who it is, and may lie all the same: whoever has joined is one. So no single other
+//! store can end this one, as long as it holds a list of stores with its own key in it.
+
+use std::collections::BTreeMap;
+
+use types::StoreId;
+
+use crate::transport::frame::{Refusal, RefusalReason};
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    Nothing,
+    /// People should know.
+    Tell,
+    /// It says that this store was removed, and more are to say so.
+    Await,
+    /// This store was removed: it ends in order.
+    End,
+    /// This directory is not the one that the cluster knows under this number.
+    Fatal,
+}
+
+/// What this store knows of itself and the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// Its list of stores has its key.
+    pub is_agreed: bool,
+    /// Other members on its list.
+    pub others: usize,
+}
+
+/// The last refusal of each store.
+#[derive(Default)]
+pub struct Refusals {
+    last: BTreeMap<StoreId, Refusal>,
+    has_ended: bool,
+}
+
+impl Refusals {
+    pub fn hear(&mut self, by: StoreId, refusal: &Refusal, own: Own) -> Consequence {
+        let is_news = self.last.get(&by) != Some(refusal);
+        self.last.insert(by, refusal.clone());
+        let tell = if is_news { Consequence::Tell } else { Consequence::Nothing };
+        match refusal.reason {
+            // A key that is agreed on stays: it is the other store that errs, or lies.
+            RefusalReason::OtherKey if own.is_agreed => tell,
+            RefusalReason::OtherKey => Consequence::Fatal,
+            RefusalReason::Removed if self.has_ended => Consequence::Nothing,
+            RefusalReason::Removed if 2 * self.removed() > own.others => {
+                self.has_ended = true;
+                Consequence::End
+            }
+            RefusalReason::Removed if is_news => Consequence::Await,
+            RefusalReason::Removed => Consequence::Nothing,
+            RefusalReason::Wrong => tell,
+            RefusalReason::NotYetKnown => Consequence::Nothing,
+        }
+    }
+
+    /// How many stores said last that this one was removed.
+    fn removed(&self) -> usize {
+        self.last.values().filter(|refusal| refusal.reason == RefusalReason::Removed).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(reason: RefusalReason) -> Refusal {
+        Refusal { reason, text: format!("{reason:?}") }
+    }
+
+    #[test]
+    fn a_store_whose_key_is_agreed_on_is_ended_by_no_single_other() {
+        let own = Own { is_agreed: true, others: 3 };
+        let mut refusals = Refusals::default();
+        for by in 1..=3 {
+            assert_eq!(refusals.hear(by, &refusal(RefusalReason::OtherKey), own), Consequence::Tell);
+            assert_eq!(refusals.hear(by, &refusal(RefusalReason::OtherKey), own), Consequence::Nothing);
+        }
+        let removed = refusal(RefusalReason::Removed);
+        assert_eq!(refusals.hear(1, &removed, own), Consequence::Await);
+        for _ in 0..10 {
+            assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "one says it often");
+        }
+        // It changes its mind, and another comes: still one.
+        assert_eq!(refusals.hear(1, &refusal(RefusalReason::Wrong), own), Consequence::Tell);
+        assert_eq!(refusals.hear(2, &removed, own), Consequence::Await);
+        assert_eq!(refusals.hear(3, &removed, own), Consequence::End, "two of three");
+        assert_eq!(refusals.hear(1, &removed, own), Consequence::Nothing, "it is under way");
+    }
+
+    #[test]
+    fn a_store_with_an_empty_directory_heeds_the_first() {
+        let own = Own { is_agreed: false, others: 2 };
+        let other_key = refusal(RefusalReason::OtherKey);
+        assert_eq!(Refusals::default().hear(1, &other_key, own), Consequence::Fatal);
+        let known = Own { is_agreed: true, others: 1 };
+        assert_eq!(Refusals::default().hear(1, &refusal(RefusalReason::Removed), known), Consequence::End);
+        let not_yet = refusal(RefusalReason::NotYetKnown);
+        assert_eq!(Refusals::default().hear(1, &not_yet, known), Consequence::Nothing);
+    }
+}

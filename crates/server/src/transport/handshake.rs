@@ -1,0 +1,258 @@
+//! How every connection between stores begins: both ends prove who they are, in one round trip.
+//!
+//! ```text
+//!  caller    ── hello: numbers, lane, cluster, own key, a nonce ──────────▶  acceptor
+//!            ◀── challenge: own key, a nonce, signature ───────────────────
+//!  is it the key of the store that was called?
+//!            ── proof: signature, and perhaps that it knows the password ─▶
+//!                                          is it the key of the store that it says it is?
+//!            ◀── refused, and why ── or what follows the proof is heard
+//! ```
+//!
+//! Each signs the whole hello, the acceptor's key and its nonce behind a label of its own. So what is said to one
+//! store, on one connection, is worth nothing to another or on another; and what everybody knows of a store, its
+//! public key, does not help to pass for it. Nothing is encrypted: who can read and change what passes on the way
+//! can take a connection over after its beginning.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use cluster::StoreKey;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use types::StoreId;
+
+use super::frame::{self, Challenge, Frame, FrameError, Hello, Lane, Nonce, Proof, Refusal, RefusalReason};
+use super::identity::{Identity, NOBODY};
+use super::keyring::Verdict;
+use super::keys;
+use super::socket;
+
+/// Nothing but short frames may come first: a stranger cannot make a buffer grow.
+pub const FRAME_BYTES_MAX: usize = 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+const CALLER: &[u8] = b"steelyard 3: caller\0";
+const ACCEPTOR: &[u8] = b"steelyard 3: acceptor\0";
+const PASSWORD: &[u8] = b"steelyard 3: password\0";
+
+/// What both ends have said.
+struct Transcript(Vec<u8>);
+
+impl Transcript {
+    fn new(hello: &Hello, key: &StoreKey, nonce: &Nonce) -> Transcript {
+        Transcript([&encoded(Frame::Hello(hello.clone()))[..], &key.0, nonce].concat())
+    }
+
+    fn as_said_by(&self, label: &[u8]) -> Vec<u8> {
+        [label, &self.0].concat()
+    }
+}
+
+fn encoded(frame: Frame) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    frame::encode(&frame, &mut bytes).expect("a frame of fixed length fits");
+    bytes
+}
+
+/// Why there is no connection to a store.
+#[derive(Debug)]
+pub enum NotOpened {
+    Io(io::Error),
+    /// The other end says so, before it has proved who it is.
+    Refused(Refusal),
+    /// The other end is not the store that was called.
+    Stranger(String),
+}
+
+impl From<io::Error> for NotOpened {
+    fn from(error: io::Error) -> NotOpened {
+        NotOpened::Io(error)
+    }
+}
+
+impl From<NotOpened> for io::Error {
+    fn from(error: NotOpened) -> io::Error {
+        match error {
+            NotOpened::Io(error) => error,
+            NotOpened::Refused(refusal) => io::Error::other(refusal.text),
+            NotOpened::Stranger(text) => io::Error::new(io::ErrorKind::PermissionDenied, text),
+        }
+    }
+}
+
+impl NotOpened {
+    /// What an operator should know of it. Whoever did not prove itself cannot say that this store is to stop.
+    pub fn refusal(self) -> Option<Refusal> {
+        let text = match self {
+            NotOpened::Io(_) => return None,
+            NotOpened::Refused(refusal) => refusal.text,
+            NotOpened::Stranger(text) => text,
+        };
+        Some(Refusal { reason: RefusalReason::Wrong, text })
+    }
+}
+
+/// The caller's side of one connection's beginning.
+pub struct Caller {
+    identity: Arc<Identity>,
+    hello: Hello,
+}
+
+impl Caller {
+    pub fn new(identity: Arc<Identity>, to: StoreId, lane: Lane) -> io::Result<Caller> {
+        let hello = Hello {
+            from: identity.store,
+            to,
+            lane,
+            layout_digest: identity.layout_digest,
+            cluster_id: identity.cluster_id(),
+            key: identity.key(),
+            nonce: keys::draw_nonce()?,
+        };
+        Ok(Caller { identity, hello })
+    }
+
+    fn hello(&self) -> BytesMut {
+        encoded(Frame::Hello(self.hello.clone()))
+    }
+
+    /// The proof, if the other end has proved itself.
+    fn answer(&self, frame: Frame) -> Result<BytesMut, NotOpened> {
+        let Challenge { key, nonce, signature } = match frame {
+            Frame::Challenge(challenge) => challenge,
+            Frame::Refused(refusal) => return Err(NotOpened::Refused(refusal)),
+            _ => return Err(invalid("not a challenge").into()),
+        };
+        let transcript = Transcript::new(&self.hello, &key, &nonce);
+        let to = self.hello.to;
+        if !keys::has_signed(&key, &transcript.as_said_by(ACCEPTOR), &signature) {
+            return Err(NotOpened::Stranger(format!("what answers for store {to} has no key")));
+        }
+        // Who is about to join has been told an address, and knows no store by its key.
+        let verdict = if to == NOBODY { Verdict::FirstSeen } else { self.identity.keyring.meet(to, key) };
+        if !matches!(verdict, Verdict::Agreed | Verdict::FirstSeen) {
+            return Err(NotOpened::Stranger(format!(
+                "what answers for store {to} has another key than that store: its address is another's now, or its \
+                 data directory was replaced"
+            )));
+        }
+        let signature = self.identity.secret.sign(&transcript.as_said_by(CALLER));
+        let prove = |password: &String| keys::prove_password(password, &transcript.as_said_by(PASSWORD));
+        let password = self.identity.password.as_ref().map_or([0; 32], prove);
+        Ok(encoded(Frame::Proof(Proof { signature, password })))
+    }
+
+    /// The two frames of the caller.
+    #[cfg(test)]
+    pub fn said(&self) -> BytesMut {
+        self.hello()
+    }
+
+    #[cfg(test)]
+    pub fn answers(&self, challenge: Frame) -> BytesMut {
+        self.answer(challenge).expect("the challenge is good")
+    }
+
+    /// Connects, and proves this store's identity to another that has proved its own.
+    pub async fn connect(&self, address: SocketAddr) -> Result<TcpStream, NotOpened> {
+        let timed_out = |_| NotOpened::Io(io::ErrorKind::TimedOut.into());
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
+        let mut stream = connecting.await.map_err(timed_out)??;
+        socket::prepare(&stream)?;
+        let beginning = async {
+            stream.write_all(&self.hello()).await?;
+            let mut bytes = BytesMut::new();
+            let challenge = loop {
+                if let Some(frame) = take_only(&mut bytes)? {
+                    break frame;
+                }
+                if stream.read_buf(&mut bytes).await? == 0 {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
+            };
+            stream.write_all(&self.answer(challenge)?).await?;
+            Ok::<(), NotOpened>(())
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, beginning).await.map_err(timed_out)??;
+        Ok(stream)
+    }
+
+    /// The same over a connection that blocks, as long as its timeouts say.
+    pub fn introduce(&self, stream: &mut std::net::TcpStream) -> Result<(), NotOpened> {
+        stream.write_all(&self.hello())?;
+        let (mut bytes, mut read) = (BytesMut::new(), [0; FRAME_BYTES_MAX]);
+        let challenge = loop {
+            if let Some(frame) = take_only(&mut bytes)? {
+                break frame;
+            }
+            match stream.read(&mut read)? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                length => bytes.extend_from_slice(&read[..length]),
+            }
+        };
+        stream.write_all(&self.answer(challenge)?)?;
+        Ok(())
+    }
+}
+
+/// A short frame with nothing behind it: the other end has to wait for an answer.
+fn take_only(bytes: &mut BytesMut) -> io::Result<Option<Frame>> {
+    let frame = frame::take_within(FRAME_BYTES_MAX, bytes).map_err(io::Error::other)?;
+    match frame {
+        Some(_) if !bytes.is_empty() => Err(invalid("more than was asked for")),
+        frame => Ok(frame),
+    }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// The acceptor's side: it has said who it is, and waits for the caller's proof.
+pub struct Greeted {
+    hello: Hello,
+    transcript: Transcript,
+}
+
+/// A caller that has proved to have the key that it came with. Whose that is remains to be seen.
+pub struct Introduced {
+    pub hello: Hello,
+    transcript: Transcript,
+    password: [u8; 32],
+}
+
+impl Greeted {
+    pub fn new(identity: &Identity, hello: Hello) -> io::Result<(Greeted, BytesMut)> {
+        let (key, nonce) = (identity.key(), keys::draw_nonce()?);
+        let transcript = Transcript::new(&hello, &key, &nonce);
+        let signature = identity.secret.sign(&transcript.as_said_by(ACCEPTOR));
+        let challenge = encoded(Frame::Challenge(Challenge { key, nonce, signature }));
+        Ok((Greeted { hello, transcript }, challenge))
+    }
+
+    /// `None`: the caller does not have the key that it says.
+    pub fn check(self, Proof { signature, password }: Proof) -> Option<Introduced> {
+        let Greeted { hello, transcript } = self;
+        keys::has_signed(&hello.key, &transcript.as_said_by(CALLER), &signature).then_some(Introduced {
+            hello,
+            transcript,
+            password,
+        })
+    }
+}
+
+impl Introduced {
+    pub fn knows_password(&self, password: &str) -> bool {
+        keys::is_proof_of_password(password, &self.transcript.as_said_by(PASSWORD), &self.password)
+    }
+}
+
+/// Takes a frame of a connection's beginning.
+pub fn take(bytes: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    frame::take_within(FRAME_BYTES_MAX, bytes)
+}

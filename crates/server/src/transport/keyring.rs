@@ -1,0 +1,103 @@
+//! By which key each member is known.
+//!
+//! The list of stores says it, once a member has told its key. Until then, while a cluster of a fixed list begins,
+//! the first key that a member proves itself by counts, on either side of a connection, for as long as this process
+//! lives or until the list says another.
+
+use std::collections::BTreeMap;
+
+use cluster::StoreKey;
+use parking_lot::Mutex;
+use types::StoreId;
+
+#[derive(Default)]
+pub struct Keyring(Mutex<BTreeMap<StoreId, Known>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// The list of stores says so.
+    Agreed(StoreKey),
+    FirstSeen(StoreKey),
+    Untold,
+}
+
+/// What a key is, that a store has proved to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The member's, as all agree.
+    Agreed,
+    /// The one that it came with first.
+    FirstSeen,
+    /// Another one than all agree on.
+    NotAgreed,
+    /// Another one than it came with first.
+    NotFirst,
+    /// There is no such member.
+    Unknown,
+}
+
+impl Keyring {
+    /// Takes in the members, and their keys as far as they are agreed on.
+    pub fn set(&self, members: impl Iterator<Item = (StoreId, Option<StoreKey>)>) {
+        let mut known = self.0.lock();
+        let former = std::mem::take(&mut *known);
+        for (store, key) in members {
+            let seen = former.get(&store).filter(|known| matches!(known, Known::FirstSeen(_))).copied();
+            known.insert(store, key.map_or(seen.unwrap_or(Known::Untold), Known::Agreed));
+        }
+    }
+
+    /// What the key is of a store that has just proved to have it.
+    pub fn meet(&self, store: StoreId, key: StoreKey) -> Verdict {
+        match self.0.lock().get_mut(&store) {
+            Some(Known::Agreed(known)) if *known == key => Verdict::Agreed,
+            Some(Known::Agreed(_)) => Verdict::NotAgreed,
+            Some(Known::FirstSeen(known)) if *known == key => Verdict::FirstSeen,
+            Some(Known::FirstSeen(_)) => Verdict::NotFirst,
+            Some(untold) => {
+                *untold = Known::FirstSeen(key);
+                Verdict::FirstSeen
+            }
+            None => Verdict::Unknown,
+        }
+    }
+
+    /// Whether what the key belongs to is still a member under this number.
+    pub fn has(&self, store: StoreId, key: StoreKey) -> bool {
+        match self.0.lock().get(&store) {
+            Some(Known::Agreed(known) | Known::FirstSeen(known)) => *known == key,
+            Some(Known::Untold) | None => false,
+        }
+    }
+
+    /// Whether the list of stores says by which key the member is known.
+    pub fn is_agreed(&self, store: StoreId) -> bool {
+        matches!(self.0.lock().get(&store), Some(Known::Agreed(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_key_counts_until_one_is_agreed_on() {
+        let [a, b, c] = [1, 2, 3].map(|byte| StoreKey([byte; 32]));
+        let keyring = Keyring::default();
+        assert_eq!(keyring.meet(1, a), Verdict::Unknown);
+        keyring.set([(1, None), (2, Some(b))].into_iter());
+        assert!(!keyring.has(1, a) && !keyring.is_agreed(1));
+        assert_eq!(keyring.meet(1, a), Verdict::FirstSeen);
+        assert_eq!(keyring.meet(1, b), Verdict::NotFirst);
+        assert_eq!(keyring.meet(1, a), Verdict::FirstSeen);
+        assert_eq!((keyring.meet(2, b), keyring.meet(2, a)), (Verdict::Agreed, Verdict::NotAgreed));
+        assert!(keyring.has(1, a) && keyring.has(2, b) && !keyring.has(2, a));
+        // A list that does not say it changes nothing; one that does has the last word.
+        keyring.set([(1, None), (2, Some(b))].into_iter());
+        assert_eq!(keyring.meet(1, b), Verdict::NotFirst);
+        keyring.set([(1, Some(c))].into_iter());
+        assert_eq!((keyring.meet(1, a), keyring.meet(1, c)), (Verdict::NotAgreed, Verdict::Agreed));
+        assert!(!keyring.has(1, a) && keyring.is_agreed(1));
+        assert_eq!(keyring.meet(2, b), Verdict::Unknown);
+    }
+}
