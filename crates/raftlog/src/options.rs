@@ -1,26 +1,18 @@
-//! Sizes of the log engine. Its own defaults suit a machine with terabytes.
+//! Sizes of the log.
 
-use std::path::Path;
-
-use raft_engine::{Config, ReadableSize, RecoveryMode};
-
-use crate::error::{LogError, Result};
+use wal::layout::ALIGNMENT;
+use wal::Sizes;
 
 const MIB: u64 = 1 << 20;
+/// A log has at least so many segments before it is too large.
+const SEGMENTS: u64 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A file that has grown past this is followed by a new one.
-    pub target_file_bytes: u64,
-    /// Above this [`RaftLog::purge`](crate::RaftLog::purge) starts to rewrite and delete old files.
-    pub purge_threshold_bytes: u64,
-    /// Zeroed files made at the first open, so that early appends overwrite instead of allocating. 0 for none.
-    pub prefill_bytes: u64,
-    /// The bytes of entries above which a batch is written in several pieces. The engine takes less than 2 GiB at
-    /// once, and copies that.
-    pub piece_bytes: usize,
-    /// Batches above this are compressed with LZ4; 0 for never.
-    pub compression_threshold_bytes: u64,
+    /// Of a segment; one that is made for a larger entry is larger.
+    pub segment_bytes: u64,
+    /// Above this what is needed of old segments is written again, so that they can be overwritten.
+    pub log_bytes: u64,
 }
 
 impl Default for Options {
@@ -30,35 +22,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A log that is purged when its files exceed so many bytes.
+    /// A log that is to stay at about so many bytes.
     pub fn of_size(bytes: u64) -> Options {
-        Options {
-            target_file_bytes: bytes / 16,
-            purge_threshold_bytes: bytes,
-            prefill_bytes: bytes / 8,
-            piece_bytes: 32 << 20,
-            compression_threshold_bytes: 0,
-        }
+        Options { segment_bytes: bytes / SEGMENTS, log_bytes: bytes }
     }
 
-    pub(crate) fn to_engine(&self, dir: &Path) -> Result<Config> {
-        let dir = dir.to_str().ok_or_else(|| LogError::Options(format!("{dir:?} is not UTF-8")))?;
-        let prefill = self.prefill_bytes >= self.target_file_bytes;
-        Ok(Config {
-            dir: dir.to_owned(),
-            // A torn tail is what any crash leaves; the watermark tells it from a lost one. "Any" would
-            // skip damage in the middle.
-            recovery_mode: RecoveryMode::TolerateTailCorruption,
-            recovery_threads: 2,
-            target_file_size: ReadableSize(self.target_file_bytes),
-            purge_threshold: ReadableSize(self.purge_threshold_bytes),
-            batch_compression_threshold: ReadableSize(self.compression_threshold_bytes),
-            enable_log_recycle: true,
-            prefill_for_recycle: prefill,
-            // The engine makes half as much again as it is told.
-            prefill_limit: prefill
-                .then(|| ReadableSize((self.prefill_bytes / 3 * 2).max(self.target_file_bytes))),
-            ..Config::default()
-        })
+    pub(crate) fn sizes(&self) -> Sizes {
+        let segment_bytes = self.segment_bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        Sizes { segment_bytes, log_bytes: self.log_bytes }
     }
 }

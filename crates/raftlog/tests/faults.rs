@@ -16,12 +16,7 @@ const DIR: &str = "STEELYARD_TEST_LOG_DIR";
 const SIGABRT: i32 = 6;
 
 fn small() -> Options {
-    Options {
-        target_file_bytes: 256 << 10,
-        purge_threshold_bytes: 512 << 10,
-        prefill_bytes: 0,
-        ..Options::default()
-    }
+    Options { segment_bytes: 256 << 10, log_bytes: 512 << 10 }
 }
 
 fn batch(index: LogIndex) -> LogBatch {
@@ -43,7 +38,7 @@ fn append_until_refused() {
             Ok(Err(error)) => {
                 say(format!("refused {error:?}"));
                 say(format!("then {:?}", log.append(&batch(index), true).unwrap_err()));
-                say(format!("and {:?}", log.purge().unwrap_err()));
+                say(format!("and {:?}", log.recycle().unwrap_err()));
                 return;
             }
             Err(_) => say("survived a panic".to_owned()),
@@ -188,15 +183,16 @@ fn a_full_device_is_waited_out_without_reopening() {
     for _ in 0..3 {
         assert!(matches!(log.append(&batch(last + 1), true), Err(LogError::NoSpace(_))));
     }
-    // Purges want to begin files of their own, and find no room either.
-    if let Err(error) = log.truncate(1, last / 2, 1).and_then(|()| log.purge()) {
+    // What recycles wants to make segments, and finds no room either.
+    log.truncate(1, last / 2, 1);
+    if let Err(error) = log.recycle() {
         assert!(matches!(error, LogError::NoSpace(_)), "{error:?}");
     }
     std::fs::remove_file(&ballast).unwrap();
     std::fs::remove_file(&filler).unwrap();
     for index in last + 1..=last + 20 {
         log.append(&batch(index), true).unwrap();
-        // A process that is killed now leaves files of which only the last one may have space behind its end.
+        // As a process that is killed now leaves it.
         let copy = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(device.0.path().join("log")).unwrap() {
             let path = entry.unwrap().path();

@@ -15,12 +15,7 @@ fn founded(region: RegionId) -> RegionDescriptor {
 }
 
 fn small() -> Options {
-    Options {
-        target_file_bytes: 64 << 10,
-        purge_threshold_bytes: 128 << 10,
-        prefill_bytes: 0,
-        ..Options::default()
-    }
+    Options { segment_bytes: 64 << 10, log_bytes: 128 << 10 }
 }
 
 fn open(dir: &Path) -> RaftLog {
@@ -55,11 +50,11 @@ fn crash_copy(dir: &Path) -> tempfile::TempDir {
     copy
 }
 
-fn log_files(dir: &Path) -> Vec<PathBuf> {
+fn segments(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "raftlog"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "segment"))
         .collect();
     files.sort();
     files
@@ -101,7 +96,7 @@ fn everything_synced_is_found_again() {
         assert_eq!(log.bounds(9).unwrap(), LogBounds { first: 1, last: 0 });
         assert_eq!(log.entries(0, 1, 4, u64::MAX).unwrap(), entries(1, 1..=3, b"meta"));
         assert_eq!((log.term(0, 0).unwrap(), log.term(0, 2).unwrap(), log.term(7, 1).unwrap()), (0, 1, 2));
-        assert_eq!(log.peers().unwrap(), [(0, exists.clone()), (7, exists.clone())]);
+        assert_eq!(log.peers(), [(0, exists.clone()), (7, exists.clone())]);
         assert_eq!(log.store_value(b"store id").unwrap(), "2");
         assert_eq!(log.sequence(), 3);
     }
@@ -138,17 +133,18 @@ fn a_truncated_log_keeps_the_term_of_its_last_truncated_entry() {
     let log = open(dir.path());
     append(&log, 1, entries(1, 1..=5, b""));
     append(&log, 1, entries(4, 6..=9, b""));
-    log.truncate(1, 6, 4).unwrap();
-    log.truncate(1, 3, 1).unwrap();
+    log.truncate(1, 6, 4);
+    log.truncate(1, 3, 1);
     append(&log, 1, entries(5, 10..=10, b""));
     drop(log);
     let log = open(dir.path());
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 7, last: 10 });
     assert_eq!(log.term(1, 6).unwrap(), 4);
     assert!(log.term(1, 5).is_err() && log.entries(1, 6, 8, u64::MAX).is_err());
-    log.truncate(1, 10, 5).unwrap();
+    log.truncate(1, 10, 5);
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 11, last: 10 });
-    log.sync().unwrap();
+    // The next batch tells the device.
+    append(&log, 2, entries(5, 1..=1, b""));
     drop(log);
     let log = open(dir.path());
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 11, last: 10 });
@@ -161,7 +157,7 @@ fn a_hole_is_refused_and_the_log_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     append(&log, 1, entries(1, 1..=3, b""));
-    log.truncate(1, 2, 1).unwrap();
+    log.truncate(1, 2, 1);
     for bad in [entries(1, 5..=6, b""), entries(1, 2..=4, b"")] {
         let refused = log.append(&batch(vec![write(1, bad)]), true);
         assert!(matches!(refused, Err(LogError::Range { region: 1, first: 3, last: 3, .. })), "{refused:?}");
@@ -170,24 +166,23 @@ fn a_hole_is_refused_and_the_log_goes_on() {
 }
 
 #[test]
-fn a_batch_larger_than_the_engine_takes_is_written_in_pieces_and_may_be_written_again() {
+fn a_batch_larger_than_segments_is_many_blocks_and_may_be_written_again() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { piece_bytes: 20_000, ..small() };
-    let log = RaftLog::open(dir.path(), &options).unwrap();
+    let log = open(dir.path());
     log.found(&[founded(1), founded(2)]).unwrap();
     let before = log.sequence();
     let state = HardState { term: 7, vote: Some(1), commit: 40 };
     let of = |region| RegionWrite {
         region,
         restart: None,
-        entries: entries(7, 6..=45, &[region as u8; 5_000]),
+        entries: entries(7, 6..=45, &[region as u8; 10_000]),
         hard_state: Some(state),
     };
     let large = batch(vec![of(1), of(2)]);
     let written = log.append(&large, true).unwrap();
-    assert!(written.bytes > 400_000, "{written:?}");
-    assert!(log.sequence() >= before + 20, "{} pieces", log.sequence() - before);
-    // As after a full device, which may have taken the first pieces.
+    assert!(written.bytes > 800_000, "{written:?}");
+    assert!(log.sequence() >= before + 12, "{} blocks", log.sequence() - before);
+    // As after a full device, which may have taken the first blocks.
     log.append(&large, true).unwrap();
     drop(log);
     let log = open(dir.path());
@@ -225,7 +220,7 @@ fn a_destroyed_peer_leaves_a_tombstone_and_may_live_again() {
     log.destroy(1, 3).unwrap();
     drop(log);
     let log = open(dir.path());
-    assert_eq!(log.peers().unwrap(), [(1, PeerLife::Tombstone { peer: 3 })]);
+    assert_eq!(log.peers(), [(1, PeerLife::Tombstone { peer: 3 })]);
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 1, last: 0 });
     assert_eq!(log.hard_state(1).unwrap(), None);
     append(&log, 1, entries(9, 1..=1, b""));
@@ -238,8 +233,8 @@ fn a_tail_torn_at_any_byte_falls_back_to_the_batch_before_when_it_was_not_synced
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     append(&log, 1, entries(1, 1..=3, b"kept"));
-    let file = log_files(dir.path()).pop().unwrap();
-    let before = end_of_data(&file);
+    let file = segments(dir.path()).pop().unwrap();
+    let before = end_of_blocks(&file);
     log.append(
         &batch(vec![write(1, entries(1, 4..=6, b"torn")), write(2, entries(1, 1..=1, b"torn"))]),
         false,
@@ -267,8 +262,8 @@ fn a_synced_tail_that_is_cut_or_damaged_anywhere_is_noticed_and_left_as_it_is() 
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     append(&log, 1, entries(1, 1..=3, b"one"));
-    let file = log_files(dir.path()).pop().unwrap();
-    let before = end_of_data(&file);
+    let file = segments(dir.path()).pop().unwrap();
+    let before = end_of_blocks(&file);
     append(&log, 1, entries(1, 4..=6, b"two"));
     let after = end_of_data(&file);
     let copy = crash_copy(dir.path());
@@ -300,26 +295,18 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
         append(&log, 1, entries(1, index..=index, &[b'x'; 8 << 10]));
     }
     drop(log);
-    let files = log_files(dir.path());
+    let files = segments(dir.path());
     assert!(files.len() >= 4, "{files:?}");
     let copy = crash_copy(dir.path());
     let middle = copy.path().join(files[1].file_name().unwrap());
     let whole = fs::read(&middle).unwrap();
-    let mut bytes = whole.clone();
-    // The header of the file's first batch.
-    bytes[20] ^= 1;
-    fs::write(&middle, &bytes).unwrap();
-    assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)), "{:?}", refusal(copy.path()));
-    // A payload: found by whoever reads the entry, and only there.
-    let mut bytes = whole.clone();
-    bytes[4 << 10] ^= 1;
-    fs::write(&middle, &bytes).unwrap();
-    let log = open(copy.path());
-    let all = log.bounds(1).unwrap();
-    let unreadable =
-        (all.first..=all.last).filter(|at| log.entries(1, *at, at + 1, u64::MAX).is_err()).count();
-    assert_eq!(unreadable, 1);
-    drop(log);
+    // The header of the segment's first block, and a payload.
+    for byte in [20, 4 << 10] {
+        let mut bytes = whole.clone();
+        bytes[byte] ^= 1;
+        fs::write(&middle, &bytes).unwrap();
+        assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)), "{:?}", refusal(copy.path()));
+    }
     fs::remove_file(&middle).unwrap();
     assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)));
     fs::write(&middle, &whole).unwrap();
@@ -334,17 +321,30 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
 }
 
 #[test]
-fn a_log_without_its_watermark_is_refused_every_time() {
+fn a_log_without_one_of_its_small_files_is_refused_every_time() {
     let dir = tempfile::tempdir().unwrap();
     append(&open(dir.path()), 1, entries(1, 1..=3, b""));
-    fs::remove_file(dir.path().join("WATERMARK")).unwrap();
-    for _ in 0..2 {
-        assert!(matches!(refusal(dir.path()), LogError::Corrupt(_)));
+    for name in ["SYNCED", "FIRST", "LOG"] {
+        let copy = crash_copy(dir.path());
+        fs::remove_file(copy.path().join(name)).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)), "{name}");
+        }
+        fs::write(copy.path().join(name), vec![0; 600]).unwrap();
+        assert!(matches!(refusal(copy.path()), LogError::Corrupt(_)), "{name}");
     }
 }
 
 #[test]
-fn purging_deletes_what_was_truncated_and_keeps_what_was_not() {
+fn a_log_of_the_engine_before_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("0000000000000001.raftlog"), b"").unwrap();
+    let LogError::Corrupt(why) = refusal(dir.path()) else { panic!("not refused as it should be") };
+    assert!(why.ends_with("is of an older version of Steelyard"), "{why}");
+}
+
+#[test]
+fn recycling_lets_go_of_what_was_truncated_and_keeps_what_was_not() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     append(&log, 2, entries(1, 1..=1, b"still needed"));
@@ -352,10 +352,10 @@ fn purging_deletes_what_was_truncated_and_keeps_what_was_not() {
         append(&log, 1, entries(1, index..=index, &[b'x'; 8 << 10]));
     }
     let full = log.used_bytes();
-    log.truncate(1, 195, 1).unwrap();
+    log.truncate(1, 195, 1);
     let mut pinning = Vec::new();
     for _ in 0..3 {
-        pinning = log.purge().unwrap();
+        pinning = log.recycle().unwrap();
     }
     assert!(log.used_bytes() < full / 2, "{} of {full}, pinned by {pinning:?}", log.used_bytes());
     drop(log);
@@ -384,9 +384,9 @@ fn reads_are_right_while_files_are_rewritten() {
         });
         for index in 1..=600 {
             append(&log, 1, entries(1, index..=index, &payload(1, index)));
-            log.truncate(1, index, 1).unwrap();
+            log.truncate(1, index, 1);
             if index % 50 == 0 {
-                log.purge().unwrap();
+                log.recycle().unwrap();
             }
         }
         drop(stop);
@@ -410,11 +410,15 @@ fn a_second_opener_is_refused() {
     open(dir.path());
 }
 
-/// Files are preallocated; the data ends at the last byte that is not zero. Batches end in a checksum, which
-/// may end in a zero, so this may fall short by a byte or two: cuts below are then of the batch before.
+/// Segments are zeros where they were never written. No payload here ends in a zero.
 fn end_of_data(file: &Path) -> usize {
     let bytes = fs::read(file).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
+}
+
+/// Where the next block begins.
+fn end_of_blocks(file: &Path) -> usize {
+    end_of_data(file).next_multiple_of(512)
 }
 
 #[test]
@@ -428,7 +432,7 @@ fn founded_regions_begin_after_what_no_log_holds() {
     assert_eq!(log.bounds(0).unwrap(), LogBounds { first: 6, last: 5 });
     assert_eq!((log.bounds(4).unwrap(), log.term(4, 5).unwrap()), (LogBounds { first: 6, last: 7 }, 5));
     assert_eq!(log.hard_state(0).unwrap(), Some(HardState { term: 5, vote: None, commit: 5 }));
-    assert_eq!(log.peers().unwrap().len(), 2);
+    assert_eq!(log.peers().len(), 2);
 }
 
 /// A snapshot's beginning: in one write the old entries go and new ones may follow, whatever files the old
@@ -441,7 +445,7 @@ fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_purges(
     for index in (6..200).step_by(10) {
         append(&log, 1, entries(6, index..=index + 9, &[7; 2000]));
         append(&log, 2, entries(6, index..=index + 9, &[8; 2000]));
-        log.purge().unwrap();
+        log.recycle().unwrap();
     }
     let restart = |index, cause| Restart { index, term: 9, descriptor: founded(1), cause };
     let state = HardState { term: 9, vote: Some(2), commit: 50 };
@@ -454,7 +458,7 @@ fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_purges(
             hard_state: Some(state),
         };
         log.append(&LogBatch { number, writes: vec![write], must_sync: true }, true).unwrap();
-        log.purge().unwrap();
+        log.recycle().unwrap();
         let copy = crash_copy(dir.path());
         for log in [&log, &RaftLog::open(copy.path(), &small()).unwrap()] {
             assert_eq!(log.bounds(1).unwrap(), LogBounds { first: index + 1, last: index + 3 });
@@ -464,10 +468,10 @@ fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_purges(
                 entries(9, index + 1..=index + 3, b"new")
             );
             let life = PeerLife::Applying { descriptor: founded(1), index, term: 9 };
-            assert_eq!(log.peers().unwrap()[0], (1, life));
+            assert_eq!(log.peers()[0], (1, life));
             assert_eq!(log.bounds(2).unwrap(), LogBounds { first: 6, last: 205 });
         }
         append(&log, 1, entries(9, index + 4..=index + 4, &[9; 100_000]));
-        log.purge().unwrap();
+        log.recycle().unwrap();
     }
 }

@@ -24,7 +24,7 @@ use crate::transport::keys::SecretKey;
 
 /// Version of everything under the data directory. A newer one is refused, an older one is migrated
 /// or refused by name.
-pub const FORMAT_VERSION: u32 = 4;
+pub const FORMAT_VERSION: u32 = 5;
 
 /// Opening the engines writes a few small files. RocksDB 7.8 built with assertions aborts where it cannot.
 const START_BYTES_MIN: u64 = 2 << 20;

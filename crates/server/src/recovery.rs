@@ -46,7 +46,7 @@ pub fn recover(
             dir.allow_empty_log()?;
             let own: Vec<RegionDescriptor> =
                 founded.iter().filter(|region| region.has_peer_on(store)).cloned().collect();
-            if !own.is_empty() && log.peers().map_err(|e| failed(&e))?.is_empty() {
+            if !own.is_empty() && log.peers().is_empty() {
                 log.found(&own).map_err(|e| failed(&e))?;
             }
             log.set_store_value(BEGUN, &key).map_err(|e| failed(&e))?;
@@ -54,7 +54,7 @@ pub fn recover(
     }
     dir.initialised()?;
     adopt_orphans(store, log, engine).map_err(|e| failed(&e))?;
-    let lives = log.peers().map_err(|e| failed(&e))?;
+    let lives = log.peers();
     for (region, life) in &lives {
         if let PeerLife::Applying { descriptor, index, term } = life {
             replace(&dir.snapshot_dir(), descriptor, (*index, *term), engine).map_err(|e| failed(&e))?;
@@ -104,8 +104,7 @@ pub fn recover(
 /// parent does not apply the split again. Such a peer has promised nothing: its log begins now.
 fn adopt_orphans(store: StoreId, log: &RaftLog, engine: &Engine) -> storage::Result<()> {
     let engine_error = |error: raftlog::LogError| StorageError::Engine(error.to_string());
-    let known: BTreeSet<RegionId> =
-        log.peers().map_err(engine_error)?.into_iter().map(|(id, _)| id).collect();
+    let known: BTreeSet<RegionId> = log.peers().into_iter().map(|(id, _)| id).collect();
     let mut found = BTreeSet::new();
     engine.flash().scan(&[SPACE_REGION_STATE], &[SPACE_REGION_STATE + 1], &mut |row, _| {
         found.extend(row.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes));
@@ -226,7 +225,7 @@ mod tests {
                 descriptor: descriptor.clone(),
                 parent: None,
             };
-            assert_eq!(log.peers().expect("lives"), [(1, exists(&parent)), (2, exists(&child))]);
+            assert_eq!(log.peers(), [(1, exists(&parent)), (2, exists(&child))]);
         }
         let seed = seed(&engine, child.clone(), None).expect("rows");
         assert_eq!((seed.descriptor, seed.applied), (child, Some((FIRST_INDEX, types::FIRST_TERM))));

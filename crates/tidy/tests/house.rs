@@ -18,7 +18,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("predict", &["types", "placement", "cluster"]),
     ("replica", &["types"]),
     ("rocks", &["types", "storage"]),
-    ("raftlog", &["types", "replica"]),
+    ("wal", &["types", "replica"]),
+    ("raftlog", &["types", "replica", "wal"]),
     ("device", &[]),
     ("devshim", &["device"]),
     (
@@ -48,7 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const TEST_EDGES: &[(&str, &[&str])] =
     &[("predict", &["device"]), ("raftlog", &["device", "devshim"]), ("steelyard", &["devshim", "faults"])];
 
-const PURE: &[&str] = &["types", "resp", "storage", "command", "replica", "cluster", "placement", "predict"];
+const PURE: &[&str] = &["types", "resp", "storage", "command", "replica", "cluster", "placement", "predict", "wal"];
 
 /// What a pure crate may use from outside. A list of what is allowed: an unknown crate is a question.
 const PURE_EXTERNAL: &[&str] = &[
@@ -67,7 +68,7 @@ const PURE_EXTERNAL: &[&str] = &[
 /// Engines and their only users. `raftlog` and `server` name Raft's message types, which they store and
 /// carry; they drive no Raft group.
 const OWNED: &[(&str, &[&str])] =
-    &[("raft", &["replica", "raftlog", "server"]), ("rocksdb", &["rocks"]), ("raft-engine", &["raftlog"])];
+    &[("raft", &["replica", "wal", "raftlog", "server"]), ("rocksdb", &["rocks"])];
 
 /// `device` and `devshim` stand at the file-call boundary, `server` asks the kernel for locks, room and
 /// clocks, and `bench` for CPU times and a signal at its end to the processes that it started.

@@ -8,7 +8,7 @@ use crate::draw::Kind;
 
 /// While more waits to be applied nothing is proposed (`server::region::apply`).
 const BEHIND_BYTES: u64 = 32 << 20;
-const WATERMARK_BYTES: u64 = 24;
+const MARK_BYTES: u64 = 24;
 
 impl World<'_> {
     /// Makes a batch of what waits, unless one is under way.
@@ -108,10 +108,10 @@ impl World<'_> {
         self.schedule(done, Event::LogSynced(at));
     }
 
-    /// The watermark is written behind the sync, before anybody is told (`raftlog::watermark`). Where the device
+    /// The mark is written behind the sync, before anybody is told (`wal::mark`). Where the device
     /// lags behind buffered writes, it waits as they do.
     pub(super) fn log_synced(&mut self, at: StoreAt) {
-        let done = self.stores[at].device.write(self.now, WATERMARK_BYTES);
+        let done = self.stores[at].device.write(self.now, MARK_BYTES);
         self.schedule(Queues::buffered(done), Event::LogMarked(at));
     }
 

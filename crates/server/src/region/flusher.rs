@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use raftlog::{LogError, RaftLog};
+use raftlog::RaftLog;
 
 use super::inbox::ToWorker;
 use crate::config::Config;
 use crate::store::Store;
 
-/// Returns the bytes of rows written since the last flush that make another one worth it: 192 MiB for the default
-/// size of the log. RocksDB flushes full memtables by itself; this is well above their size, so that it seldom
-/// cuts one short.
+/// Returns the bytes of rows, and of log, written since the last flush that make another one worth it: 192 MiB for the
+/// default size of the log. RocksDB flushes full memtables by itself; this is well above their size, so that it seldom
+/// cuts one short. Small rows take more of the log than of memtables.
 fn flush_bytes(config: &Config) -> u64 {
     config.raft_log_bytes / 4 * 3
 }
@@ -28,35 +28,20 @@ const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs until the store stops.
 pub fn run(store: Arc<Store>, log: RaftLog) {
-    let (mut flushed, mut purged) = (Instant::now(), Instant::now());
-    let mut owes_purge = false;
-    let (mut appended, mut marked) = (0, 0);
+    let mut flushed = Instant::now();
+    let mut logged = log.written_bytes();
     while !store.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_PERIOD);
-        // The watermark of a busy log is synced with its files; that of one that has fallen idle, here.
-        let sequence = log.sequence();
-        if sequence == appended && sequence != marked {
-            if let Err(error) = log.sync_watermark() {
-                store.fatal(&format!("the Raft log's watermark cannot be synced: {error}"));
-            }
-            marked = sequence;
-        }
-        appended = sequence;
         let bytes = store.engine.flash().unflushed_bytes();
         store.disk.set_unflushed(bytes);
-        let full = store.disk.is_full();
-        let period = if full { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
+        let period = if store.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
         let wanted = store.flush_soon.swap(false, Ordering::Relaxed);
-        let flushes =
-            bytes >= flush_bytes(&store.config) || wanted || (bytes > 0 && flushed.elapsed() >= period);
-        if flushes {
+        let worth_it = flush_bytes(&store.config);
+        let is_much = bytes >= worth_it || log.written_bytes() - logged >= worth_it;
+        if wanted || (bytes > 0 && (is_much || flushed.elapsed() >= period)) {
+            logged = log.written_bytes();
             flush(&store);
             flushed = Instant::now();
-        }
-        // The log is cut some time after the flush: where room is short, files do not wait for the next one.
-        if flushes || ((full || owes_purge) && purged.elapsed() >= FLUSH_PERIOD_FULL) {
-            owes_purge = !purge(&store, &log);
-            purged = Instant::now();
         }
     }
 }
@@ -94,23 +79,5 @@ pub fn flush(store: &Store) -> bool {
             false
         }
         Err(error) => store.fatal(&format!("rows cannot be flushed: {error}")),
-    }
-}
-
-/// Deletes the files of the log that nobody needs. False: moving what is live in them found no room.
-fn purge(store: &Store, log: &RaftLog) -> bool {
-    match log.purge() {
-        Ok(pinned) => {
-            if !pinned.is_empty() {
-                tracing::debug!(?pinned, "regions keep old log files alive");
-            }
-            true
-        }
-        Err(LogError::NoSpace(reason)) => {
-            store.disk.set_full();
-            tracing::warn!(%reason, "no space to purge the Raft log: tried again later");
-            false
-        }
-        Err(error) => store.fatal(&format!("the Raft log cannot be purged: {error}")),
     }
 }

@@ -1,10 +1,9 @@
-//! The log thread: one engine write and one sync for each batch of the worker, which goes on meanwhile.
+//! The log thread: one write and one sync for each batch of the worker, which goes on meanwhile.
 //!
 //! A failed write or sync ends the process: what is durable is not known any more, and a retry could be
-//! told "yes" by a kernel that has dropped the pages. No space is different: nothing was written, the
-//! batch waits, and so does the acknowledgement. Cuts do not wait behind it, for they make room.
+//! told "yes" by a kernel that has dropped the pages. No space is different: nothing was acknowledged, and the
+//! batch waits.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use raftlog::{Appended, LogError, RaftLog};
 use replica::{Input, LogBatch};
-use types::{LogIndex, RegionId, Term};
 
 use super::inbox::ToWorker;
 use crate::config::Fsync;
@@ -21,22 +19,10 @@ use crate::store::Store;
 const EVERY_SECOND: Duration = Duration::from_secs(1);
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
 
-/// What the log thread is told, in order.
-pub enum ToLog {
-    Append(LogBatch),
-    /// Drop a region's entries through `index`, whose term is kept.
-    Truncate {
-        region: RegionId,
-        index: LogIndex,
-        term: Term,
-    },
-}
-
 /// What this thread does to a log.
 pub trait Log: Send {
     fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended, LogError>;
     fn sync(&self) -> Result<Appended, LogError>;
-    fn truncate(&self, region: RegionId, index: LogIndex, term: Term) -> Result<(), LogError>;
 }
 
 impl Log for RaftLog {
@@ -47,21 +33,13 @@ impl Log for RaftLog {
     fn sync(&self) -> Result<Appended, LogError> {
         RaftLog::sync(self)
     }
-
-    fn truncate(&self, region: RegionId, index: LogIndex, term: Term) -> Result<(), LogError> {
-        RaftLog::truncate(self, region, index, term)
-    }
 }
 
 pub struct LogWriter<L> {
     log: L,
-    jobs: Receiver<ToLog>,
+    batches: Receiver<LogBatch>,
     worker: Sender<ToWorker>,
     store: Arc<Store>,
-    /// Batches that came while another waited for room.
-    backlog: VecDeque<LogBatch>,
-    /// Cuts for which there was no room, each region's last.
-    uncut: BTreeMap<RegionId, (LogIndex, Term)>,
     /// When what was appended without a sync is to be synced.
     sync_at: Option<Instant>,
 }
@@ -70,16 +48,13 @@ pub struct LogWriter<L> {
 struct GivenUp;
 
 impl<L: Log> LogWriter<L> {
-    pub fn new(log: L, jobs: Receiver<ToLog>, worker: Sender<ToWorker>, store: Arc<Store>) -> LogWriter<L> {
-        LogWriter {
-            log,
-            jobs,
-            worker,
-            store,
-            backlog: VecDeque::new(),
-            uncut: BTreeMap::new(),
-            sync_at: None,
-        }
+    pub fn new(
+        log: L,
+        batches: Receiver<LogBatch>,
+        worker: Sender<ToWorker>,
+        store: Arc<Store>,
+    ) -> LogWriter<L> {
+        LogWriter { log, batches, worker, store, sync_at: None }
     }
 
     /// Runs until the worker has gone.
@@ -87,7 +62,7 @@ impl<L: Log> LogWriter<L> {
         self.store.capability.log.begin_thread();
         if let Err(GivenUp) = self.serve() {
             // The worker may still send until it is told to stop; nothing of that is acknowledged.
-            self.jobs.iter().for_each(drop);
+            self.batches.iter().for_each(drop);
         }
         // What a full device keeps from being synced now was not promised to be durable yet.
         self.sync();
@@ -95,14 +70,9 @@ impl<L: Log> LogWriter<L> {
 
     fn serve(&mut self) -> Result<(), GivenUp> {
         loop {
-            if let Some(batch) = self.backlog.pop_front() {
-                self.write(&batch)?;
-                continue;
-            }
-            match self.next_job() {
-                Ok(ToLog::Truncate { region, index, term }) => self.cut(region, index, term),
-                Ok(ToLog::Append(batch)) => self.write(&batch)?,
-                Err(RecvTimeoutError::Timeout) => self.cut_again(),
+            match self.next_batch() {
+                Ok(batch) => self.write(&batch)?,
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if self.sync_at.is_some_and(|at| at <= Instant::now()) {
@@ -111,15 +81,11 @@ impl<L: Log> LogWriter<L> {
         }
     }
 
-    /// Waits for a job, but not past what is due without one.
-    fn next_job(&self) -> Result<ToLog, RecvTimeoutError> {
-        let mut wait = self.sync_at.map(|at| at.saturating_duration_since(Instant::now()));
-        if !self.uncut.is_empty() {
-            wait = Some(wait.map_or(NO_SPACE_RETRY, |wait| wait.min(NO_SPACE_RETRY)));
-        }
-        match wait {
-            Some(wait) => self.jobs.recv_timeout(wait),
-            None => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    /// Waits for a batch, but not past a sync that is due without one.
+    fn next_batch(&self) -> Result<LogBatch, RecvTimeoutError> {
+        match self.sync_at {
+            Some(at) => self.batches.recv_deadline(at),
+            None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
         }
     }
 
@@ -165,51 +131,10 @@ impl<L: Log> LogWriter<L> {
                     if self.store.stopping.load(Ordering::Relaxed) {
                         return Err(GivenUp);
                     }
-                    self.cut_again();
-                    self.cut_for(NO_SPACE_RETRY);
+                    std::thread::sleep(NO_SPACE_RETRY);
                 }
                 Err(error) => self.store.fatal(&format!("the Raft log cannot be written: {error}")),
             }
-        }
-    }
-
-    /// Takes jobs for as long as given, which is a pause for what waits for room: cuts are made at once.
-    /// They are of entries that were persisted before, so they may overtake a batch.
-    fn cut_for(&mut self, pause: Duration) {
-        let until = Instant::now() + pause;
-        loop {
-            match self.jobs.recv_deadline(until) {
-                Ok(ToLog::Truncate { region, index, term }) => self.cut(region, index, term),
-                Ok(ToLog::Append(batch)) => self.backlog.push_back(batch),
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => {
-                    // It returns at once: without the pause the caller would spin.
-                    std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                    return;
-                }
-            }
-        }
-    }
-
-    fn cut_again(&mut self) {
-        let uncut: Vec<_> =
-            self.uncut.iter().map(|(&region, &(index, term))| (region, index, term)).collect();
-        uncut.into_iter().for_each(|(region, index, term)| self.cut(region, index, term));
-    }
-
-    fn cut(&mut self, region: RegionId, index: LogIndex, term: Term) {
-        match self.log.truncate(region, index, term) {
-            Ok(()) => {
-                self.uncut.remove(&region);
-            }
-            Err(LogError::NoSpace(reason)) => {
-                self.store.disk.set_full();
-                // Every cut that comes after another one is of more entries.
-                if self.uncut.insert(region, (index, term)).is_none() {
-                    tracing::warn!(region, %reason, "no space to cut the Raft log: tried again later");
-                }
-            }
-            Err(error) => self.store.fatal(&format!("the Raft log cannot be cut: {error}")),
         }
     }
 

@@ -7,6 +7,7 @@ mod dropped;
 pub mod flusher;
 pub mod inbox;
 pub mod lives;
+pub mod log_keeper;
 pub mod log_writer;
 pub mod proposals;
 pub mod shared;

@@ -19,7 +19,6 @@ use super::apply::{ApplyQueue, ToApply};
 use super::dropped::Dropped;
 use super::inbox::{Refusal, ToWorker};
 use super::lives::LifeJob;
-use super::log_writer::ToLog;
 use super::proposals::Proposals;
 use super::shared::Leadership;
 use crate::clock;
@@ -47,7 +46,9 @@ pub struct RegionWorker {
     pub store: Arc<Store>,
     pub raft: replica::Worker<RaftLog>,
     pub inbox: Receiver<ToWorker>,
-    pub log: Sender<ToLog>,
+    /// Batches on their way to the device.
+    pub batches: Sender<LogBatch>,
+    log: RaftLog,
     apply: ApplyQueue,
     proposals: Proposals,
     readers: std::collections::HashMap<u64, Reader>,
@@ -64,13 +65,15 @@ impl RegionWorker {
         store: Arc<Store>,
         raft: replica::Worker<RaftLog>,
         inbox: Receiver<ToWorker>,
-        log: Sender<ToLog>,
+        batches: Sender<LogBatch>,
+        log: RaftLog,
         apply: ApplyQueue,
     ) -> RegionWorker {
         RegionWorker {
             store,
             raft,
             inbox,
+            batches,
             log,
             apply,
             proposals: Proposals::default(),
@@ -189,7 +192,7 @@ impl RegionWorker {
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
-        let mut to_log = Vec::new();
+        let mut batches = Vec::new();
         let mut ended_leases = Vec::new();
         for action in actions {
             match action {
@@ -202,7 +205,7 @@ impl RegionWorker {
                 }
                 Action::Persist(batch) => {
                     self.accept_snapshots(&batch);
-                    to_log.push(ToLog::Append(batch));
+                    batches.push(batch);
                 }
                 Action::Apply { region, entries } => {
                     let proposals = &mut self.proposals;
@@ -240,9 +243,7 @@ impl RegionWorker {
                         shared.set_lease(until.filter(|_| led && !ended_leases.contains(&region)));
                     }
                 }
-                Action::Truncate { region, index, term } => {
-                    to_log.push(ToLog::Truncate { region, index, term })
-                }
+                Action::Truncate { region, index, term } => self.log.truncate(region, index, term),
                 Action::Announce { to, descriptor } => {
                     self.store.transport().send_announce(to, descriptor.encode());
                 }
@@ -269,8 +270,8 @@ impl RegionWorker {
         }
         // Entries leave for the other stores first: their write goes on while ours does.
         self.send();
-        for job in to_log {
-            if self.log.send(job).is_err() {
+        for batch in batches {
+            if self.batches.send(batch).is_err() {
                 self.store.fatal("the log thread has gone");
             }
         }

@@ -25,8 +25,10 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The segment that was written last.
 fn newest_log(store: &Store) -> PathBuf {
-    files(&store.dir.join("log"), "raftlog").pop().expect("a log file")
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|of| of.modified()).expect("a segment");
+    files(&store.dir.join("log"), "segment").into_iter().max_by_key(written).expect("a segment")
 }
 
 /// The bytes that differ: from the first to after the last.
@@ -60,7 +62,7 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
     stores.all[0].restart();
     let mut wire = Wire::open(stores.all[0].client);
     (0..20).for_each(|n| wire.ok(&["SET", &format!("key:{n}"), "acknowledged"]));
-    // An idle log is quiet but for its watermark.
+    // An idle log is quiet but for its mark.
     pause(600);
     let path = newest_log(&stores.all[0]);
     let before = fs::read(&path).expect("a log");
@@ -135,7 +137,6 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_and_left_as_it_is() {
             }
             let damaged = fs::read(&path).expect("the log");
             store.spawn();
-            // A damaged entry in a batch whose frame is whole is found when the entry is read.
             let refused = within(PATIENCE, || store.ended()).is_some();
             assert!(refused, "byte {offset} (cut: {cut}): the store runs");
             let said = store.log_text();

@@ -12,21 +12,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 enum Done {
     Append(u64),
     Sync,
-    Truncate(RegionId, LogIndex),
 }
 
-/// A log on a device that may be full, for cuts too or only for what is longer than a cut.
+/// A log on a device that may be full.
 #[derive(Default)]
 struct Device {
     full: AtomicBool,
-    full_for_cuts: AtomicBool,
     done: Mutex<Vec<Done>>,
     refused: Mutex<Vec<Done>>,
 }
 
 impl Device {
-    fn answer(&self, full: &AtomicBool, what: Done) -> Result<(), LogError> {
-        if full.load(Ordering::SeqCst) {
+    fn answer(&self, what: Done) -> Result<(), LogError> {
+        if self.full.load(Ordering::SeqCst) {
             self.refused.lock().push(what);
             return Err(LogError::NoSpace("the device is full".into()));
         }
@@ -45,15 +43,11 @@ impl Device {
 
 impl Log for Arc<Device> {
     fn append(&self, batch: &LogBatch, _: bool) -> Result<Appended, LogError> {
-        self.answer(&self.full, Done::Append(batch.number)).map(|()| Appended::default())
+        self.answer(Done::Append(batch.number)).map(|()| Appended::default())
     }
 
     fn sync(&self) -> Result<Appended, LogError> {
-        self.answer(&self.full, Done::Sync).map(|()| Appended::default())
-    }
-
-    fn truncate(&self, region: RegionId, index: LogIndex, _: Term) -> Result<(), LogError> {
-        self.answer(&self.full_for_cuts, Done::Truncate(region, index))
+        self.answer(Done::Sync).map(|()| Appended::default())
     }
 }
 
@@ -61,7 +55,7 @@ impl Log for Arc<Device> {
 struct Running {
     fixture: Fixture,
     device: Arc<Device>,
-    jobs: Sender<ToLog>,
+    batches: Sender<LogBatch>,
     answers: Receiver<ToWorker>,
     thread: JoinHandle<()>,
 }
@@ -70,30 +64,24 @@ impl Running {
     fn start(fsync: Fsync) -> Running {
         let fixture = Fixture::with(|config| config.fsync = fsync);
         let device = Arc::new(Device::default());
-        let (jobs, taken) = crossbeam_channel::unbounded();
+        let (batches, taken) = crossbeam_channel::unbounded();
         let (worker, answers) = crossbeam_channel::unbounded();
         let writer = LogWriter::new(device.clone(), taken, worker, fixture.store.clone());
         let thread = std::thread::spawn(move || writer.run());
-        Running { fixture, device, jobs, answers, thread }
+        Running { fixture, device, batches, answers, thread }
     }
 
     fn append(&self, number: u64) {
         let batch = LogBatch { number, writes: Vec::new(), must_sync: false };
-        self.jobs.send(ToLog::Append(batch)).expect("the thread takes jobs");
-    }
-
-    fn truncate(&self, region: RegionId, index: LogIndex) {
-        self.jobs.send(ToLog::Truncate { region, index, term: 1 }).expect("the thread takes jobs");
+        self.batches.send(batch).expect("the thread takes batches");
     }
 
     fn fill(&self) {
         self.device.full.store(true, Ordering::SeqCst);
-        self.device.full_for_cuts.store(true, Ordering::SeqCst);
     }
 
     fn make_room(&self) {
         self.device.full.store(false, Ordering::SeqCst);
-        self.device.full_for_cuts.store(false, Ordering::SeqCst);
     }
 
     fn persisted(&self) -> u64 {
@@ -107,7 +95,7 @@ impl Running {
     /// Ends as a store does, and gives what the device was made to do.
     fn stop(self) -> Vec<Done> {
         self.fixture.store.stopping.store(true, Ordering::Relaxed);
-        drop(self.jobs);
+        drop(self.batches);
         eventually("the thread ends", || self.thread.is_finished());
         self.thread.join().expect("the thread does not panic");
         self.device.done()
@@ -123,47 +111,26 @@ fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
 }
 
 #[test]
-fn batches_and_cuts_are_carried_out_in_order_and_acknowledged() {
+fn batches_are_written_in_order_and_acknowledged() {
     let running = Running::start(Fsync::Always);
     running.append(1);
-    running.truncate(4, 10);
     running.append(2);
     assert_eq!((running.persisted(), running.persisted()), (1, 2));
-    let done = [Done::Append(1), Done::Truncate(4, 10), Done::Append(2), Done::Sync];
-    assert_eq!(running.stop(), done);
+    assert_eq!(running.stop(), [Done::Append(1), Done::Append(2), Done::Sync]);
 }
 
 #[test]
-fn a_batch_without_room_waits_and_the_cuts_behind_it_do_not() {
+fn a_batch_without_room_waits() {
     let running = Running::start(Fsync::Always);
-    running.device.full.store(true, Ordering::SeqCst);
+    running.fill();
     running.append(1);
-    running.truncate(4, 10);
     running.append(2);
-    running.truncate(5, 11);
-    eventually("the cuts are made", || {
-        running.device.done() == [Done::Truncate(4, 10), Done::Truncate(5, 11)]
-    });
-    assert!(running.fixture.store.disk.is_full());
+    eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
+    eventually("the store knows", || running.fixture.store.disk.is_full());
     assert!(running.answers.is_empty(), "nothing was acknowledged");
     running.make_room();
     assert_eq!((running.persisted(), running.persisted()), (1, 2));
-    let done = running.stop();
-    assert_eq!(done[2..], [Done::Append(1), Done::Append(2), Done::Sync]);
-}
-
-#[test]
-fn a_cut_without_room_is_made_when_there_is_some() {
-    let running = Running::start(Fsync::Always);
-    running.fill();
-    running.truncate(4, 10);
-    eventually("it is refused", || running.device.has_refused(&Done::Truncate(4, 10)));
-    assert!(running.fixture.store.disk.is_full());
-    running.truncate(4, 20);
-    eventually("the next one is, too", || running.device.has_refused(&Done::Truncate(4, 20)));
-    running.make_room();
-    eventually("it is made", || running.device.done() == [Done::Truncate(4, 20)]);
-    assert_eq!(running.stop(), [Done::Truncate(4, 20), Done::Sync]);
+    assert_eq!(running.stop(), [Done::Append(1), Done::Append(2), Done::Sync]);
 }
 
 #[test]
@@ -191,7 +158,7 @@ fn a_store_stops_while_its_log_waits_for_room() {
 }
 
 #[test]
-fn a_stopping_store_takes_the_workers_last_jobs() {
+fn a_stopping_store_takes_the_workers_last_batches() {
     let running = Running::start(Fsync::Always);
     running.fill();
     running.fixture.store.stopping.store(true, Ordering::Relaxed);
@@ -199,6 +166,5 @@ fn a_stopping_store_takes_the_workers_last_jobs() {
     eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
     // The worker ends the process when the log thread is gone before it.
     running.append(2);
-    running.truncate(4, 10);
     assert_eq!(running.stop(), []);
 }

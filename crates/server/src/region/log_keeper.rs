@@ -1,0 +1,54 @@
+//! Recycles the log's segments, makes new ones ahead of need, and makes the mark of an idle log durable: all that the
+//! thread that appends should not wait for.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use raftlog::{LogError, RaftLog};
+
+use crate::store::Store;
+
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+/// What has been tried in vain is not tried sooner again.
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// Runs until the store stops.
+pub fn run(store: Arc<Store>, log: RaftLog) {
+    let (mut appended, mut marked) = (0, 0);
+    let mut try_at = Instant::now();
+    while !store.stopping.load(Ordering::Relaxed) {
+        log.await_work(LOOK_PERIOD);
+        if Instant::now() >= try_at {
+            if let Some(pause) = recycle(&store, &log) {
+                try_at = Instant::now() + pause;
+            }
+        }
+        // A busy log's blocks say what is synced. Those of one that has fallen idle do not say it of the last one.
+        let sequence = log.sequence();
+        if sequence == appended && sequence != marked {
+            match log.sync_mark() {
+                Ok(()) => marked = sequence,
+                Err(error) => store.fatal(&format!("the Raft log's mark cannot be synced: {error}")),
+            }
+        }
+        appended = sequence;
+    }
+}
+
+/// Returns how long to wait where nothing more can be done for now.
+fn recycle(store: &Store, log: &RaftLog) -> Option<Duration> {
+    match log.recycle() {
+        Ok(pinned) if pinned.is_empty() => None,
+        Ok(pinned) => {
+            tracing::debug!(?pinned, "regions hold most of a log that is too large");
+            Some(RETRY_PERIOD)
+        }
+        Err(LogError::NoSpace(reason)) => {
+            store.disk.set_full();
+            tracing::warn!(%reason, "no space to recycle the Raft log: tried again later");
+            Some(RETRY_PERIOD)
+        }
+        Err(error) => store.fatal(&format!("the Raft log cannot be recycled: {error}")),
+    }
+}

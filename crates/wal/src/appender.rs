@@ -1,0 +1,383 @@
+//! The order of what happens to the files: the only place that writes it down. A store gives it files and a simulation
+//! an adversary.
+//!
+//! Each block is one write at the end of the newest segment. A sync covers all segments that were written since the
+//! last one, oldest first, then the mark is written. A segment that is not needed is overwritten only after
+//!
+//! 1. what is needed of it was written again and synced, with every truncation that others rely on, and
+//! 2. the mark that names the first needed block, above it, was synced.
+
+use std::collections::VecDeque;
+
+use replica::{LogBatch, RestartCause};
+use types::{LogIndex, RegionId};
+
+use crate::block::{least_block, Block, Finished, Group};
+use crate::disk::{Disk, DiskError, SegmentId};
+use crate::error::{LogError, Result};
+use crate::index::{Needed, SharedIndex};
+use crate::layout::{Position, Secret};
+use crate::mark::Mark;
+use crate::reader::read_section;
+use crate::records::{decode_entries, encode_entries, LogState, PeerLife, Record};
+use crate::recovery::{Recovered, Segment};
+
+/// No block is larger, but for one with a single entry that is.
+const BLOCK_BYTES_MAX: u64 = 8 << 20;
+/// Truncations that ride along with one batch.
+const TRUNCATIONS_MAX: usize = 256;
+/// Free segments that are kept ready.
+const READY: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of a segment, in bytes, a multiple of the blocks' alignment. One that is made for a larger entry is larger.
+    pub segment_bytes: u64,
+    /// Above this what is needed of old segments is written again, so that they can be overwritten.
+    pub log_bytes: u64,
+}
+
+pub struct Appender<D, S> {
+    disk: D,
+    index: S,
+    secret: Secret,
+    sizes: Sizes,
+    incarnation: u64,
+    /// Of the last block.
+    sequence: u64,
+    checksum: u64,
+    synced: u64,
+    synced_mark: Mark,
+    /// Oldest first. The last one is written, at `offset`.
+    in_use: VecDeque<Segment>,
+    offset: u64,
+    /// Segments that hold what is not synced, oldest first.
+    unsynced: Vec<SegmentId>,
+    free: Vec<(SegmentId, u64)>,
+    /// Not needed any more, but the mark does not say so yet.
+    released: Vec<Segment>,
+    next_segment: SegmentId,
+}
+
+/// What became of the oldest segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// It is not needed once the mark says that this block is the first one.
+    Released { first: u64 },
+    /// It stays, and there is no reason to write anything for its sake.
+    Kept,
+    /// The log is too large, and so much is needed of the segment that it is not written again. These regions hold it.
+    Pinned(Vec<RegionId>),
+}
+
+impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
+    /// Goes on with a log. What was recovered is synced first: a process that was killed may have left it in the page
+    /// cache, and from now on it is vouched for.
+    pub fn new(disk: D, secret: Secret, sizes: Sizes, index: S, log: Recovered) -> Result<Appender<D, S>> {
+        for segment in &log.in_use {
+            disk.sync(segment.id)?;
+        }
+        let used = log.in_use.iter().map(|segment| segment.id);
+        let next_segment = used.chain(log.free.iter().map(|(id, _)| *id)).max().map_or(0, |id| id + 1);
+        index.with(|index| *index = log.index);
+        let mut appender = Appender {
+            disk,
+            index,
+            secret,
+            sizes,
+            incarnation: log.incarnation,
+            sequence: log.sequence,
+            checksum: log.checksum,
+            synced: log.sequence,
+            synced_mark: log.synced_mark,
+            in_use: log.in_use.into(),
+            offset: log.offset,
+            unsynced: Vec::new(),
+            free: log.free,
+            released: Vec::new(),
+            next_segment,
+        };
+        appender.synced_mark.write(&appender.disk, appender.synced)?;
+        let records = log.corrected.into_iter().map(|(region, state)| (region, vec![Record::HardState(state)]));
+        appender.record_all(records.collect(), true)?;
+        Ok(appender)
+    }
+
+    /// Writes a batch and, with `sync`, makes it durable. Returns the bytes written.
+    pub fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<usize> {
+        let mut groups = Vec::with_capacity(batch.writes.len());
+        for write in &batch.writes {
+            let indexes: Vec<LogIndex> = write.entries.iter().map(|entry| entry.index).collect();
+            let begun = write.restart.as_ref().map(|restart| restart.index);
+            self.index.with(|index| index.check_append(write.region, begun, &indexes))?;
+            let mut records = Vec::new();
+            if let Some(restart) = &write.restart {
+                let (index, term) = (restart.index, restart.term);
+                records.push(Record::Begun(LogState { truncated_index: index, truncated_term: term }));
+                let descriptor = restart.descriptor.clone();
+                records.push(Record::Life(match restart.cause {
+                    RestartCause::Split { parent, at } => {
+                        PeerLife::Exists { descriptor, parent: Some((parent, at)) }
+                    }
+                    RestartCause::Snapshot => PeerLife::Applying { descriptor, index, term },
+                }));
+            }
+            records.extend(write.hard_state.map(Record::HardState));
+            groups.push(Group { region: write.region, records, entries: &write.entries, ..Group::default() });
+        }
+        groups.extend(self.truncations(TRUNCATIONS_MAX));
+        self.write(groups, sync)
+    }
+
+    /// Writes records of one region, or of the store, together.
+    pub fn record(&mut self, region: RegionId, records: Vec<Record>, sync: bool) -> Result<usize> {
+        self.write(vec![Group { region, records, ..Group::default() }], sync)
+    }
+
+    /// Writes records of several regions.
+    pub fn record_all(&mut self, records: Vec<(RegionId, Vec<Record>)>, sync: bool) -> Result<usize> {
+        self.write(groups_of(records), sync)
+    }
+
+    /// Makes durable what was written.
+    pub fn sync(&mut self) -> Result<()> {
+        if self.synced == self.sequence {
+            return Ok(());
+        }
+        for segment in &self.unsynced {
+            self.disk.sync(*segment)?;
+        }
+        self.unsynced.clear();
+        self.synced = self.sequence;
+        Ok(self.synced_mark.write(&self.disk, self.synced)?)
+    }
+
+    /// Makes the mark itself durable. A log that idles for longer than a power supply holds asks for it.
+    pub fn sync_mark(&mut self) -> Result<()> {
+        Ok(self.synced_mark.sync(&self.disk)?)
+    }
+
+    /// The sequence of the last block.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Bytes of the segments in use, as far as they are written.
+    pub fn used_bytes(&self) -> u64 {
+        let full: u64 = self.in_use.iter().rev().skip(1).map(|segment| segment.len).sum();
+        full + if self.in_use.is_empty() { 0 } else { self.offset }
+    }
+
+    pub fn free_segments(&self) -> usize {
+        self.free.len()
+    }
+
+    fn truncations(&self, at_most: usize) -> Vec<Group<'static>> {
+        let pending = self.index.with(|index| index.pending(at_most));
+        let record = |(region, state)| (region, vec![Record::Truncated(state)]);
+        groups_of(pending.into_iter().map(record).collect())
+    }
+
+    fn write(&mut self, groups: Vec<Group<'_>>, sync: bool) -> Result<usize> {
+        let mut bytes = 0;
+        let mut cursor = Cursor::over(groups);
+        while let Some(least) = cursor.least_block() {
+            let (position, capacity) = self.room_for(least)?;
+            let mut block = Block::begin(position, self.sequence + 1, capacity, self.secret);
+            cursor.fill(&mut block);
+            assert!(!block.is_empty(), "a block has room for what it was made for");
+            let block = block.finish(self.incarnation, self.synced, self.checksum);
+            bytes += block.bytes.len();
+            self.write_block(block)?;
+        }
+        if sync {
+            self.sync()?;
+        }
+        Ok(bytes)
+    }
+
+    /// Where the next block lies, and how many bytes it may have. At least `least`.
+    fn room_for(&mut self, least: u64) -> Result<(Position, u64)> {
+        let most = BLOCK_BYTES_MAX.max(least);
+        if let Some(current) = self.in_use.back() {
+            let room = current.len - self.offset;
+            if room >= least {
+                return Ok((Position { segment: current.id, offset: self.offset }, room.min(most)));
+            }
+        }
+        let at = match self.free.iter().position(|(_, len)| *len >= least) {
+            Some(at) => at,
+            None => {
+                let (id, len) = self.new_segment(least);
+                self.disk.create(id, len)?;
+                self.free.push((id, len));
+                self.free.len() - 1
+            }
+        };
+        let (id, len) = self.free.remove(at);
+        self.in_use.push_back(Segment { id, len, first: self.sequence + 1 });
+        self.offset = 0;
+        Ok((Position { segment: id, offset: 0 }, len.min(most)))
+    }
+
+    fn new_segment(&mut self, least: u64) -> (SegmentId, u64) {
+        let id = self.next_segment;
+        self.next_segment += 1;
+        (id, self.sizes.segment_bytes.max(least))
+    }
+
+    fn write_block(&mut self, block: Finished) -> Result<()> {
+        let Position { segment, offset } = block.position;
+        self.disk.write(segment, offset, &block.bytes)?;
+        self.sequence += 1;
+        self.checksum = block.checksum;
+        self.offset = offset + block.bytes.len() as u64;
+        if self.unsynced.last() != Some(&segment) {
+            self.unsynced.push(segment);
+        }
+        self.index.with(|index| block.updates.iter().for_each(|update| index.apply(update)));
+        Ok(())
+    }
+
+    /// Takes leave of the oldest segment, if nothing speaks against it. What is needed of it is written again where it
+    /// is little, and where the log is so large that it must be.
+    pub fn release_oldest(&mut self) -> Result<Release> {
+        let Some(first) = self.in_use.get(1).map(|next| next.first) else {
+            return Ok(Release::Kept);
+        };
+        let used = self.used_bytes();
+        let needed = self.index.with(|index| index.needed_through(first - 1));
+        let enough = match (needed.records.is_empty(), needed.entries.is_empty()) {
+            (true, true) => 0,
+            (false, true) => self.sizes.log_bytes / 2,
+            (_, false) => self.sizes.log_bytes,
+        };
+        if used <= enough {
+            return Ok(Release::Kept);
+        }
+        // Entries are written again only if that makes room: where most of the log is needed, it only grows.
+        if !needed.entries.is_empty() && self.index.with(|index| index.entry_bytes()) > used / 2 {
+            let mut regions: Vec<RegionId> = needed.entries.iter().map(|(region, ..)| *region).collect();
+            regions.dedup();
+            return Ok(Release::Pinned(regions));
+        }
+        self.carry(needed)?;
+        self.released.extend(self.in_use.pop_front());
+        Ok(Release::Released { first })
+    }
+
+    fn carry(&mut self, needed: Needed) -> Result<()> {
+        let mut groups = groups_of(needed.records);
+        for (region, run, low, high) in needed.entries {
+            let content = read_section(&self.disk, self.secret, region, &run.place)?;
+            let entries = content.and_then(|content| decode_entries(&content, low, high));
+            let Some(entries) = entries.filter(|entries| entries.len() as u64 == high - low) else {
+                return Err(LogError::Corrupt(format!(
+                    "entries {low}..{high} of region {region}, in segment {}, are not what was written",
+                    run.place.segment
+                )));
+            };
+            let mut content = Vec::new();
+            encode_entries(&entries, &mut content);
+            groups.push(Group { region, carried: VecDeque::from([content]), ..Group::default() });
+        }
+        // The segment may be unneeded because of truncations that no block holds.
+        groups.extend(self.truncations(usize::MAX));
+        self.write(groups, true)?;
+        Ok(())
+    }
+
+    /// Takes back segments that were released: the mark that says so is synced.
+    pub fn reuse_below(&mut self, first: u64) {
+        let normal = self.sizes.segment_bytes;
+        let disk = &self.disk;
+        let mut surplus = Vec::new();
+        self.released.retain(|segment| {
+            let is_done = segment.first < first;
+            if is_done {
+                let list = if segment.len == normal { &mut self.free } else { &mut surplus };
+                list.push((segment.id, segment.len));
+            }
+            !is_done
+        });
+        let mut bytes = (self.in_use.len() + self.free.len()) as u64 * normal;
+        while bytes > self.sizes.log_bytes && self.free.len() > READY {
+            surplus.extend(self.free.pop());
+            bytes -= normal;
+        }
+        for (segment, _) in surplus {
+            // A file that stays is found at the next start.
+            let _ = disk.delete(segment);
+        }
+    }
+
+    /// The number and the length of a segment that should be made, so that appends need not wait for it.
+    pub fn wanted_segment(&mut self) -> Option<(SegmentId, u64)> {
+        (self.free.len() < READY).then(|| self.new_segment(0))
+    }
+
+    /// Takes in a segment that was made.
+    pub fn add_segment(&mut self, segment: SegmentId, len: u64) {
+        self.free.push((segment, len));
+    }
+}
+
+/// Makes it durable that `first` is the first block that is needed. Not before the release is synced, and before
+/// [`Appender::reuse_below`].
+pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Result<(), DiskError> {
+    mark.write(disk, first)?;
+    mark.sync(disk)
+}
+
+fn groups_of(records: Vec<(RegionId, Vec<Record>)>) -> Vec<Group<'static>> {
+    let group = |(region, records)| Group { region, records, ..Group::default() };
+    records.into_iter().map(group).collect()
+}
+
+/// What of some groups is not written yet.
+struct Cursor<'a> {
+    groups: VecDeque<Group<'a>>,
+}
+
+impl<'a> Cursor<'a> {
+    fn over(groups: Vec<Group<'a>>) -> Cursor<'a> {
+        let mut groups = VecDeque::from(groups);
+        groups.retain(|group| !is_done(group));
+        Cursor { groups }
+    }
+
+    fn least_block(&self) -> Option<u64> {
+        let group = self.groups.front()?;
+        let records = Some(&group.records[..]).filter(|records| !records.is_empty());
+        let carried = group.carried.front().map(Vec::as_slice);
+        Some(least_block(records, group.entries.first(), carried))
+    }
+
+    /// Puts into the block what has room, in order.
+    fn fill(&mut self, block: &mut Block) {
+        while let Some(group) = self.groups.front_mut() {
+            if !group.records.is_empty() {
+                if !block.push_records(group.region, &group.records) {
+                    return;
+                }
+                group.records.clear();
+            }
+            let done = block.push_entries(group.region, group.entries);
+            group.entries = &group.entries[done..];
+            while let Some(content) = group.carried.front() {
+                if !block.push_carried(group.region, content) {
+                    return;
+                }
+                group.carried.pop_front();
+            }
+            if !is_done(group) {
+                return;
+            }
+            self.groups.pop_front();
+        }
+    }
+}
+
+fn is_done(group: &Group<'_>) -> bool {
+    group.records.is_empty() && group.entries.is_empty() && group.carried.is_empty()
+}

@@ -1,0 +1,42 @@
+//! What can go wrong with the log, sorted by what the store must do.
+
+use types::{LogIndex, RegionId};
+
+use crate::disk::DiskError;
+
+pub type Result<T> = std::result::Result<T, LogError>;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// Nothing of the batch was acknowledged: the same batch may be appended again when there is room.
+    #[error("no space left for the log: {0}")]
+    NoSpace(String),
+    /// The device failed. The log takes no more; the store stops.
+    #[error("the log's device failed: {0}")]
+    Device(String),
+    /// An earlier write failed with [`LogError::Device`].
+    #[error("the log has stopped after a failed write")]
+    Stopped,
+    #[error("the log is corrupt: {0}")]
+    Corrupt(String),
+    /// The log ends before what had been synced, so acknowledged writes are gone. The files were left as they were
+    /// found.
+    #[error(
+        "the log ends at block {found}, but block {synced} had been synced: an acknowledged tail is lost. \
+         This store must not vote or serve from these files; rebuild it from its peers"
+    )]
+    LostTail { synced: u64, found: u64 },
+    #[error("region {region}'s log holds {first}..={last}: {asked}")]
+    Range { region: RegionId, first: LogIndex, last: LogIndex, asked: String },
+    #[error("the log's configuration: {0}")]
+    Options(String),
+}
+
+impl From<DiskError> for LogError {
+    fn from(error: DiskError) -> LogError {
+        match error {
+            DiskError::NoSpace(reason) => LogError::NoSpace(reason),
+            DiskError::Failed(reason) => LogError::Device(reason),
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! What the log holds, in memory: each region's state, and where its entries lie.
+//!
+//! Entries are known by runs, one for each section: an index, a count, a term and a place. Invariant of a region: its
+//! runs are ascending and do not overlap. Below the truncated index they may reach as far as their sections do.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use replica::{HardState, LogBounds};
+use types::{LogIndex, RegionId, Term};
+
+use crate::block::{Place, Update};
+use crate::error::{LogError, Result};
+use crate::records::{LogState, PeerLife, Record};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub first: LogIndex,
+    pub count: u32,
+    pub term: Term,
+    pub place: Place,
+}
+
+impl Run {
+    fn end(&self) -> LogIndex {
+        self.first + u64::from(self.count)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct RegionIndex {
+    truncated: LogState,
+    hard_state: Option<HardState>,
+    /// The blocks that hold these two.
+    truncated_at: u64,
+    hard_state_at: u64,
+    runs: VecDeque<Run>,
+}
+
+impl RegionIndex {
+    fn bounds(&self) -> LogBounds {
+        let truncated = self.truncated.truncated_index;
+        let last = self.runs.back().map_or(truncated, |run| (run.end() - 1).max(truncated));
+        LogBounds { first: truncated + 1, last }
+    }
+
+    fn run_at(&self, index: LogIndex) -> Option<&Run> {
+        let after = self.runs.partition_point(|run| run.first <= index);
+        self.runs.get(after.checked_sub(1)?).filter(|run| index < run.end())
+    }
+
+    /// Drops entries from `first` on.
+    fn cut_from(&mut self, first: LogIndex) {
+        while self.runs.back().is_some_and(|run| run.first >= first) {
+            self.runs.pop_back();
+        }
+        if let Some(run) = self.runs.back_mut().filter(|run| run.end() > first) {
+            run.count = (first - run.first) as u32;
+        }
+    }
+
+    fn drop_through(&mut self, index: LogIndex) {
+        while self.runs.front().is_some_and(|run| run.end() <= index + 1) {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Puts entries where the same ones may be already, without a change to those around them.
+    fn carry(&mut self, carried: Run) {
+        let mut runs = VecDeque::with_capacity(self.runs.len() + 1);
+        let mut is_in = false;
+        for run in self.runs.drain(..) {
+            if run.first < carried.first {
+                let count = run.count.min((carried.first - run.first) as u32);
+                runs.push_back(Run { count, ..run });
+            }
+            if run.end() > carried.first && !is_in {
+                runs.push_back(carried);
+                is_in = true;
+            }
+            // A section that was carried holds what was needed of another one, and no part of a third.
+            if run.first >= carried.end() {
+                runs.push_back(run);
+            }
+        }
+        if !is_in {
+            runs.push_back(carried);
+        }
+        self.runs = runs;
+        self.drop_through(self.truncated.truncated_index);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.hard_state.is_none() && self.truncated == LogState::default()
+    }
+}
+
+/// What of the log would be lost with its blocks through some sequence.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Needed {
+    pub records: Vec<(RegionId, Vec<Record>)>,
+    /// Entries `low..high` of a section.
+    pub entries: Vec<(RegionId, Run, LogIndex, LogIndex)>,
+    /// Bytes of the sections of entries.
+    pub entry_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    regions: BTreeMap<RegionId, RegionIndex>,
+    lives: BTreeMap<RegionId, (PeerLife, u64)>,
+    values: BTreeMap<Vec<u8>, (Bytes, u64)>,
+    /// Regions that were truncated here, and in no block yet.
+    pending: BTreeSet<RegionId>,
+}
+
+/// An index that is read while another thread appends. In a simulation, a cell.
+pub trait SharedIndex {
+    fn with<R>(&self, act: impl FnOnce(&mut Index) -> R) -> R;
+}
+
+impl Index {
+    /// Takes in a section that was written or read.
+    pub fn apply(&mut self, update: &Update) {
+        match update {
+            Update::Entries { region, first, term, count, place, is_carried } => {
+                let run = Run { first: *first, count: *count, term: *term, place: *place };
+                let of = self.regions.entry(*region).or_default();
+                if *is_carried {
+                    of.carry(run);
+                } else {
+                    of.cut_from(run.first);
+                    of.runs.push_back(run);
+                }
+            }
+            Update::Record { region, record, sequence } => self.apply_record(*region, record, *sequence),
+        }
+    }
+
+    fn apply_record(&mut self, region: RegionId, record: &Record, sequence: u64) {
+        match record {
+            Record::HardState(state) => {
+                let of = self.regions.entry(region).or_default();
+                (of.hard_state, of.hard_state_at) = (Some(*state), sequence);
+            }
+            Record::Truncated(state) => {
+                let of = self.regions.entry(region).or_default();
+                if state.truncated_index >= of.truncated.truncated_index {
+                    (of.truncated, of.truncated_at) = (*state, sequence);
+                    of.drop_through(state.truncated_index);
+                    self.pending.remove(&region);
+                }
+            }
+            Record::Begun(state) => {
+                let of = RegionIndex { truncated: *state, truncated_at: sequence, ..RegionIndex::default() };
+                self.regions.insert(region, of);
+                self.pending.remove(&region);
+            }
+            Record::Forgotten => {
+                self.regions.remove(&region);
+                self.pending.remove(&region);
+            }
+            Record::Life(life) => {
+                self.lives.insert(region, (life.clone(), sequence));
+            }
+            Record::Value { name, value } => {
+                self.values.insert(name.clone(), (value.clone(), sequence));
+            }
+        }
+    }
+
+    /// Drops a region's entries through an index, here. A later block tells the device.
+    pub fn truncate(&mut self, region: RegionId, state: LogState) {
+        // A peer that is gone may be told so late.
+        let Some(of) = self.regions.get_mut(&region) else { return };
+        if state.truncated_index > of.truncated.truncated_index {
+            of.truncated = state;
+            of.drop_through(state.truncated_index);
+            self.pending.insert(region);
+        }
+    }
+
+    /// Truncations that are in no block yet: at most so many.
+    pub fn pending(&self, at_most: usize) -> Vec<(RegionId, LogState)> {
+        let of = |region: &RegionId| Some((*region, self.regions.get(region)?.truncated));
+        self.pending.iter().filter_map(of).take(at_most).collect()
+    }
+
+    /// Regions that have anything in the log, ascending.
+    pub fn regions(&self) -> Vec<RegionId> {
+        self.regions.iter().filter(|(_, of)| !of.is_empty()).map(|(region, _)| *region).collect()
+    }
+
+    pub fn bounds(&self, region: RegionId) -> LogBounds {
+        self.regions.get(&region).map_or(LogBounds { first: 1, last: 0 }, RegionIndex::bounds)
+    }
+
+    pub fn hard_state(&self, region: RegionId) -> Option<HardState> {
+        self.regions.get(&region)?.hard_state
+    }
+
+    pub fn term(&self, region: RegionId, index: LogIndex) -> Result<Term> {
+        let of = self.regions.get(&region);
+        let truncated = of.map(|of| of.truncated).unwrap_or_default();
+        if index == truncated.truncated_index {
+            return Ok(truncated.truncated_term);
+        }
+        match of.and_then(|of| of.run_at(index)).filter(|_| index > truncated.truncated_index) {
+            Some(run) => Ok(run.term),
+            None => Err(self.out_of_range(region, format!("no term of {index}"))),
+        }
+    }
+
+    /// The run that holds this entry.
+    pub fn run_at(&self, region: RegionId, index: LogIndex) -> Option<Run> {
+        self.regions.get(&region)?.run_at(index).copied()
+    }
+
+    pub fn check_read(&self, region: RegionId, low: LogIndex, high: LogIndex) -> Result<()> {
+        let bounds = self.bounds(region);
+        if low < bounds.first || high > bounds.last + 1 {
+            return Err(self.out_of_range(region, format!("no entries {low}..{high}")));
+        }
+        Ok(())
+    }
+
+    /// Refuses entries that do not follow the region's log, or the beginning that comes with them.
+    pub fn check_append(&self, region: RegionId, begun: Option<LogIndex>, indexes: &[LogIndex]) -> Result<()> {
+        let (Some(first), Some(last)) = (indexes.first(), indexes.last()) else { return Ok(()) };
+        let bounds = match begun {
+            Some(index) => LogBounds { first: index + 1, last: index },
+            None => self.bounds(region),
+        };
+        let is_contiguous = indexes.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
+        if *first >= bounds.first && *first <= bounds.last + 1 && is_contiguous {
+            return Ok(());
+        }
+        let asked = format!("{} entries {first}..={last} cannot be appended", indexes.len());
+        Err(LogError::Range { region, first: bounds.first, last: bounds.last, asked })
+    }
+
+    fn out_of_range(&self, region: RegionId, asked: String) -> LogError {
+        let LogBounds { first, last } = self.bounds(region);
+        LogError::Range { region, first, last, asked }
+    }
+
+    /// Every peer that this store has or had, ascending by region.
+    pub fn lives(&self) -> Vec<(RegionId, PeerLife)> {
+        self.lives.iter().map(|(region, (life, _))| (*region, life.clone())).collect()
+    }
+
+    pub fn value(&self, name: &[u8]) -> Option<Bytes> {
+        self.values.get(name).map(|(value, _)| value.clone())
+    }
+
+    /// What is needed of the blocks through `sequence`.
+    pub fn needed_through(&self, sequence: u64) -> Needed {
+        let mut needed = Needed::default();
+        for (region, of) in &self.regions {
+            let mut records = Vec::new();
+            if of.truncated != LogState::default() && of.truncated_at <= sequence {
+                records.push(Record::Truncated(of.truncated));
+            }
+            if let Some(state) = of.hard_state.filter(|_| of.hard_state_at <= sequence) {
+                records.push(Record::HardState(state));
+            }
+            if !records.is_empty() {
+                needed.records.push((*region, records));
+            }
+            let begin = of.truncated.truncated_index + 1;
+            for run in of.runs.iter().filter(|run| run.place.sequence <= sequence && run.end() > begin) {
+                needed.entries.push((*region, *run, run.first.max(begin), run.end()));
+                needed.entry_bytes += u64::from(run.place.length);
+            }
+        }
+        for (region, (life, at)) in &self.lives {
+            if *at <= sequence {
+                needed.records.push((*region, vec![Record::Life(life.clone())]));
+            }
+        }
+        for (name, (value, at)) in &self.values {
+            if *at <= sequence {
+                let record = Record::Value { name: name.clone(), value: value.clone() };
+                needed.records.push((0, vec![record]));
+            }
+        }
+        needed
+    }
+
+    /// Bytes of the sections that hold entries which are needed.
+    pub fn entry_bytes(&self) -> u64 {
+        let of = |region: &RegionIndex| region.runs.iter().map(|run| u64::from(run.place.length)).sum::<u64>();
+        self.regions.values().map(of).sum()
+    }
+
+    /// Refuses a log in which a region's entries do not follow its truncation, or leave a hole. A commit index beyond
+    /// the entries that a loss of power left is taken back to them. Returns those hard states: they must be written
+    /// before entries are, for other entries may come to lie there.
+    pub fn check_recovered(&mut self) -> Result<Vec<(RegionId, HardState)>> {
+        let mut corrected = Vec::new();
+        for (region, of) in &mut self.regions {
+            of.drop_through(of.truncated.truncated_index);
+            let bounds = of.bounds();
+            let mut next = bounds.first;
+            for run in &of.runs {
+                if run.first > next {
+                    return Err(LogError::Corrupt(format!(
+                        "region {region} is truncated at {}, but its entries {next}..{} are missing",
+                        bounds.first - 1,
+                        run.first
+                    )));
+                }
+                next = run.end();
+            }
+            if let Some(state) = of.hard_state.as_mut().filter(|state| state.commit > bounds.last) {
+                state.commit = bounds.last;
+                corrected.push((*region, *state));
+            }
+        }
+        Ok(corrected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(sequence: u64) -> Place {
+        Place { segment: 1, offset: sequence * 512, length: 100, sequence }
+    }
+
+    fn entries(first: LogIndex, count: u32, sequence: u64, is_carried: bool) -> Update {
+        Update::Entries { region: 1, first, term: 7, count, place: place(sequence), is_carried }
+    }
+
+    fn runs(index: &Index) -> Vec<(LogIndex, u32, u64)> {
+        let of = |run: &Run| (run.first, run.count, run.place.sequence);
+        index.regions[&1].runs.iter().map(of).collect()
+    }
+
+    fn state(index: LogIndex) -> LogState {
+        LogState { truncated_index: index, truncated_term: 7 }
+    }
+
+    #[test]
+    fn entries_replace_what_follows_and_carried_ones_only_themselves() {
+        let mut index = Index::default();
+        for update in [entries(1, 10, 1, false), entries(11, 10, 2, false), entries(5, 3, 3, false)] {
+            index.apply(&update);
+        }
+        assert_eq!(runs(&index), [(1, 4, 1), (5, 3, 3)]);
+        index.apply(&entries(8, 4, 4, false));
+        index.apply(&entries(2, 3, 5, true));
+        assert_eq!(runs(&index), [(1, 1, 1), (2, 3, 5), (5, 3, 3), (8, 4, 4)]);
+        index.truncate(1, state(4));
+        index.apply(&entries(1, 4, 6, true));
+        assert_eq!(runs(&index), [(5, 3, 3), (8, 4, 4)]);
+        assert_eq!(index.bounds(1), LogBounds { first: 5, last: 11 });
+    }
+
+    #[test]
+    fn a_carried_beginning_is_put_before_what_was_found_first() {
+        let mut index = Index::default();
+        for update in [entries(20, 5, 2, false), entries(10, 5, 3, true), entries(15, 5, 3, true)] {
+            index.apply(&update);
+        }
+        index.apply(&Update::Record { region: 1, record: Record::Truncated(state(9)), sequence: 3 });
+        assert_eq!(runs(&index), [(10, 5, 3), (15, 5, 3), (20, 5, 2)]);
+        assert_eq!(index.check_recovered(), Ok(Vec::new()));
+        index.apply(&entries(26, 1, 4, false));
+        assert!(matches!(index.check_recovered(), Err(LogError::Corrupt(_))));
+    }
+
+    #[test]
+    fn what_is_needed_of_old_blocks_is_what_no_later_one_holds() {
+        let mut index = Index::default();
+        let hard = |commit| Record::HardState(HardState { term: 1, vote: None, commit });
+        let record = |region, record, sequence| Update::Record { region, record, sequence };
+        for update in [
+            record(1, hard(1), 1),
+            record(2, hard(2), 1),
+            record(2, Record::Life(PeerLife::Tombstone { peer: 3 }), 1),
+            entries(1, 10, 1, false),
+            record(1, hard(3), 2),
+            entries(11, 1, 2, false),
+        ] {
+            index.apply(&update);
+        }
+        index.truncate(1, state(6));
+        assert_eq!(index.pending(9), [(1, state(6))]);
+        let needed = index.needed_through(1);
+        let run = index.run_at(1, 7).unwrap();
+        assert_eq!(needed.entries, [(1, run, 7, 11)]);
+        let tombstone = Record::Life(PeerLife::Tombstone { peer: 3 });
+        assert_eq!(
+            needed.records,
+            [(1, vec![Record::Truncated(state(6))]), (2, vec![hard(2)]), (2, vec![tombstone])]
+        );
+        index.apply(&record(1, Record::Truncated(state(6)), 3));
+        assert!(index.pending(9).is_empty());
+        index.apply(&record(2, Record::Forgotten, 3));
+        assert_eq!(index.needed_through(1).records.len(), 1, "a life outlives its region's log");
+    }
+}

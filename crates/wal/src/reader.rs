@@ -1,0 +1,82 @@
+//! Entries, read from where the index says that they lie.
+
+use raft::eraftpb::Entry;
+use types::{LogIndex, RegionId};
+
+use crate::block::Place;
+use crate::disk::Disk;
+use crate::error::{LogError, Result};
+use crate::index::{Run, SharedIndex};
+use crate::layout::{Head, Secret, HEAD_LEN};
+use crate::records::{decode_entries, entry_len};
+
+/// Reads entries of `low..high` from `low` on, as many as fit in `max_bytes`, at least one. Nothing is locked while the
+/// device is read: where a section has moved meanwhile, it is looked up again.
+pub fn read_entries(
+    disk: &impl Disk,
+    index: &impl SharedIndex,
+    secret: Secret,
+    region: RegionId,
+    (low, high): (LogIndex, LogIndex),
+    max_bytes: u64,
+) -> Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut bytes = 0;
+    let mut next = low;
+    while next < high {
+        let look_up = || {
+            index.with(|index| {
+                index.check_read(region, next, high)?;
+                let run = index.run_at(region, next);
+                run.ok_or_else(|| LogError::Corrupt(format!("region {region} has no entry {next}")))
+            })
+        };
+        let mut run = look_up()?;
+        let content = loop {
+            if let Some(content) = read_section(disk, secret, region, &run.place)? {
+                break content;
+            }
+            let again = look_up()?;
+            if again.place == run.place {
+                return Err(unreadable(region, &run));
+            }
+            run = again;
+        };
+        let end = high.min(run.first + u64::from(run.count));
+        let Some(read) = decode_entries(&content, next, end).filter(|read| read.len() as u64 == end - next) else {
+            return Err(unreadable(region, &run));
+        };
+        for entry in read {
+            bytes += entry_len(&entry) as u64;
+            if bytes > max_bytes && !entries.is_empty() {
+                return Ok(entries);
+            }
+            next = entry.index + 1;
+            entries.push(entry);
+        }
+    }
+    Ok(entries)
+}
+
+/// Reads the content of a section. `None` if something else lies there.
+pub(crate) fn read_section(
+    disk: &impl Disk,
+    secret: Secret,
+    region: RegionId,
+    place: &Place,
+) -> Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; HEAD_LEN + place.length as usize];
+    disk.read(place.segment, place.offset, &mut bytes)?;
+    let content = bytes.split_off(HEAD_LEN);
+    let is_it = Head::decode(&bytes)
+        .is_some_and(|head| head.region == region && head.matches(&content, place.sequence, secret));
+    Ok(is_it.then_some(content))
+}
+
+fn unreadable(region: RegionId, run: &Run) -> LogError {
+    let Place { segment, offset, .. } = run.place;
+    LogError::Corrupt(format!(
+        "entries {}.. of region {region}, at {offset} in segment {segment}, are not what was written",
+        run.first
+    ))
+}

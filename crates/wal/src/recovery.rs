@@ -1,0 +1,171 @@
+//! What a log holds after whatever happened to it.
+//!
+//! Blocks form a chain: each names the checksum of the one before. The chain begins at the first block that is needed,
+//! which a mark tells, and goes on while the next sequence is found with the right name. So leftovers of other chains
+//! are never taken in: what lay in a segment before it was overwritten, what an earlier start wrote beyond a block
+//! that was lost, what a write that failed half-way left behind.
+//!
+//! Where the chain ends, either the tail was torn or the log is damaged. A block is written only after others were
+//! synced, and says through which one; a mark says so, too. If the chain ends below what either says, the log is refused
+//! and nothing is changed. Above it nothing was acknowledged, and the chain simply ends.
+
+use std::collections::BTreeMap;
+
+use replica::HardState;
+use types::RegionId;
+
+use crate::disk::{Disk, MarkFile, SegmentId};
+use crate::error::{LogError, Result};
+use crate::index::Index;
+use crate::layout::{block_len, Position, Secret};
+use crate::mark::Mark;
+use crate::scan::{scan, Found};
+
+/// A segment that holds blocks that are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub id: SegmentId,
+    pub len: u64,
+    /// The sequence of its first block.
+    pub first: u64,
+}
+
+/// What was found beyond the end of the chain. Nothing of it was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Blocks with a whole header beyond the end.
+    pub blocks: usize,
+    /// The least of their sequences.
+    pub first: u64,
+}
+
+pub struct Recovered {
+    pub index: Index,
+    /// Segments of the chain, oldest first. The last one is written next, at `offset`.
+    pub in_use: Vec<Segment>,
+    pub offset: u64,
+    /// Segments of which nothing is needed, and their lengths.
+    pub free: Vec<(SegmentId, u64)>,
+    /// Of the last block; 0 in a log without any.
+    pub sequence: u64,
+    pub checksum: u64,
+    /// Of this start.
+    pub incarnation: u64,
+    /// Through where the blocks and the mark say that the log was synced.
+    pub synced: u64,
+    pub synced_mark: Mark,
+    pub first_mark: Mark,
+    pub cut: Option<Cut>,
+    /// Hard states that are not as the log holds them.
+    pub corrected: Vec<(RegionId, HardState)>,
+}
+
+/// Reads a log, and changes nothing.
+pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
+    let mark = |file, name: &str| {
+        let unreadable = || LogError::Corrupt(format!("neither slot of {name} can be read"));
+        Mark::read(disk, file, secret)?.ok_or_else(unreadable)
+    };
+    let synced_mark = mark(MarkFile::Synced, "the mark of what was synced")?;
+    let first_mark = mark(MarkFile::First, "the mark of the first block that is needed")?;
+    let first = first_mark.number().max(1);
+
+    let mut lengths = BTreeMap::new();
+    let mut found = Vec::new();
+    for (segment, len) in disk.segments()? {
+        lengths.insert(segment, len);
+        let len = usize::try_from(len).map_err(|_| LogError::Corrupt(format!("segment {segment} is too long")))?;
+        let mut bytes = vec![0; len];
+        disk.read(segment, 0, &mut bytes)?;
+        found.extend(scan(segment, &bytes, first, secret));
+    }
+    let incarnation = found.iter().map(|block| block.header.incarnation).max().unwrap_or(0) + 1;
+    let claimed = found.iter().map(|block| block.header.synced).max().unwrap_or(0);
+    let synced = synced_mark.number().max(claimed).max(first - 1);
+    found.retain(|block| block.header.sequence >= first);
+
+    let chain = chain(&found, first);
+    let end = first + chain.len() as u64 - 1;
+    let last = chain.last().map(|at| &found[*at]);
+    let beyond: Vec<&Found> = found
+        .iter()
+        .filter(|block| block.header.sequence > end)
+        .filter(|block| last.is_none_or(|last| block.header.incarnation >= last.header.incarnation))
+        .collect();
+    if end < synced || (chain.is_empty() && first > 1) {
+        return Err(damage(end, synced, &found, &lengths));
+    }
+
+    let mut index = Index::default();
+    let mut in_use: Vec<Segment> = Vec::new();
+    let mut offset = 0;
+    let (mut sequence, mut checksum) = (first - 1, 0);
+    for block in chain.iter().map(|at| &found[*at]) {
+        let Position { segment, offset: at } = block.header.position;
+        if in_use.last().is_none_or(|current| current.id != segment) {
+            in_use.push(Segment { id: segment, len: lengths[&segment], first: block.header.sequence });
+        }
+        offset = at + block_len(block.header.length as usize);
+        (sequence, checksum) = (block.header.sequence, block.checksum);
+        block.updates.iter().flatten().for_each(|update| index.apply(update));
+    }
+    let corrected = index.check_recovered()?;
+    let is_free = |segment: &SegmentId| in_use.iter().all(|used| used.id != *segment);
+    let free = lengths.into_iter().filter(|(segment, _)| is_free(segment)).collect();
+    let least = beyond.iter().map(|block| block.header.sequence).min();
+    let cut = least.map(|first| Cut { blocks: beyond.len(), first });
+    Ok(Recovered {
+        index,
+        in_use,
+        offset,
+        free,
+        sequence,
+        checksum,
+        incarnation,
+        synced,
+        synced_mark,
+        first_mark,
+        cut,
+        corrected,
+    })
+}
+
+/// The positions in `found` of the blocks from `first` on that belong together.
+fn chain(found: &[Found], first: u64) -> Vec<usize> {
+    let mut whole: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (at, block) in found.iter().enumerate().filter(|(_, block)| block.updates.is_some()) {
+        whole.entry(block.header.sequence).or_default().push(at);
+    }
+    let mut chain = Vec::new();
+    let mut previous = None;
+    for sequence in first.. {
+        let follows = |at: &&usize| previous.is_none_or(|name| found[**at].header.previous == name);
+        // Two of one sequence are of two starts: the later one knew that the other was lost.
+        let next = whole
+            .get(&sequence)
+            .and_then(|of| of.iter().filter(follows).max_by_key(|at| found[**at].header.incarnation));
+        let Some(at) = next else { break };
+        previous = Some(found[*at].checksum);
+        chain.push(*at);
+    }
+    chain
+}
+
+fn damage(end: u64, synced: u64, found: &[Found], lengths: &BTreeMap<SegmentId, u64>) -> LogError {
+    let missing = end + 1;
+    let is_beyond = |block: &&Found| block.header.sequence > missing && block.updates.is_some();
+    if !found.iter().any(|block| is_beyond(&block)) {
+        return LogError::LostTail { synced, found: end };
+    }
+    let torn = found.iter().find(|block| block.header.sequence == missing && block.updates.is_none());
+    LogError::Corrupt(match torn {
+        Some(block) => {
+            let Position { segment, offset } = block.header.position;
+            format!("block {missing}, at {offset} in segment {segment}, is not what was written and synced")
+        }
+        None => format!(
+            "block {missing} of {synced} that were synced is missing or damaged; there are {} segments",
+            lengths.len()
+        ),
+    })
+}

@@ -1,0 +1,232 @@
+//! A disk that keeps what was synced, and of the rest what a seed says.
+
+#![allow(dead_code, reason = "each file of tests uses a part")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use types::Draw;
+use wal::mark::Mark;
+use wal::{Disk, DiskError, Index, MarkFile, Secret, SegmentId, SharedIndex};
+
+pub const SECRET: Secret = Secret(0x5EC2E7);
+const SECTOR: usize = 512;
+
+/// Bytes as they are now, as they were synced, and what was written in between.
+#[derive(Clone, Default)]
+struct File {
+    now: Vec<u8>,
+    synced: Vec<u8>,
+    unsynced: Vec<(usize, Vec<u8>)>,
+}
+
+impl File {
+    fn of(bytes: Vec<u8>) -> File {
+        File { now: bytes.clone(), synced: bytes, unsynced: Vec::new() }
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.now[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.unsynced.push((offset, bytes.to_vec()));
+    }
+
+    fn sync(&mut self) {
+        self.synced = self.now.clone();
+        self.unsynced.clear();
+    }
+
+    /// Sectors of unsynced writes stay or go, one by one.
+    fn lose_power(&mut self, draw: &mut Draw) {
+        let keeps = draw.below(5);
+        for (offset, bytes) in std::mem::take(&mut self.unsynced) {
+            let mut at = 0;
+            while at < bytes.len() {
+                let end = ((offset + at) / SECTOR + 1) * SECTOR - offset;
+                let end = end.min(bytes.len());
+                if draw.below(4) < keeps {
+                    self.synced[offset + at..offset + end].copy_from_slice(&bytes[at..end]);
+                }
+                at = end;
+            }
+        }
+        self.now = self.synced.clone();
+    }
+}
+
+#[derive(Default)]
+struct Files {
+    segments: BTreeMap<SegmentId, File>,
+    /// Deleted, and perhaps back after a loss of power.
+    deleted: BTreeMap<SegmentId, File>,
+    marks: BTreeMap<MarkFile, File>,
+    /// Operations left until the power goes.
+    left: u64,
+    full: bool,
+    /// Segments for which a sync does nothing: a planted fault.
+    ignores_syncs: bool,
+}
+
+#[derive(Clone)]
+pub struct MemoryDisk(Rc<RefCell<Files>>);
+
+fn off() -> DiskError {
+    DiskError::Failed("the power is off".into())
+}
+
+impl MemoryDisk {
+    pub fn new() -> MemoryDisk {
+        let disk = MemoryDisk(Rc::default());
+        for mark in [MarkFile::Synced, MarkFile::First] {
+            disk.0.borrow_mut().marks.insert(mark, File::of(Mark::blank(SECRET)));
+        }
+        disk.power_for(u64::MAX);
+        disk
+    }
+
+    pub fn power_for(&self, operations: u64) {
+        self.0.borrow_mut().left = operations;
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.0.borrow_mut().full = full;
+    }
+
+    pub fn ignore_syncs(&self) {
+        self.0.borrow_mut().ignores_syncs = true;
+    }
+
+    pub fn lose_power(&self, draw: &mut Draw) {
+        let mut files = self.0.borrow_mut();
+        files.segments.values_mut().for_each(|file| file.lose_power(draw));
+        files.marks.values_mut().for_each(|file| file.lose_power(draw));
+        for (segment, mut file) in std::mem::take(&mut files.deleted) {
+            if draw.below(2) == 0 && !files.segments.contains_key(&segment) {
+                file.lose_power(draw);
+                files.segments.insert(segment, file);
+            }
+        }
+        files.left = u64::MAX;
+    }
+
+    /// Everything as it is now, for damage.
+    pub fn copy(&self) -> MemoryDisk {
+        let files = self.0.borrow();
+        MemoryDisk(Rc::new(RefCell::new(Files {
+            segments: files.segments.clone(),
+            deleted: BTreeMap::new(),
+            marks: files.marks.clone(),
+            left: u64::MAX,
+            full: false,
+            ignores_syncs: false,
+        })))
+    }
+
+    pub fn change(&self, segment: SegmentId, act: impl FnOnce(&mut Vec<u8>)) {
+        let mut files = self.0.borrow_mut();
+        let file = files.segments.get_mut(&segment).expect("a segment");
+        act(&mut file.now);
+        *file = File::of(std::mem::take(&mut file.now));
+    }
+
+    pub fn lose_segment(&self, segment: SegmentId) {
+        self.0.borrow_mut().segments.remove(&segment);
+    }
+
+    pub fn segment(&self, segment: SegmentId) -> Vec<u8> {
+        self.0.borrow().segments[&segment].now.clone()
+    }
+
+    pub fn ids(&self) -> Vec<SegmentId> {
+        self.0.borrow().segments.keys().copied().collect()
+    }
+
+    fn spend(&self) -> Result<(), DiskError> {
+        let mut files = self.0.borrow_mut();
+        if files.left == 0 {
+            return Err(off());
+        }
+        files.left -= 1;
+        Ok(())
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn create(&self, segment: SegmentId, len: u64) -> Result<(), DiskError> {
+        self.spend()?;
+        let mut files = self.0.borrow_mut();
+        if files.full {
+            return Err(DiskError::NoSpace("full".into()));
+        }
+        let old = files.segments.insert(segment, File::of(vec![0; len as usize]));
+        assert!(old.is_none(), "segment {segment} was made twice");
+        Ok(())
+    }
+
+    fn delete(&self, segment: SegmentId) -> Result<(), DiskError> {
+        self.spend()?;
+        let mut files = self.0.borrow_mut();
+        let file = files.segments.remove(&segment).expect("a segment");
+        files.deleted.insert(segment, file);
+        Ok(())
+    }
+
+    fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        let is_last = self.0.borrow().left == 0;
+        let mut files = self.0.borrow_mut();
+        let file = files.segments.get_mut(&segment).expect("a segment");
+        // The last write before the power goes was perhaps on its way.
+        file.write(offset as usize, bytes);
+        if is_last {
+            return Err(off());
+        }
+        files.left -= 1;
+        Ok(())
+    }
+
+    fn sync(&self, segment: SegmentId) -> Result<(), DiskError> {
+        self.spend()?;
+        let mut files = self.0.borrow_mut();
+        if !files.ignores_syncs {
+            files.segments.get_mut(&segment).expect("a segment").sync();
+        }
+        Ok(())
+    }
+
+    fn read(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let files = self.0.borrow();
+        let file = files.segments.get(&segment).ok_or_else(|| DiskError::Failed("no such segment".into()))?;
+        let range = offset as usize..offset as usize + into.len();
+        into.copy_from_slice(file.now.get(range).ok_or_else(|| DiskError::Failed("a short read".into()))?);
+        Ok(())
+    }
+
+    fn segments(&self) -> Result<Vec<(SegmentId, u64)>, DiskError> {
+        Ok(self.0.borrow().segments.iter().map(|(id, file)| (*id, file.now.len() as u64)).collect())
+    }
+
+    fn write_mark(&self, mark: MarkFile, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        self.spend()?;
+        self.0.borrow_mut().marks.get_mut(&mark).expect("a mark").write(offset as usize, bytes);
+        Ok(())
+    }
+
+    fn sync_mark(&self, mark: MarkFile) -> Result<(), DiskError> {
+        self.spend()?;
+        self.0.borrow_mut().marks.get_mut(&mark).expect("a mark").sync();
+        Ok(())
+    }
+
+    fn read_mark(&self, mark: MarkFile) -> Result<Vec<u8>, DiskError> {
+        Ok(self.0.borrow().marks[&mark].now.clone())
+    }
+}
+
+#[derive(Clone, Default)]
+pub struct Cell(Rc<RefCell<Index>>);
+
+impl SharedIndex for Cell {
+    fn with<R>(&self, act: impl FnOnce(&mut Index) -> R) -> R {
+        act(&mut self.0.borrow_mut())
+    }
+}
