@@ -18,10 +18,12 @@ demo: build ## six unequal stores on this machine, under load
 
 test: build ## all tests; random cases from seed PROPTEST_RNG_SEED=n
 	@$(ENV) export PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1}; cargo test --release --workspace && \
-	cargo test --release -p steelyard-sim --features planted --test planted
+	cargo test --release -p steelyard-sim --features planted --test planted && \
+	cargo test --release -p steelyard-wal --features planted --test planted
 
-test-large: build ## logs of gigabytes, killed and robbed of power while their files come and go; an hour or more
+test-large: build ## logs of gigabytes, killed and robbed of power while they are overwritten; two hours or more
 	@$(ENV) cargo test --release -p steelyard-raftlog --test log -- --ignored more_than && \
+	STEELYARD_WAL_ROUNDS=$${ROUNDS:-300}00 cargo test --release -p steelyard-wal --test crashes -- --nocapture && \
 	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release -p steelyard-raftlog --test power && \
 	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 600_mb
 

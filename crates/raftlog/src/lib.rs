@@ -3,11 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+mod dump;
 mod files;
 mod log;
 mod log_store;
 mod options;
 
+pub use dump::dump;
 pub use log::{Appended, RaftLog};
 pub use options::Options;
 pub use wal::{LogError, PeerLife};

@@ -115,25 +115,31 @@ impl RaftLog {
         self.wake();
     }
 
-    /// Lets go of segments that are not needed, and makes new ones ahead of need. Names the regions that hold most of a
-    /// log that is too large. Not to be called from the thread that appends.
+    /// Lets go of segments that are not needed. Names the regions that hold most of a log that is too large. Not to be
+    /// called from the thread that appends.
     pub fn recycle(&self) -> Result<Vec<RegionId>> {
         self.refuse_if_stopped()?;
         let mut first_mark = self.shared.first.lock();
-        let pinned = loop {
+        loop {
             let release = self.shared.writer.lock().release_oldest().map_err(|error| self.failed(error))?;
             match release {
                 Release::Released { first } => {
                     settle(&self.shared.files, &mut first_mark, first).map_err(|error| self.failed(error.into()))?;
                     self.shared.writer.lock().reuse_below(first);
                 }
-                Release::Kept => break Vec::new(),
-                Release::Pinned(regions) => break regions,
+                Release::Kept => return Ok(Vec::new()),
+                Release::Pinned(regions) => return Ok(regions),
             }
-        };
+        }
+    }
+
+    /// Makes segments ahead of need, so that appends need not wait for them. Not to be called from the thread that
+    /// appends.
+    pub fn prepare(&self) -> Result<()> {
+        self.refuse_if_stopped()?;
         loop {
             let wanted = self.shared.writer.lock().wanted_segment();
-            let Some((segment, len)) = wanted else { return Ok(pinned) };
+            let Some((segment, len)) = wanted else { return Ok(()) };
             self.shared.files.create(segment, len).map_err(|error| self.failed(error.into()))?;
             self.shared.writer.lock().add_segment(segment, len);
         }

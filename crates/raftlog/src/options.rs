@@ -4,7 +4,7 @@ use wal::layout::ALIGNMENT;
 use wal::Sizes;
 
 const MIB: u64 = 1 << 20;
-/// A log has at least so many segments before it is too large.
+/// A log of this size has so many segments before it is too large, unless it is so small that they are.
 const SEGMENTS: u64 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Default for Options {
 impl Options {
     /// A log that is to stay at about so many bytes.
     pub fn of_size(bytes: u64) -> Options {
-        Options { segment_bytes: bytes / SEGMENTS, log_bytes: bytes }
+        Options { segment_bytes: (bytes / SEGMENTS).max(MIB), log_bytes: bytes }
     }
 
     pub(crate) fn sizes(&self) -> Sizes {

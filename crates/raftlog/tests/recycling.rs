@@ -68,6 +68,7 @@ impl Written {
         self.log.truncate(BUSY, self.truncated, 1);
         if self.last % 30 == 0 {
             self.log.recycle().unwrap();
+            self.log.prepare().unwrap();
         }
     }
 

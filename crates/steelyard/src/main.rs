@@ -6,6 +6,7 @@ mod bench_command;
 mod calibrate;
 mod ctl;
 mod demo;
+mod log_command;
 mod plan;
 mod playground;
 mod serve;
@@ -32,6 +33,8 @@ enum Command {
     Playground(playground::Playground),
     /// Look at a running cluster, or change it
     Ctl(ctl::Ctl),
+    /// Read a store's Raft log
+    Log(log_command::Log),
     /// Six unequal stores, real data, two policies, a kill -9
     Demo(demo::Demo),
     /// Measure beside Redis and etcd
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(*serve),
         Command::Playground(playground) => playground::run(playground),
         Command::Ctl(ctl) => ctl::run(ctl),
+        Command::Log(log) => log_command::run(log),
         Command::Demo(demo) => demo::run(demo),
         Command::Bench(bench) => bench_command::run(bench),
         Command::Plan(plan) => plan::run(*plan),

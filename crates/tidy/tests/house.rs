@@ -40,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bench", &["types", "resp"]),
     ("faults", &["resp", "bench"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "cluster", "placement"]),
-    ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "predict"]),
+    ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "predict", "raftlog"]),
     ("tidy", &[]),
 ];
 

@@ -18,6 +18,7 @@ use crate::error::{LogError, Result};
 use crate::index::{Needed, SharedIndex};
 use crate::layout::{Position, Secret};
 use crate::mark::Mark;
+use crate::planted::{self, Bug};
 use crate::reader::read_section;
 use crate::records::{decode_entries, encode_entries, LogState, PeerLife, Record};
 use crate::recovery::{Recovered, Segment};
@@ -74,7 +75,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     /// Goes on with a log. What was recovered is synced first: a process that was killed may have left it in the page
     /// cache, and from now on it is vouched for.
     pub fn new(disk: D, secret: Secret, sizes: Sizes, index: S, log: Recovered) -> Result<Appender<D, S>> {
-        for segment in &log.in_use {
+        for segment in log.in_use.iter().filter(|_| !planted::is(Bug::StartNotSynced)) {
             disk.sync(segment.id)?;
         }
         let used = log.in_use.iter().map(|segment| segment.id);
@@ -99,7 +100,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         };
         appender.synced_mark.write(&appender.disk, appender.synced)?;
         let records = log.corrected.into_iter().map(|(region, state)| (region, vec![Record::HardState(state)]));
-        appender.record_all(records.collect(), true)?;
+        if !planted::is(Bug::CorrectionNotWritten) {
+            appender.record_all(records.collect(), true)?;
+        }
         Ok(appender)
     }
 
@@ -144,8 +147,13 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         if self.synced == self.sequence {
             return Ok(());
         }
+        let newest = self.unsynced.last().copied();
         for segment in &self.unsynced {
-            self.disk.sync(*segment)?;
+            let is_skipped = planted::is(Bug::AcknowledgeBeforeSync)
+                || planted::is(Bug::OlderSegmentNotSynced) && newest != Some(*segment);
+            if !is_skipped {
+                self.disk.sync(*segment)?;
+            }
         }
         self.unsynced.clear();
         self.synced = self.sequence;
@@ -200,7 +208,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     fn room_for(&mut self, least: u64) -> Result<(Position, u64)> {
         let most = BLOCK_BYTES_MAX.max(least);
         if let Some(current) = self.in_use.back() {
-            let room = current.len - self.offset;
+            // A file that was cut may end within the zeros behind its last block.
+            let room = current.len.saturating_sub(self.offset);
             if room >= least {
                 return Ok((Position { segment: current.id, offset: self.offset }, room.min(most)));
             }
@@ -261,7 +270,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             regions.dedup();
             return Ok(Release::Pinned(regions));
         }
-        self.carry(needed)?;
+        if !planted::is(Bug::NotCarried) {
+            self.carry(needed)?;
+        }
         self.released.extend(self.in_use.pop_front());
         Ok(Release::Released { first })
     }
@@ -282,8 +293,10 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             groups.push(Group { region, carried: VecDeque::from([content]), ..Group::default() });
         }
         // The segment may be unneeded because of truncations that no block holds.
-        groups.extend(self.truncations(usize::MAX));
-        self.write(groups, true)?;
+        if !planted::is(Bug::TruncationsNotCarried) {
+            groups.extend(self.truncations(usize::MAX));
+        }
+        self.write(groups, !planted::is(Bug::CarryNotSynced))?;
         Ok(())
     }
 
@@ -326,6 +339,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
 /// [`Appender::reuse_below`].
 pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Result<(), DiskError> {
     mark.write(disk, first)?;
+    if planted::is(Bug::MarkNotSynced) {
+        return Ok(());
+    }
     mark.sync(disk)
 }
 

@@ -15,6 +15,7 @@ mod error;
 mod index;
 pub mod layout;
 pub mod mark;
+pub mod planted;
 mod reader;
 mod records;
 mod recovery;

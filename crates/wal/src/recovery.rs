@@ -19,6 +19,7 @@ use crate::error::{LogError, Result};
 use crate::index::Index;
 use crate::layout::{block_len, Position, Secret};
 use crate::mark::Mark;
+use crate::planted::{self, Bug};
 use crate::scan::{scan, Found};
 
 /// A segment that holds blocks that are needed.
@@ -139,7 +140,10 @@ fn chain(found: &[Found], first: u64) -> Vec<usize> {
     let mut chain = Vec::new();
     let mut previous = None;
     for sequence in first.. {
-        let follows = |at: &&usize| previous.is_none_or(|name| found[**at].header.previous == name);
+        let follows = |at: &&usize| {
+            previous.is_none_or(|name| found[**at].header.previous == name)
+                || planted::is(Bug::StaleBlockFollowed)
+        };
         // Two of one sequence are of two starts: the later one knew that the other was lost.
         let next = whole
             .get(&sequence)

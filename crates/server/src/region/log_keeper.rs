@@ -12,6 +12,8 @@ use crate::store::Store;
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// What has been tried in vain is not tried sooner again.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// A log that is too large is looked at so often, however often it is truncated.
+const PINNED_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the store stops.
 pub fn run(store: Arc<Store>, log: RaftLog) {
@@ -23,6 +25,7 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
             if let Some(pause) = recycle(&store, &log) {
                 try_at = Instant::now() + pause;
             }
+            prepare(&store, &log);
         }
         // A busy log's blocks say what is synced. Those of one that has fallen idle do not say it of the last one.
         let sequence = log.sequence();
@@ -36,13 +39,24 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
     }
 }
 
+/// Where room is short, segments are made when they are needed and not before.
+fn prepare(store: &Store, log: &RaftLog) {
+    if !store.disk.takes(store.config.raft_log_bytes / 4) {
+        return;
+    }
+    match log.prepare() {
+        Ok(()) | Err(LogError::NoSpace(_)) => {}
+        Err(error) => store.fatal(&format!("a segment of the Raft log cannot be made: {error}")),
+    }
+}
+
 /// Returns how long to wait where nothing more can be done for now.
 fn recycle(store: &Store, log: &RaftLog) -> Option<Duration> {
     match log.recycle() {
         Ok(pinned) if pinned.is_empty() => None,
         Ok(pinned) => {
             tracing::debug!(?pinned, "regions hold most of a log that is too large");
-            Some(RETRY_PERIOD)
+            Some(PINNED_PERIOD)
         }
         Err(LogError::NoSpace(reason)) => {
             store.disk.set_full();

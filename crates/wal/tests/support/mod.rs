@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
+pub mod life;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

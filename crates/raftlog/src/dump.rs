@@ -1,0 +1,107 @@
+//! A log as a person reads it: what lies where, and what a start would do with it.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use wal::{recover, scan, Disk, Found, LogError, MarkFile, Place, Record, Recovered, Update};
+
+use crate::files::{Access, Files};
+
+/// Writes what is in the log's directory, which is only read: each segment, with `each_block` every block and section in
+/// it, then the regions as a start would find them, or why it would refuse. A log that is open may be caught half-way.
+pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()> {
+    let told = |error: LogError| io::Error::other(error.to_string());
+    let (files, secret) = Files::open(dir, Access::Read).map_err(told)?;
+    let recovered = recover(&files, secret);
+    let mut segments = files.segments().map_err(|error| io::Error::other(error.to_string()))?;
+    segments.sort_unstable();
+    for mark in [MarkFile::Synced, MarkFile::First] {
+        let number = wal::mark::Mark::read(&files, mark, secret).ok().flatten().map(|mark| mark.number());
+        let what = match mark {
+            MarkFile::Synced => "synced through block",
+            MarkFile::First => "first needed block  ",
+        };
+        match number {
+            Some(number) => writeln!(out, "{what} {number}")?,
+            None => writeln!(out, "{what} unreadable")?,
+        }
+    }
+    for (segment, len) in segments {
+        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+        files.read(segment, 0, &mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        let found = scan(segment, &bytes, 0, secret);
+        let sequences = found.iter().map(|block| block.header.sequence);
+        let range = match sequences.clone().min().zip(sequences.max()) {
+            Some((first, last)) => format!("{} blocks of {first}..={last}", found.len()),
+            None => "no blocks".to_owned(),
+        };
+        let torn = found.iter().filter(|block| block.updates.is_none()).count();
+        let torn = if torn > 0 { format!(", {torn} of them not whole") } else { String::new() };
+        writeln!(out, "segment {segment:08}, {len} bytes: {range}{torn}{}", role(&recovered, segment))?;
+        if each_block {
+            found.iter().try_for_each(|block| write_block(block, out))?;
+        }
+    }
+    match recovered {
+        Ok(recovered) => write_outcome(&recovered, out),
+        Err(error) => writeln!(out, "a start refuses it: {error}"),
+    }
+}
+
+fn role(recovered: &Result<Recovered, LogError>, segment: u32) -> &'static str {
+    match recovered {
+        Err(_) => "",
+        Ok(of) if of.in_use.last().is_some_and(|last| last.id == segment) => "; it is written next",
+        Ok(of) if of.in_use.iter().any(|used| used.id == segment) => "; it is needed",
+        Ok(_) => "; it is to be overwritten",
+    }
+}
+
+fn write_block(block: &Found, out: &mut impl Write) -> io::Result<()> {
+    let header = &block.header;
+    writeln!(
+        out,
+        "  at {}: block {} of start {}, {} bytes, synced through {}{}",
+        header.position.offset,
+        header.sequence,
+        header.incarnation,
+        header.length,
+        header.synced,
+        if block.updates.is_none() { ", not whole" } else { "" }
+    )?;
+    for update in block.updates.iter().flatten() {
+        match update {
+            Update::Entries { region, first, term, count, place, is_carried } => {
+                let Place { length, .. } = place;
+                let (last, carried) = (first + u64::from(*count) - 1, if *is_carried { ", carried" } else { "" });
+                writeln!(out, "    region {region}: entries {first}..={last} of term {term}, {length} bytes{carried}")?;
+            }
+            Update::Record { record: Record::Value { name, value }, .. } => {
+                writeln!(out, "    value {}: {} bytes", name.escape_ascii(), value.len())?;
+            }
+            Update::Record { region, record, .. } => writeln!(out, "    region {region}: {record:?}")?,
+        }
+    }
+    Ok(())
+}
+
+fn write_outcome(recovered: &Recovered, out: &mut impl Write) -> io::Result<()> {
+    for region in recovered.index.regions() {
+        let bounds = recovered.index.bounds(region);
+        let state = match recovered.index.hard_state(region) {
+            Some(state) => {
+                let vote = state.vote.map_or("nobody".to_owned(), |peer| format!("peer {peer}"));
+                format!("term {}, vote for {vote}, committed through {}", state.term, state.commit)
+            }
+            None => "no hard state".to_owned(),
+        };
+        writeln!(out, "region {region}: entries {}..={}, {state}", bounds.first, bounds.last)?;
+    }
+    for (region, life) in recovered.index.lives() {
+        writeln!(out, "peer of region {region}: {life:?}")?;
+    }
+    if let Some(cut) = recovered.cut {
+        writeln!(out, "a start cuts {} blocks off, from {} on: they were not synced", cut.blocks, cut.first)?;
+    }
+    writeln!(out, "a start goes on after block {}, as start {}", recovered.sequence, recovered.incarnation)
+}
