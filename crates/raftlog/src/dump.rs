@@ -73,8 +73,12 @@ fn write_block(block: &Found, out: &mut impl Write) -> io::Result<()> {
         match update {
             Update::Entries { region, first, term, count, place, is_carried } => {
                 let Place { length, .. } = place;
-                let (last, carried) = (first + u64::from(*count) - 1, if *is_carried { ", carried" } else { "" });
-                writeln!(out, "    region {region}: entries {first}..={last} of term {term}, {length} bytes{carried}")?;
+                let (last, carried) =
+                    (first + u64::from(*count) - 1, if *is_carried { ", carried" } else { "" });
+                writeln!(
+                    out,
+                    "    region {region}: entries {first}..={last} of term {term}, {length} bytes{carried}"
+                )?;
             }
             Update::Record { record: Record::Value { name, value }, .. } => {
                 writeln!(out, "    value {}: {} bytes", name.escape_ascii(), value.len())?;

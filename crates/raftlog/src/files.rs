@@ -224,12 +224,8 @@ impl Disk for Files {
         let path = self.0.dir.join(format!("{segment:08}.{SEGMENT}"));
         let unfinished = path.with_extension(UNFINISHED);
         let made = || {
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&unfinished)?;
+            let mut file =
+                OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
             let zeros = vec![0; ZEROS.min(len as usize)];
             let mut left = len;
             while left > 0 {

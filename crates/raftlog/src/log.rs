@@ -12,7 +12,8 @@ use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIR
 use wal::layout::Secret;
 use wal::mark::Mark;
 use wal::{
-    recover, settle, Appender, Disk, Index, LogError, LogState, PeerLife, Record, Release, Result, SharedIndex,
+    recover, settle, Appender, Disk, Index, LogError, LogState, PeerLife, Record, Release, Result,
+    SharedIndex,
 };
 
 use crate::files::{Access, Files};
@@ -124,7 +125,8 @@ impl RaftLog {
             let release = self.shared.writer.lock().release_oldest().map_err(|error| self.failed(error))?;
             match release {
                 Release::Released { first } => {
-                    settle(&self.shared.files, &mut first_mark, first).map_err(|error| self.failed(error.into()))?;
+                    settle(&self.shared.files, &mut first_mark, first)
+                        .map_err(|error| self.failed(error.into()))?;
                     self.shared.writer.lock().reuse_below(first);
                 }
                 Release::Kept => return Ok(Vec::new()),
@@ -241,7 +243,10 @@ impl RaftLog {
         self.write(|writer| writer.record_all(records, sync)).map(|_| ())
     }
 
-    fn write(&self, act: impl FnOnce(&mut Appender<Files, LockedIndex>) -> Result<usize>) -> Result<Appended> {
+    fn write(
+        &self,
+        act: impl FnOnce(&mut Appender<Files, LockedIndex>) -> Result<usize>,
+    ) -> Result<Appended> {
         self.refuse_if_stopped()?;
         let begun = Instant::now();
         let mut writer = self.shared.writer.lock();

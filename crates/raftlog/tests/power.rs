@@ -213,7 +213,10 @@ fn lose_power(seed: u64, survival: Survival) {
     let log = RaftLog::open(&dir, &small()).unwrap_or_else(|why| panic!("seed {seed}, {survival:?}: {why}"));
     let found = found(&log);
     assert!(
-        possible.iter().chain(&history[synced.unwrap_or(0)..]).any(|(_, model)| is_as(model, &found, &latest)),
+        possible
+            .iter()
+            .chain(&history[synced.unwrap_or(0)..])
+            .any(|(_, model)| is_as(model, &found, &latest)),
         "seed {seed}, {survival:?}: what was found was never there:\n{found:#?}\nat the last sync:\n{:#?}",
         possible[0].1
     );

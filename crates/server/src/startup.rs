@@ -154,8 +154,7 @@ pub async fn run(
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
     let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), outcome_sender, life_sender);
     let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
-    let worker =
-        RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, log.clone(), apply_queue);
+    let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, log.clone(), apply_queue);
     let log_writer = LogWriter::new(log.clone(), jobs, worker_sender, store.clone());
     let (flush_store, flush_log) = (store.clone(), log.clone());
     let (keep_store, keep_log) = (store.clone(), log.clone());

@@ -49,7 +49,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const TEST_EDGES: &[(&str, &[&str])] =
     &[("predict", &["device"]), ("raftlog", &["device", "devshim"]), ("steelyard", &["devshim", "faults"])];
 
-const PURE: &[&str] = &["types", "resp", "storage", "command", "replica", "cluster", "placement", "predict", "wal"];
+const PURE: &[&str] =
+    &["types", "resp", "storage", "command", "replica", "cluster", "placement", "predict", "wal"];
 
 /// What a pure crate may use from outside. A list of what is allowed: an unknown crate is a question.
 const PURE_EXTERNAL: &[&str] = &[

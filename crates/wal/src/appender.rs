@@ -99,7 +99,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             next_segment,
         };
         appender.synced_mark.write(&appender.disk, appender.synced)?;
-        let records = log.corrected.into_iter().map(|(region, state)| (region, vec![Record::HardState(state)]));
+        let records =
+            log.corrected.into_iter().map(|(region, state)| (region, vec![Record::HardState(state)]));
         if !planted::is(Bug::CorrectionNotWritten) {
             appender.record_all(records.collect(), true)?;
         }

@@ -225,7 +225,12 @@ impl Index {
     }
 
     /// Refuses entries that do not follow the region's log, or the beginning that comes with them.
-    pub fn check_append(&self, region: RegionId, begun: Option<LogIndex>, indexes: &[LogIndex]) -> Result<()> {
+    pub fn check_append(
+        &self,
+        region: RegionId,
+        begun: Option<LogIndex>,
+        indexes: &[LogIndex],
+    ) -> Result<()> {
         let (Some(first), Some(last)) = (indexes.first(), indexes.last()) else { return Ok(()) };
         let bounds = match begun {
             Some(index) => LogBounds { first: index + 1, last: index },
@@ -289,7 +294,8 @@ impl Index {
 
     /// Bytes of the sections that hold entries which are needed.
     pub fn entry_bytes(&self) -> u64 {
-        let of = |region: &RegionIndex| region.runs.iter().map(|run| u64::from(run.place.length)).sum::<u64>();
+        let of =
+            |region: &RegionIndex| region.runs.iter().map(|run| u64::from(run.place.length)).sum::<u64>();
         self.regions.values().map(of).sum()
     }
 

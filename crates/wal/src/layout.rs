@@ -75,10 +75,7 @@ impl Header {
         if checksum != xxh3_64_with_seed(&bytes[..56], secret.0) {
             return None;
         }
-        let found = Position {
-            segment: u32_at(bytes, 40),
-            offset: u64::from(u32_at(bytes, 44)) * ALIGNMENT,
-        };
+        let found = Position { segment: u32_at(bytes, 40), offset: u64::from(u32_at(bytes, 44)) * ALIGNMENT };
         if found != position {
             return None;
         }
@@ -223,8 +220,15 @@ mod tests {
     #[test]
     fn a_header_is_one_only_where_it_was_written_and_as_it_was_written() {
         let position = Position { segment: 3, offset: 5 * ALIGNMENT };
-        let header =
-            Header { length: 700, incarnation: 2, sequence: 9, synced: 8, previous: 1 << 60, position, body: 5 };
+        let header = Header {
+            length: 700,
+            incarnation: 2,
+            sequence: 9,
+            synced: 8,
+            previous: 1 << 60,
+            position,
+            body: 5,
+        };
         let bytes = header.encode(SECRET);
         let read = Header::decode(&bytes, position, SECRET).expect("a header");
         assert_eq!(read, (header, u64_at(&bytes, 56)));

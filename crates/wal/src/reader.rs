@@ -43,7 +43,8 @@ pub fn read_entries(
             run = again;
         };
         let end = high.min(run.first + u64::from(run.count));
-        let Some(read) = decode_entries(&content, next, end).filter(|read| read.len() as u64 == end - next) else {
+        let Some(read) = decode_entries(&content, next, end).filter(|read| read.len() as u64 == end - next)
+        else {
             return Err(unreadable(region, &run));
         };
         for entry in read {

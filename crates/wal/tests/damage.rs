@@ -8,9 +8,7 @@ use replica::{LogBatch, RegionWrite};
 use support::{Cell, MemoryDisk, SECRET};
 use types::{Draw, RegionId};
 use wal::layout::{block_len, ALIGNMENT, HEADER_LEN};
-use wal::{
-    read_entries, recover, scan, settle, Appender, LogError, LogState, Release, SharedIndex, Sizes,
-};
+use wal::{read_entries, recover, scan, settle, Appender, LogError, LogState, Release, SharedIndex, Sizes};
 
 const SIZES: Sizes = Sizes { segment_bytes: 8 << 10, log_bytes: 64 << 10 };
 
@@ -31,7 +29,9 @@ impl Log {
     fn append(&mut self, region: RegionId, index: u64, data: Bytes, synced: bool) {
         let entry = Entry { index, term: 1, data, ..Entry::default() };
         let write = RegionWrite { region, restart: None, entries: vec![entry], hard_state: None };
-        self.appender.append(&LogBatch { number: 1, writes: vec![write], must_sync: synced }, synced).unwrap();
+        self.appender
+            .append(&LogBatch { number: 1, writes: vec![write], must_sync: synced }, synced)
+            .unwrap();
     }
 
     fn held(&self, region: RegionId) -> Vec<Entry> {

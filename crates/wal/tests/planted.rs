@@ -29,7 +29,11 @@ fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
         match first_found(Some(bug), 0..SEEDS) {
             Some((seed, why)) => {
                 println!("{bug:?}: {}", why.lines().next().unwrap_or_default());
-                assert_eq!(first_found(None, seed..seed + 1), None, "{bug:?}: seed {seed} is broken without it");
+                assert_eq!(
+                    first_found(None, seed..seed + 1),
+                    None,
+                    "{bug:?}: seed {seed} is broken without it"
+                );
             }
             None => missed.push(bug),
         }

@@ -93,6 +93,10 @@ impl Image {
 
     fn leave_file(&self, inode: u64, to: &Path, chance: &mut Chance) -> Result<()> {
         let (file, pin) = (self.file(inode), self.pin(inode));
+        if !file.exists() {
+            // Its process was killed between making it and telling of it: nothing was written to it.
+            return File::create(to).map(drop).map_err(at(to));
+        }
         fs::copy(&file, to).map_err(at(&file))?;
         let kept = chance.per_mille();
         if kept == 0 {

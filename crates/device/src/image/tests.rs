@@ -84,3 +84,17 @@ fn dirty_ranges_grow_and_are_cleaned_only_if_nothing_was_added() {
     (1..5000).for_each(|inode| again.insert(inode).unwrap().mark_all());
     assert!((1..5000).all(|inode| table.find(inode).is_some_and(|slot| slot.range() != 0)));
 }
+
+#[test]
+fn a_file_that_no_one_told_of_is_empty_or_gone() {
+    let states: std::collections::BTreeSet<Option<u64>> = (0..20)
+        .map(|seed| {
+            let (_dir, root, path) = directory();
+            let image = Image::create(&path, &root).unwrap();
+            fs::write(root.join("new"), b"").unwrap();
+            image.lose_power(Survival::Torn(seed)).unwrap();
+            fs::metadata(root.join("new")).ok().map(|file| file.len())
+        })
+        .collect();
+    assert_eq!(states, [None, Some(0)].into());
+}

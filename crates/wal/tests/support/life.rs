@@ -7,7 +7,8 @@ use raft::eraftpb::Entry;
 use replica::{HardState, LogBatch, RegionWrite, Restart, RestartCause};
 use types::{Draw, LogIndex, RegionDescriptor, RegionId, Term};
 use wal::{
-    read_entries, recover, settle, Appender, LogError, LogState, PeerLife, Record, Release, SharedIndex, Sizes,
+    read_entries, recover, settle, Appender, LogError, LogState, PeerLife, Record, Release, SharedIndex,
+    Sizes,
 };
 
 use super::{Cell, MemoryDisk, SECRET};
@@ -93,7 +94,8 @@ impl Life {
     fn held(&self) -> Model {
         let mut model = Model::default();
         for region in self.index.with(|index| index.regions()) {
-            let (bounds, hard_state) = self.index.with(|index| (index.bounds(region), index.hard_state(region)));
+            let (bounds, hard_state) =
+                self.index.with(|index| (index.bounds(region), index.hard_state(region)));
             let truncated_term = self.index.with(|index| index.term(region, bounds.first - 1)).unwrap();
             let range = (bounds.first, bounds.last + 1);
             let entries = read_entries(&self.disk, &self.index, SECRET, region, range, u64::MAX).unwrap();
@@ -285,12 +287,17 @@ impl Life {
                     let is = found.regions.get(region).unwrap_or(&blank);
                     let truncated = is.truncated.truncated_index.max(was.truncated.truncated_index);
                     let above = |held: &Held| -> Vec<_> {
-                        held.terms.iter().filter(|(index, _)| **index > truncated).map(|(i, t)| (*i, *t)).collect()
+                        held.terms
+                            .iter()
+                            .filter(|(index, _)| **index > truncated)
+                            .map(|(i, t)| (*i, *t))
+                            .collect()
                     };
                     let latest = self.truncated.get(region).copied().unwrap_or(0);
                     let commit = |held: &Held| held.hard_state.map(|state| (state.term, state.vote));
                     let bounded = is.hard_state.is_none_or(|state| {
-                        state.commit <= is.last() && was.hard_state.is_some_and(|of| state.commit <= of.commit)
+                        state.commit <= is.last()
+                            && was.hard_state.is_some_and(|of| state.commit <= of.commit)
                     });
                     above(was) == above(is)
                         && is.last() == was.last().max(truncated)
