@@ -67,26 +67,20 @@ impl RegionIndex {
 
     /// Puts entries where the same ones may be already, without a change to those around them.
     fn carry(&mut self, carried: Run) {
-        let mut runs = VecDeque::with_capacity(self.runs.len() + 1);
-        let mut is_in = false;
-        for run in self.runs.drain(..) {
-            if run.first < carried.first {
-                let count = run.count.min((carried.first - run.first) as u32);
-                runs.push_back(Run { count, ..run });
-            }
-            if run.end() > carried.first && !is_in {
-                runs.push_back(carried);
-                is_in = true;
-            }
-            // A section that was carried holds what was needed of another one, and no part of a third.
-            if run.first >= carried.end() {
-                runs.push_back(run);
+        let mut at = self.runs.partition_point(|run| run.end() <= carried.first);
+        if let Some(run) = self.runs.get_mut(at).filter(|run| run.first < carried.first) {
+            run.count = (carried.first - run.first) as u32;
+            at += 1;
+        }
+        // A section that was carried holds what was needed of another one, and no part of a third.
+        let is_covered = |run: &&Run| run.first < carried.end();
+        match self.runs.range(at..).take_while(is_covered).count() {
+            1 => self.runs[at] = carried,
+            covered => {
+                self.runs.drain(at..at + covered);
+                self.runs.insert(at, carried);
             }
         }
-        if !is_in {
-            runs.push_back(carried);
-        }
-        self.runs = runs;
         self.drop_through(self.truncated.truncated_index);
     }
 

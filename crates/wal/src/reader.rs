@@ -33,12 +33,14 @@ pub fn read_entries(
         };
         let mut run = look_up()?;
         let content = loop {
-            if let Some(content) = read_section(disk, secret, region, &run.place)? {
+            // A segment that was let go of meanwhile may be gone, or be another one's.
+            let read = read_section(disk, secret, region, &run.place);
+            if let Ok(Some(content)) = read {
                 break content;
             }
             let again = look_up()?;
             if again.place == run.place {
-                return Err(unreadable(region, &run));
+                return Err(read.err().unwrap_or_else(|| unreadable(region, &run)));
             }
             run = again;
         };

@@ -12,8 +12,8 @@ use crate::store::Store;
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// What has been tried in vain is not tried sooner again.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// A log that is too large is looked at so often, however often it is truncated.
-const PINNED_PERIOD: Duration = Duration::from_millis(50);
+/// To look at the log is to look at all regions, so it is not done more often, however often they are truncated.
+const RECYCLE_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the store stops.
 pub fn run(store: Arc<Store>, log: RaftLog) {
@@ -22,9 +22,7 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
     while !store.stopping.load(Ordering::Relaxed) {
         log.await_work(LOOK_PERIOD);
         if Instant::now() >= try_at {
-            if let Some(pause) = recycle(&store, &log) {
-                try_at = Instant::now() + pause;
-            }
+            try_at = Instant::now() + recycle(&store, &log);
             prepare(&store, &log);
         }
         // A busy log's blocks say what is synced. Those of one that has fallen idle do not say it of the last one.
@@ -50,18 +48,19 @@ fn prepare(store: &Store, log: &RaftLog) {
     }
 }
 
-/// Returns how long to wait where nothing more can be done for now.
-fn recycle(store: &Store, log: &RaftLog) -> Option<Duration> {
+/// Returns how long to wait before the next time.
+fn recycle(store: &Store, log: &RaftLog) -> Duration {
     match log.recycle() {
-        Ok(pinned) if pinned.is_empty() => None,
         Ok(pinned) => {
-            tracing::debug!(?pinned, "regions hold most of a log that is too large");
-            Some(PINNED_PERIOD)
+            if !pinned.is_empty() {
+                tracing::debug!(?pinned, "regions hold most of a log that is too large");
+            }
+            RECYCLE_PERIOD
         }
         Err(LogError::NoSpace(reason)) => {
             store.disk.set_full();
             tracing::warn!(%reason, "no space to recycle the Raft log: tried again later");
-            Some(RETRY_PERIOD)
+            RETRY_PERIOD
         }
         Err(error) => store.fatal(&format!("the Raft log cannot be recycled: {error}")),
     }
