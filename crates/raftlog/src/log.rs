@@ -76,7 +76,11 @@ impl RaftLog {
                 "the log's end was not synced when it was written last, and is cut"
             );
         }
-        let first = Mutex::new(found.first_mark.clone());
+        // Its last write may be in the page cache only, if the sync after it failed.
+        let mut first = found.first_mark.clone();
+        let number = first.number();
+        settle(&files, &mut first, number)?;
+        let first = Mutex::new(first);
         let index = LockedIndex::default();
         let writer = Appender::new(files.clone(), secret, options.sizes(), index.clone(), found)?;
         tracing::debug!(blocks, segments, took = ?begun.elapsed(), "the log is open");

@@ -73,8 +73,14 @@ pub enum Release {
 
 impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     /// Goes on with a log. What was recovered is synced first: a process that was killed may have left it in the page
-    /// cache, and from now on it is vouched for.
+    /// cache, and from now on it is vouched for. Blocks that nothing proves to be synced are written once more, as they
+    /// are: after a sync that failed the cache may hold what the device does not, and a sync alone would say yes.
     pub fn new(disk: D, secret: Secret, sizes: Sizes, index: S, log: Recovered) -> Result<Appender<D, S>> {
+        for (position, length) in &log.unproven {
+            let mut bytes = vec![0; *length as usize];
+            disk.read(position.segment, position.offset, &mut bytes)?;
+            disk.write(position.segment, position.offset, &bytes)?;
+        }
         for segment in log.in_use.iter().filter(|_| !planted::is(Bug::StartNotSynced)) {
             disk.sync(segment.id)?;
         }

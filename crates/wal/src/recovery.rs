@@ -17,7 +17,7 @@ use types::RegionId;
 use crate::disk::{Disk, MarkFile, SegmentId};
 use crate::error::{LogError, Result};
 use crate::index::Index;
-use crate::layout::{block_len, Position, Secret};
+use crate::layout::{block_len, Position, Secret, HEADER_LEN};
 use crate::mark::Mark;
 use crate::planted::{self, Bug};
 use crate::scan::{scan, Found};
@@ -57,6 +57,8 @@ pub struct Recovered {
     pub synced_mark: Mark,
     pub first_mark: Mark,
     pub cut: Option<Cut>,
+    /// Blocks, with their lengths in bytes, of which no later one says that they were synced.
+    pub unproven: Vec<(Position, u64)>,
     /// Hard states that are not as the log holds them.
     pub corrected: Vec<(RegionId, HardState)>,
 }
@@ -100,6 +102,7 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
 
     let mut index = Index::default();
     let mut in_use: Vec<Segment> = Vec::new();
+    let mut unproven = Vec::new();
     let mut offset = 0;
     let (mut sequence, mut checksum) = (first - 1, 0);
     for block in chain.iter().map(|at| &found[*at]) {
@@ -108,6 +111,9 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
             in_use.push(Segment { id: segment, len: lengths[&segment], first: block.header.sequence });
         }
         offset = at + block_len(block.header.length as usize);
+        if block.header.sequence > claimed {
+            unproven.push((block.header.position, HEADER_LEN as u64 + u64::from(block.header.length)));
+        }
         (sequence, checksum) = (block.header.sequence, block.checksum);
         block.updates.iter().flatten().for_each(|update| index.apply(update));
     }
@@ -128,6 +134,7 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
         synced_mark,
         first_mark,
         cut,
+        unproven,
         corrected,
     })
 }
