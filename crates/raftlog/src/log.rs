@@ -76,20 +76,15 @@ impl RaftLog {
                 "the log's end was not synced when it was written last, and is cut"
             );
         }
-        // Its last write may be in the page cache only, if the sync after it failed.
-        let mut first = found.first_mark.clone();
-        let number = first.number();
-        settle(&files, &mut first, number)?;
-        let first = Mutex::new(first);
         let index = LockedIndex::default();
-        let writer = Appender::new(files.clone(), secret, options.sizes(), index.clone(), found)?;
+        let (writer, first) = Appender::new(files.clone(), secret, options.sizes(), index.clone(), found)?;
         tracing::debug!(blocks, segments, took = ?begun.elapsed(), "the log is open");
         let shared = Shared {
             files,
             secret,
             index,
             writer: Mutex::new(writer),
-            first,
+            first: Mutex::new(first),
             written: AtomicU64::new(0),
             is_stopped: AtomicBool::new(false),
             has_work: Mutex::new(true),
@@ -244,7 +239,7 @@ impl RaftLog {
     }
 
     fn record(&self, records: Vec<(RegionId, Vec<Record>)>, sync: bool) -> Result<()> {
-        self.write(|writer| writer.record_all(records, sync)).map(|_| ())
+        self.write(|writer| writer.record(records, sync)).map(|_| ())
     }
 
     fn write(

@@ -438,7 +438,7 @@ fn founded_regions_begin_after_what_no_log_holds() {
 /// A snapshot's beginning: in one write the old entries go and new ones may follow, whatever files the old
 /// ones are in by then.
 #[test]
-fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_purges() {
+fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_recycling() {
     let dir = tempfile::tempdir().unwrap();
     let log = RaftLog::open(dir.path(), &small()).unwrap();
     log.found(&[founded(1), founded(2)]).unwrap();

@@ -55,7 +55,7 @@ impl Written {
         self.log.append(&LogBatch { number: 1, writes: vec![write], must_sync: true }, true).unwrap();
     }
 
-    /// Writes a file or so, and truncates, as a store does; purges now and then.
+    /// Writes a file or so, and truncates, as a store does; recycles now and then.
     fn go_on(&mut self) {
         for _ in 0..10 {
             self.last += 1;

@@ -10,9 +10,9 @@
 use std::collections::VecDeque;
 
 use replica::{LogBatch, RestartCause};
-use types::{LogIndex, RegionId};
+use types::RegionId;
 
-use crate::block::{least_block, Block, Finished, Group};
+use crate::block::{Block, Finished, Group};
 use crate::disk::{Disk, DiskError, SegmentId};
 use crate::error::{LogError, Result};
 use crate::index::{Needed, SharedIndex};
@@ -58,6 +58,8 @@ pub struct Appender<D, S> {
     /// Not needed any more, but the mark does not say so yet.
     released: Vec<Segment>,
     next_segment: SegmentId,
+    /// The last segment that was needed could not be made.
+    is_short: bool,
 }
 
 /// What became of the oldest segment.
@@ -74,8 +76,18 @@ pub enum Release {
 impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     /// Goes on with a log. What was recovered is synced first: a process that was killed may have left it in the page
     /// cache, and from now on it is vouched for. Blocks that nothing proves to be synced are written once more, as they
-    /// are: after a sync that failed the cache may hold what the device does not, and a sync alone would say yes.
-    pub fn new(disk: D, secret: Secret, sizes: Sizes, index: S, log: Recovered) -> Result<Appender<D, S>> {
+    /// are, and so is the mark of the first block: after a sync that failed the cache may hold what the device does not,
+    /// and a sync alone would say yes. That mark is returned, for [`settle`].
+    pub fn new(
+        disk: D,
+        secret: Secret,
+        sizes: Sizes,
+        index: S,
+        log: Recovered,
+    ) -> Result<(Appender<D, S>, Mark)> {
+        let mut first_mark = log.first_mark;
+        let first = first_mark.number();
+        settle(&disk, &mut first_mark, first)?;
         for (position, length) in &log.unproven {
             let mut bytes = vec![0; *length as usize];
             disk.read(position.segment, position.offset, &mut bytes)?;
@@ -103,23 +115,23 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             free: log.free,
             released: Vec::new(),
             next_segment,
+            is_short: false,
         };
         appender.synced_mark.write(&appender.disk, appender.synced)?;
         let records =
             log.corrected.into_iter().map(|(region, state)| (region, vec![Record::HardState(state)]));
         if !planted::is(Bug::CorrectionNotWritten) {
-            appender.record_all(records.collect(), true)?;
+            appender.record(records.collect(), true)?;
         }
-        Ok(appender)
+        Ok((appender, first_mark))
     }
 
     /// Writes a batch and, with `sync`, makes it durable. Returns the bytes written.
     pub fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<usize> {
         let mut groups = Vec::with_capacity(batch.writes.len());
         for write in &batch.writes {
-            let indexes: Vec<LogIndex> = write.entries.iter().map(|entry| entry.index).collect();
             let begun = write.restart.as_ref().map(|restart| restart.index);
-            self.index.with(|index| index.check_append(write.region, begun, &indexes))?;
+            self.index.with(|index| index.check_append(write.region, begun, &write.entries))?;
             let mut records = Vec::new();
             if let Some(restart) = &write.restart {
                 let (index, term) = (restart.index, restart.term);
@@ -139,13 +151,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         self.write(groups, sync)
     }
 
-    /// Writes records of one region, or of the store, together.
-    pub fn record(&mut self, region: RegionId, records: Vec<Record>, sync: bool) -> Result<usize> {
-        self.write(vec![Group { region, records, ..Group::default() }], sync)
-    }
-
-    /// Writes records of several regions.
-    pub fn record_all(&mut self, records: Vec<(RegionId, Vec<Record>)>, sync: bool) -> Result<usize> {
+    /// Writes records of regions, or of the store under 0. Those of one item come to lie in one block.
+    pub fn record(&mut self, records: Vec<(RegionId, Vec<Record>)>, sync: bool) -> Result<usize> {
         self.write(groups_of(records), sync)
     }
 
@@ -225,7 +232,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             Some(at) => at,
             None => {
                 let (id, len) = self.new_segment(least);
-                self.disk.create(id, len)?;
+                let made = self.disk.create(id, len);
+                self.is_short = made.is_err();
+                made?;
                 self.free.push((id, len));
                 self.free.len() - 1
             }
@@ -265,6 +274,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         let needed = self.index.with(|index| index.needed_through(first - 1));
         let enough = match (needed.records.is_empty(), needed.entries.is_empty()) {
             (true, true) => 0,
+            // Where no segment can be made, one is worth more than what it takes to write records again.
+            (false, true) if self.is_short && self.free.is_empty() => 0,
             (false, true) => self.sizes.log_bytes / 2,
             (_, false) => self.sizes.log_bytes,
         };
@@ -297,7 +308,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             };
             let mut content = Vec::new();
             encode_entries(&entries, &mut content);
-            groups.push(Group { region, carried: VecDeque::from([content]), ..Group::default() });
+            groups.push(Group { region, carried: Some(content), ..Group::default() });
         }
         // The segment may be unneeded because of truncations that no block holds.
         if !planted::is(Bug::TruncationsNotCarried) {
@@ -365,15 +376,12 @@ struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     fn over(groups: Vec<Group<'a>>) -> Cursor<'a> {
         let mut groups = VecDeque::from(groups);
-        groups.retain(|group| !is_done(group));
+        groups.retain(|group| !group.is_done());
         Cursor { groups }
     }
 
     fn least_block(&self) -> Option<u64> {
-        let group = self.groups.front()?;
-        let records = Some(&group.records[..]).filter(|records| !records.is_empty());
-        let carried = group.carried.front().map(Vec::as_slice);
-        Some(least_block(records, group.entries.first(), carried))
+        self.groups.front().map(Group::least_block)
     }
 
     /// Puts into the block what has room, in order.
@@ -387,20 +395,11 @@ impl<'a> Cursor<'a> {
             }
             let done = block.push_entries(group.region, group.entries);
             group.entries = &group.entries[done..];
-            while let Some(content) = group.carried.front() {
-                if !block.push_carried(group.region, content) {
-                    return;
-                }
-                group.carried.pop_front();
-            }
-            if !is_done(group) {
+            group.carried.take_if(|content| block.push_carried(group.region, content));
+            if !group.is_done() {
                 return;
             }
             self.groups.pop_front();
         }
     }
-}
-
-fn is_done(group: &Group<'_>) -> bool {
-    group.records.is_empty() && group.entries.is_empty() && group.carried.is_empty()
 }

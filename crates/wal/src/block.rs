@@ -1,7 +1,5 @@
 //! What is to be written, cut into blocks.
 
-use std::collections::VecDeque;
-
 use raft::eraftpb::Entry;
 use types::{LogIndex, RegionId, Term};
 
@@ -19,8 +17,8 @@ pub struct Group<'a> {
     pub region: RegionId,
     pub records: Vec<Record>,
     pub entries: &'a [Entry],
-    /// Sections of entries that are moved as they are: their contents.
-    pub carried: VecDeque<Vec<u8>>,
+    /// The content of a section of entries that is moved.
+    pub carried: Option<Vec<u8>>,
 }
 
 /// Where a section lies.
@@ -90,21 +88,11 @@ impl Block {
 
     /// Adds all of a group's records, or none if they have no room together.
     pub fn push_records(&mut self, region: RegionId, records: &[Record]) -> bool {
-        let (at, known) = (self.body.len(), self.updates.len());
-        let mut contents = Vec::new();
-        let mut bytes = 0;
-        for record in records {
-            let mut content = Vec::new();
-            record.encode(&mut content);
-            bytes += HEAD_LEN + content.len();
-            contents.push(content);
-        }
-        if !self.has_room_for(bytes) {
-            debug_assert_eq!((self.body.len(), self.updates.len()), (at, known));
+        if !self.has_room_for(sections_len(records)) {
             return false;
         }
-        for (record, content) in records.iter().zip(contents) {
-            let place = self.push(record.kind(), region, |out| out.extend_from_slice(&content));
+        for record in records {
+            let place = self.push(record.kind(), region, |out| record.encode(out));
             let (record, sequence) = (record.clone(), place.sequence);
             self.updates.push(Update::Record { region, record, sequence });
         }
@@ -180,19 +168,23 @@ pub struct Finished {
     pub checksum: u64,
 }
 
-/// The least bytes of a block for the first thing of the group that is not yet written: all of its records, or one
-/// entry.
-pub fn least_block(records: Option<&[Record]>, entry: Option<&Entry>, carried: Option<&[u8]>) -> u64 {
-    let of_record = |record: &Record| {
-        let mut content = Vec::new();
-        record.encode(&mut content);
-        HEAD_LEN + content.len()
-    };
-    let bytes = match (records, entry, carried) {
-        (Some(records), _, _) => records.iter().map(of_record).sum(),
-        (None, Some(entry), _) => HEAD_LEN + ENTRIES_HEAD_LEN + records::entry_len(entry),
-        (None, None, Some(content)) => HEAD_LEN + content.len(),
-        (None, None, None) => 0,
-    };
-    block_len(bytes)
+/// The bytes of sections with these records.
+fn sections_len(records: &[Record]) -> usize {
+    records.iter().map(|record| HEAD_LEN + record.content_len()).sum()
+}
+
+impl Group<'_> {
+    pub fn is_done(&self) -> bool {
+        self.records.is_empty() && self.entries.is_empty() && self.carried.is_none()
+    }
+
+    /// The least bytes of a block for what comes first in the group: all of its records, or one entry, or what is carried.
+    pub fn least_block(&self) -> u64 {
+        let entry = self.entries.first().map(|entry| HEAD_LEN + ENTRIES_HEAD_LEN + records::entry_len(entry));
+        let carried = self.carried.as_ref().map(|content| HEAD_LEN + content.len());
+        block_len(match self.records.is_empty() {
+            false => sections_len(&self.records),
+            true => entry.or(carried).unwrap_or(0),
+        })
+    }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use raft::eraftpb::Entry;
 use replica::{HardState, LogBounds};
 use types::{LogIndex, RegionId, Term};
 
@@ -219,22 +220,19 @@ impl Index {
     }
 
     /// Refuses entries that do not follow the region's log, or the beginning that comes with them.
-    pub fn check_append(
-        &self,
-        region: RegionId,
-        begun: Option<LogIndex>,
-        indexes: &[LogIndex],
-    ) -> Result<()> {
-        let (Some(first), Some(last)) = (indexes.first(), indexes.last()) else { return Ok(()) };
+    pub fn check_append(&self, region: RegionId, begun: Option<LogIndex>, entries: &[Entry]) -> Result<()> {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
+        let (first, last) = (first.index, last.index);
         let bounds = match begun {
             Some(index) => LogBounds { first: index + 1, last: index },
             None => self.bounds(region),
         };
-        let is_contiguous = indexes.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
-        if *first >= bounds.first && *first <= bounds.last + 1 && is_contiguous {
+        let is_contiguous =
+            entries.windows(2).all(|pair| pair[0].index.checked_add(1) == Some(pair[1].index));
+        if first >= bounds.first && first <= bounds.last + 1 && is_contiguous {
             return Ok(());
         }
-        let asked = format!("{} entries {first}..={last} cannot be appended", indexes.len());
+        let asked = format!("{} entries {first}..={last} cannot be appended", entries.len());
         Err(LogError::Range { region, first: bounds.first, last: bounds.last, asked })
     }
 

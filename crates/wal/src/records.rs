@@ -134,6 +134,21 @@ impl Record {
         }
     }
 
+    /// The bytes of its section's content.
+    pub fn content_len(&self) -> usize {
+        match self {
+            Record::HardState(state) => 16 + state.vote.map_or(0, |_| 8),
+            Record::Truncated(_) | Record::Begun(_) => 16,
+            Record::Forgotten => 0,
+            Record::Value { name, value } => 4 + name.len() + value.len(),
+            Record::Life(life) => {
+                let mut content = Vec::new();
+                encode_life(life, &mut content);
+                content.len()
+            }
+        }
+    }
+
     /// Appends the content of its section.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -262,6 +277,7 @@ mod tests {
             let mut content = Vec::new();
             record.encode(&mut content);
             assert_eq!(Record::decode(record.kind(), &content).as_ref(), Some(&record));
+            assert_eq!(record.content_len(), content.len());
             for cut in 0..content.len() {
                 // Without its last eight bytes a hard state is one without a vote.
                 let is_whole = matches!(record, Record::HardState(_)) && cut == 16;

@@ -52,8 +52,6 @@ pub struct Recovered {
     pub checksum: u64,
     /// Of this start.
     pub incarnation: u64,
-    /// Through where the blocks and the mark say that the log was synced.
-    pub synced: u64,
     pub synced_mark: Mark,
     pub first_mark: Mark,
     pub cut: Option<Cut>,
@@ -130,7 +128,6 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
         sequence,
         checksum,
         incarnation,
-        synced,
         synced_mark,
         first_mark,
         cut,

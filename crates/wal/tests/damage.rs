@@ -8,7 +8,10 @@ use replica::{LogBatch, RegionWrite};
 use support::{Cell, MemoryDisk, SECRET};
 use types::{Draw, RegionId};
 use wal::layout::{block_len, ALIGNMENT, HEADER_LEN};
-use wal::{read_entries, recover, scan, settle, Appender, LogError, LogState, Release, SharedIndex, Sizes};
+use wal::{
+    read_entries, recover, scan, settle, Appender, LogError, LogState, PeerLife, Record, Release,
+    SharedIndex, Sizes,
+};
 
 const SIZES: Sizes = Sizes { segment_bytes: 8 << 10, log_bytes: 64 << 10 };
 
@@ -16,14 +19,15 @@ struct Log {
     disk: MemoryDisk,
     index: Cell,
     appender: Appender<MemoryDisk, Cell>,
+    first: wal::mark::Mark,
 }
 
 impl Log {
     fn open(disk: &MemoryDisk) -> Result<Log, LogError> {
         let found = recover(disk, SECRET)?;
         let index = Cell::default();
-        let appender = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found)?;
-        Ok(Log { disk: disk.clone(), index, appender })
+        let (appender, first) = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found)?;
+        Ok(Log { disk: disk.clone(), index, appender, first })
     }
 
     fn append(&mut self, region: RegionId, index: u64, data: Bytes, synced: bool) {
@@ -41,9 +45,8 @@ impl Log {
     }
 
     fn keep(&mut self) {
-        let mut mark = recover(&self.disk, SECRET).unwrap().first_mark;
         while let Release::Released { first } = self.appender.release_oldest().unwrap() {
-            settle(&self.disk, &mut mark, first).unwrap();
+            settle(&self.disk, &mut self.first, first).unwrap();
             self.appender.reuse_below(first);
         }
     }
@@ -190,4 +193,37 @@ fn a_full_disk_refuses_a_batch_and_takes_it_when_there_is_room() {
     let again = Log::open(&disk).unwrap();
     assert_eq!(again.held(1).len(), 31);
     assert_eq!(again.held(1)[1..], entries(2));
+}
+
+#[test]
+fn on_a_full_disk_a_segment_that_holds_only_records_is_let_go_of() {
+    let disk = MemoryDisk::new();
+    let mut log = Log::open(&disk).unwrap();
+    let tombstone = PeerLife::Tombstone { peer: 4 };
+    log.appender.record(vec![(9, vec![Record::Life(tombstone.clone())])], true).unwrap();
+    let write = |index| {
+        let entry = Entry { index, term: 1, data: Bytes::from(vec![1; 1000]), ..Entry::default() };
+        RegionWrite { region: 1, restart: None, entries: vec![entry], hard_state: None }
+    };
+    let batch = |index| LogBatch { number: 1, writes: vec![write(index)], must_sync: true };
+    let mut next = 1;
+    while disk.ids().len() < 3 {
+        log.appender.append(&batch(next), true).unwrap();
+        next += 1;
+    }
+    disk.set_full(true);
+    while log.appender.append(&batch(next), true).is_ok() {
+        next += 1;
+    }
+    assert!(log.appender.used_bytes() < SIZES.log_bytes / 2, "it is no large log");
+    log.index.with(|of| of.truncate(1, LogState { truncated_index: next - 1, truncated_term: 1 }));
+    log.keep();
+    for _ in 0..100 {
+        log.appender.append(&batch(next), true).unwrap();
+        log.index.with(|of| of.truncate(1, LogState { truncated_index: next, truncated_term: 1 }));
+        next += 1;
+        log.keep();
+    }
+    assert_eq!(disk.ids().len(), 3);
+    assert_eq!(Log::open(&disk).unwrap().index.with(|of| of.lives()), [(9, tombstone)]);
 }

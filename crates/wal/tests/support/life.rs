@@ -69,9 +69,9 @@ struct Life {
 impl Life {
     fn open(disk: &MemoryDisk) -> Result<Life, LogError> {
         let found = recover(disk, SECRET)?;
-        let (index, first) = (Cell::default(), found.first_mark.clone());
+        let index = Cell::default();
         let cuts = u64::from(found.cut.is_some());
-        let log = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found)?;
+        let (log, first) = Appender::new(disk.clone(), SECRET, SIZES, index.clone(), found)?;
         let mut life = Life {
             disk: disk.clone(),
             index,
@@ -230,7 +230,7 @@ impl Life {
             }
         };
         self.step(&model);
-        self.log.record(region, records, true)?;
+        self.log.record(vec![(region, records)], true)?;
         self.synced();
         Ok(())
     }
