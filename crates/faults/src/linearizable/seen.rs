@@ -60,6 +60,53 @@ fn is_read_at_the_end(history: &[Operation], member: Member) -> bool {
     })
 }
 
+/// Who saw which value, where the history has nothing but writes and reads and no member is given one value twice:
+/// what was overwritten does not come back, so whoever saw it comes before.
+pub(super) struct Readers(Option<BTreeMap<(Member, Option<String>), Vec<usize>>>);
+
+impl Readers {
+    /// Every write may go at any time.
+    pub(super) fn unknown() -> Readers {
+        Readers(None)
+    }
+
+    pub(super) fn of(operations: &[Operation]) -> Readers {
+        let mut written = BTreeSet::new();
+        let mut readers: BTreeMap<(Member, Option<String>), Vec<usize>> = BTreeMap::new();
+        for (index, operation) in operations.iter().enumerate() {
+            match (&operation.call, &operation.ended) {
+                (Call::Write(pairs), _) => {
+                    if !pairs.iter().all(|pair| written.insert(pair)) {
+                        return Readers(None);
+                    }
+                }
+                (Call::Read(members), Some((_, Answer::Values(values)))) => {
+                    for (member, value) in members.iter().zip(values) {
+                        readers.entry((*member, value.clone())).or_default().push(index);
+                    }
+                }
+                (Call::Read(_), None) => {}
+                _ => return Readers(None),
+            }
+        }
+        Readers(Some(readers))
+    }
+
+    /// Whether all that saw what the operation overwrites are linearized.
+    pub(super) fn may_go(
+        &self,
+        state: &Group,
+        operation: &Operation,
+        is_linearized: impl Fn(usize) -> bool,
+    ) -> bool {
+        let (Some(readers), Call::Write(pairs)) = (&self.0, &operation.call) else { return true };
+        pairs.iter().all(|(member, _)| {
+            let saw = readers.get(&(*member, state.value(*member)));
+            saw.is_none_or(|saw| saw.iter().all(|read| is_linearized(*read)))
+        })
+    }
+}
+
 /// Which open increments a search has to try where.
 pub(super) struct OpenIncrements {
     /// For each of them the one of the same member that began just before it: they are all alike, so that one

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::chance::Chance;
-use crate::history::{Answer, Call};
+use crate::history::{Answer, Call, Member};
 use crate::workload::{Judged, HISTORIES_ENV};
 
 fn read(value: &str) -> (Call, Option<Answer>) {
@@ -273,10 +273,112 @@ fn increments_that_waited_long_beside_open_ones_cost_no_time() {
 
 #[test]
 fn a_search_without_end_is_given_up_and_says_so() {
-    // Concurrent writes of different values and a read that none explains: all orders are tried.
-    let mut rows: Vec<Row> = (0..24).map(|n| (0, 100, write(&n.to_string()))).collect();
+    // Concurrent writes of two members and a read that none explains: all orders are tried.
+    let both = |n: u8| (Call::Write(vec![(0, n.to_string()), (1, n.to_string())]), Some(Answer::Written));
+    let mut rows: Vec<Row> = (0..24).map(|n| (0, 100, both(n))).collect();
     rows.push((50, 60, read("nobody")));
     assert_eq!(check_within(&history(rows), 100_000), Verdict::Undecided);
+}
+
+/// What clients make of a group of `members` keys whose store is away for long: each asks again as soon as it has
+/// an answer, and some never get one.
+fn waited_for(seed: u64, members: Member, count: usize) -> History {
+    let mut chance = Chance::new(seed);
+    let mut free_at = vec![0u64; 20];
+    let mut moments: Vec<(u64, u64, u64, Call, bool)> = (0..count)
+        .map(|n| {
+            let client = chance.below(20) as usize;
+            let began = free_at[client] + 1;
+            let effect = began + chance.below(1000);
+            let ended = effect + chance.below(1000);
+            free_at[client] = ended;
+            let all: Vec<Member> = (0..members).collect();
+            let call = match chance.below(2) {
+                0 => Call::Read(all),
+                _ => {
+                    let left_out = chance.below(4) as Member;
+                    let written = all.iter().filter(|&&member| members == 1 || member != left_out);
+                    Call::Write(written.map(|&member| (member, format!("{n}.{member}"))).collect())
+                }
+            };
+            (effect, began, ended, call, chance.below(15) == 0)
+        })
+        .collect();
+    moments.sort_by_key(|(effect, ..)| *effect);
+    let mut state = Group::default();
+    let mut made = History::new();
+    for (client, (_, began, ended, call, is_open)) in moments.into_iter().enumerate() {
+        let answer = answer(&state, &call);
+        if !is_open || chance.below(2) == 0 {
+            state = state.step(&call, None).expect("a write");
+        }
+        let ended = (!is_open).then_some((ended, answer));
+        made.push(Operation { client: client as u32, call, began, ended });
+    }
+    made
+}
+
+#[test]
+fn groups_whose_clients_all_waited_cost_little_time() {
+    for seed in 0..100 {
+        let register = waited_for(seed, 1, 150);
+        assert_eq!(check_within(&register, 0), Verdict::Linearizable, "register {seed}");
+        let group = waited_for(seed, 3, 150);
+        assert_eq!(check_within(&group, 1_000_000), Verdict::Linearizable, "group {seed}");
+    }
+}
+
+/// One register, values each written once, moments that often touch, and answers that may be anybody's.
+fn register(seed: u64, count: usize) -> History {
+    let mut chance = Chance::new(seed);
+    let operation = |client: usize| {
+        let began = chance.below(4 * count as u64);
+        let (call, answer) = match chance.below(2) {
+            0 => write(&client.to_string()),
+            _ => read(&chance.below(count as u64).to_string()),
+        };
+        let answer = match &call {
+            Call::Read(_) if chance.below(6) == 0 => Some(Answer::Values(vec![None])),
+            Call::Write(_) if chance.below(6) == 0 => None,
+            _ => answer,
+        };
+        let ended = began + chance.below(3 * count as u64);
+        Operation { client: client as u32, call, began, ended: answer.map(|answer| (ended, answer)) }
+    };
+    let mut made: History = (0..count).map(operation).collect();
+    let written: Vec<String> = made
+        .iter()
+        .filter_map(|operation| match &operation.call {
+            Call::Write(pairs) => Some(pairs[0].1.clone()),
+            _ => None,
+        })
+        .collect();
+    // Reads see what was written, nearly always.
+    for operation in &mut made {
+        if let Some((_, Answer::Values(values))) = &mut operation.ended {
+            if values[0].is_some() && !written.is_empty() && chance.below(30) != 0 {
+                values[0] = Some(chance.pick(&written).clone());
+            }
+        }
+    }
+    made
+}
+
+#[test]
+fn registers_are_judged_as_by_trying_all_orders() {
+    let (mut good, mut bad) = (0, 0);
+    for seed in 0..60_000 {
+        let history = register(seed, 1 + seed as usize % 7);
+        let expected = by_all_orders(&history);
+        let known = seen::that_matter(&history);
+        let known: Vec<Operation> = known.iter().map(|&index| history[index].clone()).collect();
+        assert_eq!(super::register::is_linearizable(&known), Some(expected), "{seed}: {history:?}");
+        assert_eq!(check(&history) == Verdict::Linearizable, expected, "{seed}: {history:?}");
+        if history.len() > 3 {
+            *if expected { &mut good } else { &mut bad } += 1;
+        }
+    }
+    assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad");
 }
 
 /// For another checker, which must agree about good and bad alike: see `tests/porcupine`.
