@@ -112,6 +112,11 @@ fn settings(setup: &Setup) -> String {
             None => "not limited: no store fills, where the paper's six stores of 5 GB were exactly full".to_owned(),
         },
     );
+    let capability = match setup.probed {
+        true => "as each store measured its device",
+        false => "as the stores were told of their devices",
+    };
+    line("capability", capability.to_owned());
     line(
         "machine",
         format!(

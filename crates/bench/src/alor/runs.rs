@@ -41,6 +41,9 @@ pub struct Setup {
     /// Where the stores' data was: a file system's type.
     pub file_system: String,
     pub program: String,
+    /// The stores measured their devices; else they were told what the devices can do.
+    #[serde(default)]
+    pub probed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -331,6 +334,7 @@ pub mod tests {
             cpus: 2,
             file_system: "tmpfs".into(),
             program: "steelyard 0.1.0".into(),
+            probed: false,
         }
     }
 

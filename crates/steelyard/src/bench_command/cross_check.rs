@@ -42,7 +42,7 @@ pub struct Check {
 
 pub async fn run(options: Check) -> anyhow::Result<()> {
     let scale = Scale::named(&options.scale).map_err(|error| anyhow!(error))?;
-    let stores = Stores::new(None, options.port)?;
+    let stores = Stores::new(None, options.port, false)?;
     let setup = Setup { scale, ..super::reproduce::setup(&stores) };
     ensure!(!options.policies.is_empty(), "there is no policy to check");
     options.workloads.iter().try_for_each(|workload| ycsb::comparable(*workload))?;

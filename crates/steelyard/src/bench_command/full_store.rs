@@ -13,7 +13,7 @@ use bench::table::{bytes, count};
 use placement::PlanLimits;
 
 use super::ground::{machine, Ground};
-use super::reproduce::laboratory::{say, settle, Wanted, PATIENCE, PLACING_PATIENCE};
+use super::reproduce::laboratory::{say, Wanted, PATIENCE};
 use super::reproduce::observe::Observer;
 use super::watch::{Watch, LOOK_EVERY};
 use crate::playground::START_PATIENCE;
@@ -90,7 +90,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     let mut cluster = stores.start_wanted(&wanted)?;
     cluster.wait_until_ready(START_PATIENCE).await?;
     let observer = Arc::new(Observer::new(&cluster)?);
-    settle(&observer, PLACING_PATIENCE).await?;
+    stores.placed(&observer).await?;
     let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
     let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
     // Three copies of each.

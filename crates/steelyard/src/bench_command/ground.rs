@@ -7,6 +7,7 @@ use bench::alor::Scale;
 use bench::scenario::Machine;
 
 use super::reproduce::laboratory::Stores;
+use crate::serve::YesNo;
 
 #[derive(clap::Args)]
 pub struct Ground {
@@ -22,6 +23,9 @@ pub struct Ground {
     /// Capacity of the stores, as a factor of the paper's 5 GB at the scale's data factor; 0: unlimited
     #[arg(long, value_name = "FACTOR")]
     headroom: Option<f64>,
+    /// Stores measure their emulated devices themselves; else they are told what their profile makes of them
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
+    probe: Option<YesNo>,
     /// Store i serves on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7600)]
     pub port: u16,
@@ -52,7 +56,7 @@ impl Ground {
     }
 
     pub fn stores(&self) -> anyhow::Result<Stores> {
-        Stores::new(self.data.clone(), self.port)
+        Stores::new(self.data.clone(), self.port, self.probe.is_some_and(|yes| yes.0))
     }
 
     /// Made, if it was not there.

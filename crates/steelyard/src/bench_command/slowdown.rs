@@ -15,7 +15,7 @@ use bench::table::count;
 use bench::ycsb::{self, Settings, Summary, Workload};
 
 use super::ground::{cpus, machine, Ground};
-use super::reproduce::laboratory::{rest, say, settle, Stores, Wanted, PATIENCE, PLACING_PATIENCE};
+use super::reproduce::laboratory::{rest, say, Stores, Wanted, PATIENCE};
 use super::reproduce::observe::Observer;
 use super::watch::{Moment, Watch, LOOK_EVERY};
 use super::CLIENT_THREADS;
@@ -143,7 +143,7 @@ impl Bench<'_> {
         let mut cluster = self.stores.start_wanted(&wanted)?;
         cluster.wait_until_ready(START_PATIENCE).await?;
         let observer = Arc::new(Observer::new(&cluster)?);
-        settle(&observer, PLACING_PATIENCE).await?;
+        self.stores.placed(&observer).await?;
         let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         self.tell(&format!("{policy}: loading {} records", count(self.setup.records as f64)));

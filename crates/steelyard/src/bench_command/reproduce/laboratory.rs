@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, Context};
+use anyhow::{anyhow, ensure, Context};
 use bench::alor::{
     capacity_bytes, devices, records, scaled_devices, Case, Evidence, Laboratory, Measured, Phase, Rest,
     Scale, Setup, REQUEST_TIMEOUT_MS,
@@ -15,6 +15,7 @@ use bench::cluster_client::{Call, ClusterClient, Patience};
 use bench::ycsb::{self, Settings, Workload};
 use bytes::Bytes;
 use indicatif::ProgressBar;
+use server::admin::StoreRow;
 
 use super::observe::Observer;
 use crate::bench_command::CLIENT_THREADS;
@@ -32,21 +33,25 @@ pub const PATIENCE: Patience = Patience {
 };
 /// How long leaders may take to reach their places in an empty cluster.
 pub const PLACING_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the stores of a cluster may take to measure their devices, one after the other.
+const PROBING_PATIENCE: Duration = Duration::from_secs(300);
 const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(250);
 
 pub struct Stores {
     data: Option<PathBuf>,
     port: u16,
+    /// They measure their devices; else they are told what the devices can do.
+    pub probed: bool,
     pub progress: ProgressBar,
 }
 
 impl Stores {
-    pub fn new(data: Option<PathBuf>, port: u16) -> anyhow::Result<Stores> {
+    pub fn new(data: Option<PathBuf>, port: u16, probed: bool) -> anyhow::Result<Stores> {
         if let Some(data) = &data {
             std::fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
         }
-        Ok(Stores { data, port, progress: super::progress() })
+        Ok(Stores { data, port, probed, progress: super::progress() })
     }
 
     /// Data of each run in a directory of its own, which goes with the run.
@@ -78,7 +83,23 @@ impl Stores {
     }
 
     pub fn start_wanted(&self, wanted: &Wanted<'_>) -> anyhow::Result<Cluster> {
-        Cluster::start(wanted.layout(self.port)?, self.place()?, &wanted.options())
+        let layout = wanted.layout(self.port)?;
+        let mut members = layout.members()?;
+        if self.probed {
+            members.iter_mut().for_each(|member| member.capability = None);
+        }
+        Cluster::start_members(layout, members, self.place()?, &wanted.options())
+    }
+
+    /// Waits until every store of an empty cluster knows what it can do, and leaders and peers are in their places.
+    pub async fn placed(&self, observer: &Observer) -> anyhow::Result<()> {
+        let started = Instant::now();
+        while self.probed && !observer.glance().await?.stores.iter().all(is_measured) {
+            ensure!(started.elapsed() < PROBING_PATIENCE, "a store has not measured its device");
+            tokio::time::sleep(LOOK).await;
+        }
+        settle(observer, PLACING_PATIENCE).await?;
+        Ok(())
     }
 }
 
@@ -165,7 +186,7 @@ impl Stores {
         cluster.wait_until_ready(START_PATIENCE).await?;
         let observer = Observer::new(cluster)?;
         self.progress.set_message(format!("{}: placing leaders", case.name()));
-        settle(&observer, PLACING_PATIENCE).await?;
+        self.placed(&observer).await?;
         let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
         let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
         let records = records(&case.mix, &setup.scale).map_err(|error| anyhow!(error))?;
@@ -236,6 +257,10 @@ pub fn serve_flags(scale: &Scale) -> Vec<OsString> {
         }
     }
     flags
+}
+
+fn is_measured(store: &StoreRow) -> bool {
+    store.capability_spread > 0.0
 }
 
 /// A line that stays, above the bar where there is one: indicatif prints nothing where there is no terminal.

@@ -112,6 +112,7 @@ pub fn setup(stores: &Stores) -> Setup {
         cpus: cpus(),
         file_system: stores.file_system(),
         program: program(),
+        probed: stores.probed,
     }
 }
 
