@@ -142,7 +142,8 @@ pub enum Action {
         token: u64,
         reason: Refusal,
     },
-    /// Proposed, then replaced in the log by another leader's entry.
+    /// Proposed, then replaced in the log by another leader's entry; or the log began anew, or ended, and what became of
+    /// the entry is not known here.
     Lost {
         region: RegionId,
         token: u64,

@@ -20,9 +20,9 @@ use crate::clock;
 use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::joining;
 use crate::members::AgreedMembers;
-use crate::region::inbox::Work;
 use crate::store::Store;
 use crate::transport::{CallError, Remote};
+use node::Work;
 
 /// How long a probe that was asked for waits for the other stores of its host to measure theirs.
 const TURN_MAX: Duration = Duration::from_secs(60);

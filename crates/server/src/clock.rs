@@ -13,6 +13,12 @@ pub fn boot_nanos() -> BootNanos {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// When CLOCK_BOOTTIME will say that it is then; of a moment that is over, about now.
+pub fn boot_nanos_at(moment: std::time::Instant) -> BootNanos {
+    let left = moment.saturating_duration_since(std::time::Instant::now());
+    boot_nanos().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// The machine's wall clock, right or wrong.
 pub fn unix_millis() -> UnixMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -11,10 +11,10 @@ use rocks::FlashKeyspace;
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
-use crate::dispatch::Item;
 use crate::readers::Readers;
 use crate::region::shared::RegionShared;
 use crate::slot_times::SlotTimes;
+use node::Item;
 
 pub struct Engine {
     flash: Arc<FlashKeyspace>,

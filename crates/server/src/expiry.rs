@@ -13,10 +13,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use types::{RegionId, Slot, UnixMillis};
 
 use crate::engine::Upkeep;
-use crate::region::inbox::{Maintenance, Work};
 use crate::region::shared::RegionShared;
 use crate::slot_times::SlotTimes;
 use crate::store::Store;
+use node::{Maintenance, Work};
 
 const PERIOD: Duration = Duration::from_millis(100);
 /// Seeks of one round, of all regions together.

@@ -25,11 +25,12 @@ use crate::cpu::CpuKeeper;
 use crate::dispatch::NotDone;
 use crate::membership::{self, MembershipKeeper};
 use crate::orders;
-use crate::region::inbox::{ToWorker, Work};
+use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
 use crate::wall_clock::ClockKeeper;
+use node::Work;
 
 const PERIOD: Duration = Duration::from_millis(200);
 /// Two heartbeats of which the second was rung for are at least this far apart.

@@ -72,7 +72,7 @@ fn split(store: &Arc<Store>, region: RegionId, expect: RegionEpoch, new_region: 
 mod tests {
     use super::*;
     use crate::fixture::Fixture;
-    use crate::region::shared::Leadership;
+    use node::Leadership;
 
     #[test]
     fn only_the_present_leader_of_the_meta_region_gives_orders() {

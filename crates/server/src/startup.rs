@@ -19,13 +19,12 @@ use crate::config::{Beginning, Config};
 use crate::datadir::{DataDir, DataDirError};
 use crate::engine::Engine;
 use crate::members::{AgreedMembers, Members};
-use crate::region::apply::Applier;
+use crate::region::apply::{self, Applier};
 use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::lives::Lives;
 use crate::region::log_keeper;
 use crate::region::log_writer::LogWriter;
-use crate::region::proposals;
 use crate::region::snapshots::Host;
 use crate::region::worker::RegionWorker;
 use crate::regions::Regions;
@@ -169,7 +168,7 @@ pub async fn run(
 
     let mut tasks = tokio::task::JoinSet::new();
     // It ends with the worker, which answers until the last.
-    tokio::spawn(proposals::hand_out(outcomes));
+    tokio::spawn(apply::hand_out(outcomes));
     listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.clone()));

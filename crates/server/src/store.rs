@@ -19,7 +19,6 @@ use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
 use crate::datadir::DataDir;
 use crate::disk::Disk;
-use crate::dispatch::{Item, ItemSlot};
 use crate::engine::Engine;
 use crate::joining::JoinRate;
 use crate::members::{AgreedMembers, Members};
@@ -31,6 +30,7 @@ use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
 use crate::transport::{Identity, Transport};
 use crate::wall_clock::WallClock;
+use node::{Item, ItemSlot};
 
 /// Strangers who say that they are members do not make this store ask more often than that.
 const ASK_AGAIN_NANOS: u64 = 100_000_000;

@@ -265,7 +265,7 @@ fn ahead_or_back(jump_ms: i64) -> String {
 mod tests {
     use super::*;
     use crate::fixture::Fixture;
-    use crate::region::shared::Leadership;
+    use node::Leadership;
 
     const DAY_MS: u64 = 86_400_000;
 

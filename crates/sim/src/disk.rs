@@ -11,7 +11,8 @@ use std::rc::Rc;
 
 use replica::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite, Restart, RestartCause};
-use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
+use types::{LogIndex, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
+use wal::PeerLife;
 
 use crate::rng::Rng;
 
@@ -34,29 +35,10 @@ impl RegionLog {
     }
 }
 
-/// What is known, besides its log, of a peer that is or was here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// Since the cluster began.
-    Founded(RegionDescriptor),
-    Split {
-        descriptor: RegionDescriptor,
-        parent: RegionId,
-        at: LogIndex,
-    },
-    /// A snapshot that ends with this entry is to be applied.
-    Applying {
-        descriptor: RegionDescriptor,
-        index: LogIndex,
-    },
-    Exists(RegionDescriptor),
-    Tombstone(PeerId),
-}
-
 #[derive(Clone, Debug, Default)]
 struct Logs {
     regions: BTreeMap<RegionId, RegionLog>,
-    lives: BTreeMap<RegionId, Life>,
+    lives: BTreeMap<RegionId, PeerLife>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +51,7 @@ enum Record {
     },
     Life {
         region: RegionId,
-        life: Life,
+        life: PeerLife,
     },
     /// Nothing of the region's log is left.
     Forget {
@@ -113,16 +95,16 @@ impl Disk {
         let hard_state = Some(HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX });
         let write = RegionWrite { region, restart: Some(restart), entries: Vec::new(), hard_state };
         self.write(Record::Batch(LogBatch { number: 0, writes: vec![write], must_sync: true }));
-        self.set_life(region, Life::Founded(descriptor));
+        self.set_life(region, PeerLife::Exists { descriptor, parent: None });
     }
 
     /// Durable on return, and so is all that was written before.
-    pub fn set_life(&self, region: RegionId, life: Life) {
+    pub fn set_life(&self, region: RegionId, life: PeerLife) {
         self.write(Record::Life { region, life });
         self.sync();
     }
 
-    pub fn lives(&self) -> Vec<(RegionId, Life)> {
+    pub fn lives(&self) -> Vec<(RegionId, PeerLife)> {
         self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
     }
 
@@ -223,8 +205,8 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
     if let Some(restart) = &write.restart {
         let Restart { index, term, descriptor, cause } = restart.clone();
         let life = match cause {
-            RestartCause::Split { parent, at } => Life::Split { descriptor, parent, at },
-            RestartCause::Snapshot => Life::Applying { descriptor, index },
+            RestartCause::Split { parent, at } => PeerLife::Exists { descriptor, parent: Some((parent, at)) },
+            RestartCause::Snapshot => PeerLife::Applying { descriptor, index, term },
         };
         logs.lives.insert(write.region, life);
         let log = RegionLog { truncated: (index, term), ..RegionLog::default() };

@@ -292,7 +292,7 @@ impl World {
     fn ask_for_change(&mut self, leader: StoreId, stores: &[StoreId]) {
         let Some(region) = self.rng.pick(&self.stores[&leader].led()) else { return };
         let process = self.stores[&leader].process.as_ref();
-        let status = process.and_then(|process| process.worker.status(region, 0));
+        let status = process.and_then(|process| process.shard.status(region, 0));
         let Some(descriptor) = status.map(|status| status.descriptor) else { return };
         let learners = descriptor.peers.iter().filter(|peer| peer.role == PeerRole::Learner);
         let learner = learners.map(|peer| peer.store).next();

@@ -28,7 +28,27 @@ pub struct Options {
     pub is_tracing: bool,
     /// What is broken on purpose.
     #[cfg(feature = "planted")]
-    pub bug: Option<replica::planted::Bug>,
+    pub bug: Option<Bug>,
+}
+
+/// A bug of one of the machines that are simulated.
+#[cfg(feature = "planted")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    Replica(replica::planted::Bug),
+    Node(node::planted::Bug),
+}
+
+#[cfg(feature = "planted")]
+fn plant(bug: Option<Bug>) {
+    replica::planted::set(match bug {
+        Some(Bug::Replica(bug)) => Some(bug),
+        _ => None,
+    });
+    node::planted::set(match bug {
+        Some(Bug::Node(bug)) => Some(bug),
+        _ => None,
+    });
 }
 
 impl Options {
@@ -54,7 +74,7 @@ pub struct Report {
 /// Runs a seed. A panic anywhere in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
     #[cfg(feature = "planted")]
-    replica::planted::set(options.bug);
+    plant(options.bug);
     let mut world = begin(options);
     let outcome = catch_unwind(AssertUnwindSafe(|| drive(&mut world, options)));
     if let Err(panic) = outcome {
@@ -212,7 +232,7 @@ fn unsettled(world: &World) -> Option<String> {
         }
         let mut first = None;
         for (&id, store) in &world.stores {
-            let status = store.process.as_ref().and_then(|process| process.worker.status(region, 0));
+            let status = store.process.as_ref().and_then(|process| process.shard.status(region, 0));
             match (descriptor.has_peer_on(id), status) {
                 (false, None) => {}
                 (false, Some(_)) => return Some(format!("store {id} has a peer of region {region}")),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use node::reads::Read;
 use placement::Operator;
 use replica::eraftpb::Message;
 use resp::Reply;
@@ -112,13 +113,14 @@ pub enum Work {
         writes: usize,
     },
     Heartbeat,
-    /// A read took its view; now the lease is looked at.
+    /// A read took its view; now it is looked at whether that may be answered.
     Read {
         region: RegionId,
         client: ClientId,
         op: OpId,
         reply: Reply,
         read_ms: UnixMillis,
+        read: Read<u64>,
     },
     /// A read was proven.
     ProvenRead {
@@ -293,8 +295,9 @@ impl World {
         let processes = self.stores.values().filter_map(|store| store.process.as_ref());
         let regions = processes.flat_map(|process| process.regions.values());
         let of_slot = regions.filter(|shared| {
-            shared.descriptor.slots.is_some_and(|slots| slots.contains(slot)) && shared.leader.is_some()
+            shared.descriptor.slots.is_some_and(|slots| slots.contains(slot))
+                && shared.leadership.leader.is_some()
         });
-        of_slot.max_by_key(|shared| shared.term).and_then(|shared| shared.leader)
+        of_slot.max_by_key(|shared| shared.leadership.term).and_then(|shared| shared.leadership.leader)
     }
 }

@@ -1,13 +1,12 @@
-//! Bugs planted in `replica`: the simulator finds each, and finds nothing in the same seeds without them.
+//! Bugs planted in `replica` and `node`: the simulator finds each, and finds nothing in the same seeds without them.
 
 #![cfg(feature = "planted")]
 
-use replica::planted::{Bug, BUGS};
 use sim::invariants::Violation;
-use sim::run::{run, Options};
+use sim::run::{run, Bug, Options};
 
 /// A bug is found within so many seeds.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 3000;
 
 fn first_violation(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64, Violation)> {
     seeds.into_iter().find_map(|seed| {
@@ -21,7 +20,10 @@ fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     let only = std::env::var("STEELYARD_BUG").ok();
-    for bug in BUGS.into_iter().filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)) {
+    let replica = replica::planted::BUGS.into_iter().map(Bug::Replica);
+    let bugs = replica.chain(node::planted::BUGS.into_iter().map(Bug::Node));
+    for bug in bugs.filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}").contains(only.as_str())))
+    {
         match first_violation(Some(bug), 0..SEEDS) {
             Some((seed, violation)) => {
                 println!("{bug:?}: seed {seed}, {}: {}", violation.invariant, violation.what);

@@ -147,6 +147,15 @@ impl RegionState {
         child
     }
 
+    /// The region holds what was counted and no more. Time and generations go on.
+    pub fn recount(&mut self, counted: &Counted) {
+        self.clear_counts();
+        self.bytes = counted.bytes;
+        for &(db, counts) in &counted.keys {
+            self.set_counts(db, counts);
+        }
+    }
+
     /// Takes over the keys of a region that merges into this one. Its time and generations count on from the
     /// later of both: no generation of either is used twice.
     pub fn absorb(&mut self, source: &RegionState) {

@@ -62,7 +62,10 @@ fn is_read_at_the_end(history: &[Operation], member: Member) -> bool {
 
 /// Who saw which value, where the history has nothing but writes and reads and no member is given one value twice:
 /// what was overwritten does not come back, so whoever saw it comes before.
-pub(super) struct Readers(Option<BTreeMap<(Member, Option<String>), Vec<usize>>>);
+pub(super) struct Readers(Option<ByValue>);
+
+/// Indexes of reads by what they saw.
+type ByValue = BTreeMap<(Member, Option<String>), Vec<usize>>;
 
 impl Readers {
     /// Every write may go at any time.
@@ -72,7 +75,7 @@ impl Readers {
 
     pub(super) fn of(operations: &[Operation]) -> Readers {
         let mut written = BTreeSet::new();
-        let mut readers: BTreeMap<(Member, Option<String>), Vec<usize>> = BTreeMap::new();
+        let mut readers = ByValue::new();
         for (index, operation) in operations.iter().enumerate() {
             match (&operation.call, &operation.ended) {
                 (Call::Write(pairs), _) => {

@@ -284,7 +284,7 @@ fn a_search_without_end_is_given_up_and_says_so() {
 /// an answer, and some never get one.
 fn waited_for(seed: u64, members: Member, count: usize) -> History {
     let mut chance = Chance::new(seed);
-    let mut free_at = vec![0u64; 20];
+    let mut free_at = [0u64; 20];
     let mut moments: Vec<(u64, u64, u64, Call, bool)> = (0..count)
         .map(|n| {
             let client = chance.below(20) as usize;

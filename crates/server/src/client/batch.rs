@@ -14,9 +14,10 @@ use resp::Reply;
 
 use super::session::{Door, Session};
 use super::{server_commands, spanning};
-use crate::dispatch::{self, Answer, Item, ItemSlot};
+use crate::dispatch::{self, Answer};
 use crate::region::shared::RegionShared;
 use crate::store::{Route, Store};
+use node::{Item, ItemSlot};
 
 /// Bytes of one region's commands that are sent on together.
 const GROUP_BYTES_MAX: usize = 2 << 20;

@@ -12,9 +12,10 @@ use resp::Reply;
 use types::{RegionId, SlotRange};
 
 use super::session::{Door, Session};
-use crate::dispatch::{cluster_down, Answer, Item, ItemSlot};
+use crate::dispatch::{cluster_down, Answer};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
+use node::{Item, ItemSlot};
 
 /// How long to wait, without news, for regions that are being split or merged.
 const REGIONS_POLL: Duration = Duration::from_millis(25);

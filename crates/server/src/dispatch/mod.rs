@@ -13,90 +13,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use command::CommandSpec;
+use node::{Item, Outcome, Refusal, Submit, Work};
 use resp::{Protocol, Reply};
 use tokio::sync::oneshot;
-use types::{RegionId, Slot, SlotRange, StoreId};
+use types::{RegionId, StoreId};
 
-use crate::region::inbox::{Refusal, Submit, SubmitOutcome, ToWorker, Work};
+use crate::clock;
+use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
-
-/// One keyspace command, looked up and checked for arity.
-#[derive(Clone)]
-pub struct Item {
-    pub spec: &'static CommandSpec,
-    pub args: Vec<Bytes>,
-    pub db: u16,
-    /// Whether the client speaks RESP3: some replies have another shape then.
-    pub resp3: bool,
-    pub slot: ItemSlot,
-}
-
-/// The slot of a command's keys, which says what region it goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemSlot {
-    /// It has no keys, or one region has all slots and nobody asks.
-    Any,
-    One(Slot),
-    Several,
-}
-
-impl ItemSlot {
-    pub fn of(spec: &'static CommandSpec, args: &[Bytes]) -> ItemSlot {
-        let mut slots = command::keys_of(spec, args).map(|(key, _)| types::slot_of_key(key));
-        match slots.next() {
-            None => ItemSlot::Any,
-            Some(first) if slots.all(|slot| slot == first) => ItemSlot::One(first),
-            Some(_) => ItemSlot::Several,
-        }
-    }
-}
-
-impl Item {
-    /// `None` when the command is unknown or its argument count is wrong.
-    pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
-        let spec = command::lookup(args.first()?)?;
-        command::check_arity(spec, &args).ok()?;
-        let slot = ItemSlot::of(spec, &args);
-        Some(Item { spec: command::leaf(spec, &args), args, db, resp3, slot })
-    }
-
-    pub fn is_write(&self) -> bool {
-        self.spec.is_write()
-    }
-
-    /// Whether the command reads a few rows at most, however much there is: such a read may ride in a log
-    /// entry, which every replica applies before it goes on.
-    pub fn is_bounded_read(&self) -> bool {
-        match self.spec.name {
-            "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
-            | "type" | "hlen" | "hget" | "hexists" | "hstrlen" => true,
-            "exists" | "touch" | "mget" | "hmget" => self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX,
-            _ => false,
-        }
-    }
-
-    /// `EXISTS` of the command's keys; `None` when it has none.
-    fn keys_exist(&self) -> Option<Item> {
-        let mut args = vec![Bytes::from_static(b"EXISTS")];
-        args.extend(command::keys_of(self.spec, &self.args).map(|(key, _)| key.clone()));
-        Item::new(args, self.db, self.resp3)
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.args.iter().map(|arg| arg.len() + 8).sum()
-    }
-
-    fn protocol(&self) -> Protocol {
-        if self.resp3 {
-            Protocol::Resp3
-        } else {
-            Protocol::Resp2
-        }
-    }
-}
 
 /// A reply made here, or the bytes of one made by another store in the client's protocol.
 #[derive(Clone, Debug)]
@@ -151,24 +77,25 @@ pub const STATUS_ERROR: u8 = 2;
 /// more.
 pub type Answers = Vec<Option<Answer>>;
 
-/// Whether the region, as it is applied here, has the slots of all commands. A command without keys is about all
-/// of a region's slots: it needs the very range that the asker knows, which is that of `version`.
-fn lie_in(items: &[Item], region: &RegionShared, version: u64) -> bool {
-    let slots = region.slots_or_all();
-    let lies_in = |item: &Item| match item.slot {
-        ItemSlot::Any => region.descriptor().epoch.version == version,
-        ItemSlot::One(slot) => slots.contains(slot),
-        ItemSlot::Several => false,
-    };
-    slots == SlotRange::ALL || items.iter().all(lies_in)
-}
-
 /// Why a group of commands was not carried out at this store.
 pub enum NotDone {
     /// Nothing was proposed: another store may be asked, or this one again.
     NotLeader,
     /// The error goes to the client for every command of the group.
     Error(Reply),
+}
+
+/// That of the command's client.
+fn protocol_of(item: &Item) -> Protocol {
+    match item.resp3 {
+        true => Protocol::Resp3,
+        false => Protocol::Resp2,
+    }
+}
+
+/// Whether the region, as it is applied here, has the slots of all commands, which go by the descriptor of that version.
+fn lie_in(items: &[Item], region: &RegionShared, version: u64) -> bool {
+    node::reads::lie_in(items.iter().map(|item| item.slot), region, version)
 }
 
 pub fn cluster_down() -> Reply {
@@ -184,9 +111,6 @@ pub fn no_space() -> Reply {
 }
 
 const ROOM_POLL: Duration = Duration::from_millis(50);
-
-/// Rows that a bounded read may name.
-const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
 
 /// The largest command that is replicated, with what its encoding adds.
 pub const REQUEST_BYTES_MAX: usize = 64 << 20;
@@ -245,7 +169,7 @@ impl Store {
             return (STATUS_NOT_LEADER, Bytes::new());
         };
         let deadline = Instant::now() + patience;
-        let protocols: Vec<Protocol> = items.iter().map(Item::protocol).collect();
+        let protocols: Vec<Protocol> = items.iter().map(protocol_of).collect();
         let count = items.len() as u64;
         let started = Instant::now();
         let result = self.execute_here(&region, version, Arc::new(items), deadline).await;
@@ -354,19 +278,20 @@ impl Store {
         region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
         self.touch(region);
         let (sender, outcome) = oneshot::channel();
-        let submit = Submit { region: region.id(), work, deadline, reply: sender };
+        let submit =
+            Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client: sender };
         if self.worker.send(ToWorker::Submit(submit)).is_err() {
             return Err(NotDone::NotLeader);
         }
         // The worker answers at the deadline; this is only the net below it.
         let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
         match tokio::time::timeout(wait, outcome).await {
-            Ok(Ok(SubmitOutcome::Applied(replies))) => {
+            Ok(Ok(Outcome::Applied(replies))) => {
                 Ok(replies.into_iter().map(|reply| reply.map(Answer::Reply)).collect())
             }
-            Ok(Ok(SubmitOutcome::Refused(Refusal::NotLeader))) => Err(NotDone::NotLeader),
-            Ok(Ok(SubmitOutcome::Refused(Refusal::TooLate))) => Err(NotDone::Error(cluster_down())),
-            Ok(Ok(SubmitOutcome::Unknown)) | Ok(Err(_)) | Err(_) => {
+            Ok(Ok(Outcome::Refused(Refusal::NotLeader))) => Err(NotDone::NotLeader),
+            Ok(Ok(Outcome::Refused(Refusal::TooLate))) => Err(NotDone::Error(cluster_down())),
+            Ok(Ok(Outcome::Unknown)) | Ok(Err(_)) | Err(_) => {
                 self.metrics.unknown_outcomes.inc_by(count as u64);
                 Err(NotDone::Error(unknown_outcome()))
             }

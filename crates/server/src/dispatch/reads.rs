@@ -16,26 +16,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use command::Outcome;
+use node::reads::{Local, Proof, Read};
+use node::{Item, Maintenance, Refusal, Work};
 use replica::Input;
 use resp::Reply;
 use tokio::sync::oneshot;
 
-use super::{cluster_down, lie_in, Answer, Answers, Item, NotDone};
+use super::{cluster_down, Answer, Answers, NotDone};
 use crate::clock;
-use crate::region::inbox::{Maintenance, Refusal, ToWorker, Work};
+use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 
 /// Slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
-
-/// What makes a read as fresh as it has to be.
-enum Proof {
-    /// The leader's lease, which must hold after the view was taken.
-    Lease,
-    /// A round of heartbeats, or an entry that was applied, before the view is taken; or nothing, for a weak read.
-    AlreadyThere,
-}
 
 /// What one pass over the rows made of the commands.
 struct Pass {
@@ -113,14 +107,10 @@ impl Store {
         items: &Arc<Vec<Item>>,
         proof: Proof,
     ) -> Result<Option<Pass>, NotDone> {
-        let Some(rows) = region.rows() else { return Ok(None) };
+        let Some(read) = Read::begin(&**region, proof) else { return Ok(None) };
         let pass = self.pass(region, items).await?;
-        let holds = match proof {
-            Proof::Lease => region.lease_holds(clock::boot_nanos()),
-            Proof::AlreadyThere => true,
-        };
-        let is_right = holds && region.rows() == Some(rows) && lie_in(items, region, version);
-        Ok(is_right.then_some(pass))
+        let slots = items.iter().map(|item| item.slot);
+        Ok(read.may_be_answered(&**region, slots, version, clock::boot_nanos).then_some(pass))
     }
 
     async fn read_index(&self, region: &RegionShared, deadline: Instant) -> Result<(), NotDone> {

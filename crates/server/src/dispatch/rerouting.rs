@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use resp::Reply;
 
-use super::{cluster_down, unknown_outcome, Answer, Answers, Item, ItemSlot, NotDone};
+use super::{cluster_down, unknown_outcome, Answer, Answers, NotDone};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
+use node::{Item, ItemSlot};
 
 /// How long a request that found no leader waits before it looks again without news.
 const LEADER_POLL: Duration = Duration::from_millis(25);
@@ -154,8 +155,9 @@ mod tests {
 
     use super::*;
     use crate::fixture::Fixture;
-    use crate::region::inbox::{Submit, SubmitOutcome, ToWorker, Work};
-    use crate::region::shared::Leadership;
+    use crate::region::inbox::{Asker, ToWorker};
+    use node::Leadership;
+    use node::{Outcome, Submit, Work};
 
     /// A store that leads the one region of a cluster.
     fn leader() -> Fixture {
@@ -182,7 +184,7 @@ mod tests {
         lead(fixture, 2);
     }
 
-    async fn next(fixture: &Fixture) -> Submit {
+    async fn next(fixture: &Fixture) -> Submit<Asker> {
         loop {
             match fixture.told().next() {
                 Some(ToWorker::Submit(submit)) => return submit,
@@ -192,7 +194,7 @@ mod tests {
         }
     }
 
-    fn names(submit: &Submit) -> Vec<String> {
+    fn names(submit: &Submit<Asker>) -> Vec<String> {
         let Work::Commands(items) = &submit.work else { panic!("only commands are sent") };
         items.iter().map(|item| String::from_utf8_lossy(&item.args[1]).into_owned()).collect()
     }
@@ -216,10 +218,10 @@ mod tests {
         assert_eq!((first.region, names(&first)), (1, vec!["foo".into(), "bar".into(), "foo".into()]));
         // It is proposed, and the split is applied before it.
         split(&fixture);
-        let _ = first.reply.send(SubmitOutcome::Applied(vec![None, Some(Reply::OK), None]));
+        let _ = first.client.send(Outcome::Applied(vec![None, Some(Reply::OK), None]));
         let second = next(&fixture).await;
         assert_eq!((second.region, names(&second)), (2, vec!["foo".into(), "foo".into()]), "in their order");
-        let _ = second.reply.send(SubmitOutcome::Applied(vec![Some(Reply::OK), Some(Reply::Int(2))]));
+        let _ = second.client.send(Outcome::Applied(vec![Some(Reply::OK), Some(Reply::Int(2))]));
         assert_eq!(replies(running.await.unwrap()), [Reply::OK, Reply::OK, Reply::Int(2)]);
     }
 
@@ -229,7 +231,7 @@ mod tests {
         let running = execute(&fixture, &["SET foo 1"]);
         let first = next(&fixture).await;
         split(&fixture);
-        let _ = first.reply.send(SubmitOutcome::Unknown);
+        let _ = first.client.send(Outcome::Unknown);
         assert_eq!(replies(running.await.unwrap()), [unknown_outcome()]);
         assert!(fixture.told().next().is_none());
     }
@@ -245,7 +247,7 @@ mod tests {
         for _ in 0..2 {
             let submit = next(&fixture).await;
             seen.push((submit.region, names(&submit)));
-            let _ = submit.reply.send(SubmitOutcome::Applied(vec![Some(Reply::OK)]));
+            let _ = submit.client.send(Outcome::Applied(vec![Some(Reply::OK)]));
         }
         seen.sort();
         assert_eq!(seen, [(1, vec!["bar".to_owned()]), (2, vec!["foo".to_owned()])]);
@@ -266,7 +268,7 @@ mod tests {
         let store = fixture.store.clone();
         let running =
             tokio::spawn(async move { store.execute_here(&one, version + 1, flush, deadline).await.is_ok() });
-        let _ = next(&fixture).await.reply.send(SubmitOutcome::Applied(vec![Some(Reply::OK)]));
+        let _ = next(&fixture).await.client.send(Outcome::Applied(vec![Some(Reply::OK)]));
         assert!(running.await.unwrap());
     }
 }

@@ -6,7 +6,7 @@ use types::UnixMillis;
 use super::*;
 use crate::fixture::Fixture;
 use crate::region::inbox::ToWorker;
-use crate::region::shared::Leadership;
+use node::Leadership;
 
 /// Long ago: what expires at this time plus a little has expired.
 const STAMP_MS: UnixMillis = 1_000_000;

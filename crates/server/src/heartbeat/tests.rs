@@ -2,7 +2,7 @@ use types::SlotRange;
 
 use super::*;
 use crate::fixture::Fixture;
-use crate::region::shared::Leadership;
+use node::Leadership;
 
 fn region() -> RegionShared {
     RegionShared::new(types::RegionDescriptor::founded(1, Some(SlotRange::ALL), &[0]), true)

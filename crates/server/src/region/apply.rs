@@ -14,17 +14,15 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use replica::Committed;
-use resp::Reply;
-use storage::rows::{region_descriptor_row, region_state_row};
+use node::{ApplyEffect, Execution, Outcome};
 use storage::{RegionState, StorageError, Txn, WriteSet};
 use tokio::sync::mpsc;
-use types::{Changed, RegionDescriptor, RegionId, SlotRange, META_REGION};
+use types::{RegionDescriptor, RegionId, META_REGION};
 
-use super::inbox::ToWorker;
+use super::inbox::{Asker, ToWorker};
 use super::lives::LifeJob;
-use super::proposals::{Outcomes, Waiting};
 use super::turn::Turn;
 use crate::store::Store;
 
@@ -35,10 +33,10 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
 
 /// A committed entry, and who waits for it on this store.
-pub struct ToApply {
-    pub entry: Committed,
-    pub waiting: Option<Waiting>,
-}
+pub type ToApply = node::ToApply<Asker>;
+
+/// Outcomes on their way to the clients' tasks.
+pub type Outcomes = Vec<(Asker, Outcome)>;
 
 /// What the apply thread is told, in order.
 pub enum Job {
@@ -80,26 +78,12 @@ impl ApplyQueue {
 }
 
 fn bytes_of(entries: &[ToApply]) -> usize {
-    entries.iter().map(|apply| apply.entry.payload.len()).sum()
-}
-
-/// A batch that is executed but not yet written.
-#[derive(Default)]
-struct Executed {
-    writes: WriteSet,
-    states: Vec<(RegionId, RegionState)>,
-    /// New ones of regions that have a peer here, in the order of their making.
-    descriptors: Vec<RegionDescriptor>,
-    /// Regions that merged into others.
-    absorbed: Vec<RegionId>,
-    answers: Vec<(Waiting, Vec<Option<Reply>>)>,
+    entries.iter().map(ToApply::bytes).sum()
 }
 
 pub struct Applier {
     store: Arc<Store>,
-    states: BTreeMap<RegionId, RegionState>,
-    /// The slots of each region as of its state.
-    slots: BTreeMap<RegionId, SlotRange>,
+    execution: Execution,
     jobs: Receiver<Job>,
     lives: Sender<LifeJob>,
     outcomes: mpsc::UnboundedSender<Outcomes>,
@@ -114,21 +98,20 @@ impl Applier {
         outcomes: mpsc::UnboundedSender<Outcomes>,
         lives: Sender<LifeJob>,
     ) -> (Applier, ApplyQueue, Sender<Job>) {
-        let (mut states, mut slots) = (BTreeMap::new(), BTreeMap::new());
+        let mut execution = Execution::new(store.id);
         for region in store.regions.all().iter().filter(|region| region.is_local()) {
             match store.engine.region_state(region.id()) {
                 Ok(state) => {
                     region.set_applied(state.applied_index, state.last_stamp_ms);
                     store.engine.publish_counts(region.id(), &state);
-                    states.insert(region.id(), state);
-                    slots.insert(region.id(), region.slots_or_all());
+                    execution.load(region.id(), state, region.slots());
                 }
                 Err(error) => store.fatal(&format!("region {} cannot be read: {error}", region.id())),
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
         let queue = ApplyQueue { jobs: sender.clone(), store: store.clone() };
-        (Applier { store, states, slots, jobs, lives, outcomes, ahead: 0 }, queue, sender)
+        (Applier { store, execution, jobs, lives, outcomes, ahead: 0 }, queue, sender)
     }
 
     /// Runs until the worker has gone and everything it handed over is applied.
@@ -156,8 +139,7 @@ impl Applier {
                     }
                 }
                 Job::Life(job) => {
-                    self.states.remove(&job.region());
-                    self.slots.remove(&job.region());
+                    self.execution.unload(job.region());
                     let _ = self.lives.send(job);
                 }
                 Job::Reload(descriptor) => self.reload(descriptor),
@@ -172,14 +154,39 @@ impl Applier {
     /// False: the store stops.
     fn apply(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>, bytes: usize) -> bool {
         let started = Instant::now();
-        let executed = self.execute(by_region);
-        if !self.write(&executed.writes) {
-            return false;
+        let entries: usize = by_region.values().map(Vec::len).sum();
+        let mut outcomes = Outcomes::new();
+        for effect in self.execute(by_region) {
+            match effect {
+                ApplyEffect::Write(writes) => {
+                    if !self.write(&writes) {
+                        return false;
+                    }
+                    self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                    self.count(&writes, entries);
+                }
+                ApplyEffect::Describe(descriptors) => self.store.set_local_regions(&descriptors),
+                ApplyEffect::Absorbed { region } => self.store.engine.forget_counts(region),
+                ApplyEffect::State { region, state } => self.publish_state(region, &state),
+                ApplyEffect::Applied(indexes) => {
+                    let _ = self.store.worker.send(ToWorker::Applied { indexes });
+                }
+                ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
+            }
         }
-        self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.publish(executed);
+        if !outcomes.is_empty() {
+            let _ = self.outcomes.send(outcomes);
+        }
         self.store.metrics.apply.record(started.elapsed());
         true
+    }
+
+    fn count(&self, writes: &WriteSet, entries: usize) {
+        let row_bytes =
+            |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, |value| value.len());
+        let bytes: usize = writes.rows.iter().map(row_bytes).sum();
+        self.store.metrics.rows_bytes_written.inc_by(bytes as u64);
+        self.store.metrics.entries_applied.inc_by(entries as u64);
     }
 
     fn reload(&mut self, descriptor: RegionDescriptor) {
@@ -197,10 +204,10 @@ impl Applier {
         if let Some(slots) = descriptor.slots {
             self.store.engine.rows_came(slots);
         }
-        self.slots.insert(region, descriptor.slots.unwrap_or(SlotRange::ALL));
+        let slots = descriptor.slots;
         self.store.set_local_regions(&[descriptor]);
         self.publish_state(region, &state);
-        self.states.insert(region, state);
+        self.execution.load(region, state, slots);
     }
 
     /// Writes the batch, however long there is no room for it. False: the store stops first, and the log
@@ -231,91 +238,16 @@ impl Applier {
         }
     }
 
-    fn execute(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> Executed {
-        let mut executed = Executed::default();
+    fn execute(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> Vec<ApplyEffect<Asker>> {
         let store = self.store.clone();
         let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
         let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
         let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
         let turn = Turn::new(&store.engine, &store.metrics, self.ahead, payloads);
-        for (region, entries) in by_region {
-            if let Err(error) = self.execute_region(region, entries, &turn, &mut executed) {
-                self.store.fatal(&format!("region {region} cannot apply: {error}"));
-            }
-        }
+        let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| store.cluster.apply(payload, txn);
+        let effects = self.execution.execute(by_region, &turn, &mut meta, &mut ());
         self.ahead = turn.left();
-        executed
-    }
-
-    fn execute_region(
-        &mut self,
-        region: RegionId,
-        entries: Vec<ToApply>,
-        turn: &Turn<'_>,
-        executed: &mut Executed,
-    ) -> storage::Result<()> {
-        let Some(state) = self.states.get(&region) else {
-            return Err(StorageError::Corrupt(format!(
-                "an entry of region {region}, which has no peer here"
-            )));
-        };
-        let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
-        let mut born = Vec::new();
-        let mut txn = Txn::new(turn, region, state.clone());
-        for ToApply { entry, waiting } in entries {
-            assert_eq!(
-                entry.index,
-                txn.state().applied_index + 1,
-                "entries of region {region} apply in order"
-            );
-            if !entry.payload.is_empty() {
-                let replies = match region {
-                    META_REGION => self.store.cluster.apply(&entry.payload, &mut txn)?,
-                    _ => {
-                        turn.begin_payload();
-                        let coming = &mut |items: &_| turn.coming(items);
-                        command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?
-                    }
-                };
-                if let Some(waiting) = waiting {
-                    executed.answers.push((waiting, replies));
-                }
-            }
-            if let Some(changed) = &entry.change {
-                if let Some(source) = &changed.absorbed {
-                    // The worker has let nothing of it through that is not applied yet.
-                    let state = self.states.remove(&source.id).ok_or_else(|| {
-                        StorageError::Corrupt(format!(
-                            "region {} is to be absorbed and is not here",
-                            source.id
-                        ))
-                    })?;
-                    absorb(&mut txn, source.id, &state);
-                    self.slots.remove(&source.id);
-                    executed.absorbed.push(source.id);
-                }
-                if let Some((child, state)) = change(&mut txn, changed)? {
-                    born.push((child.id, state));
-                    self.slots.insert(child.id, child.slots.unwrap_or(SlotRange::ALL));
-                }
-                slots = changed.region.slots.unwrap_or(SlotRange::ALL);
-                executed.descriptors.push(changed.region.clone());
-                executed.descriptors.extend(changed.split_off.clone());
-            }
-            let state = txn.state_mut();
-            state.applied_index = entry.index;
-            state.applied_term = entry.term;
-            self.store.metrics.entries_applied.inc();
-        }
-        let (writes, state) = txn.finish();
-        executed.writes.ranges_deleted.extend(writes.ranges_deleted);
-        executed.writes.rows.extend(writes.rows);
-        self.slots.insert(region, slots);
-        for (region, state) in std::iter::once((region, state)).chain(born) {
-            self.states.insert(region, state.clone());
-            executed.states.push((region, state));
-        }
-        Ok(())
+        effects.unwrap_or_else(|error| self.store.fatal(&error.to_string()))
     }
 
     fn publish_state(&self, region: RegionId, state: &RegionState) {
@@ -324,53 +256,14 @@ impl Applier {
             shared.set_applied(state.applied_index, state.last_stamp_ms);
         }
     }
+}
 
-    fn publish(&self, executed: Executed) {
-        let row_bytes = |(row, value): &(bytes::Bytes, Option<bytes::Bytes>)| {
-            row.len() + value.as_ref().map_or(0, |value| value.len())
-        };
-        let bytes: usize = executed.writes.rows.iter().map(row_bytes).sum();
-        self.store.metrics.rows_bytes_written.inc_by(bytes as u64);
-        let this = self.store.id;
-        let here: Vec<RegionDescriptor> =
-            executed.descriptors.into_iter().filter(|descriptor| descriptor.has_peer_on(this)).collect();
-        if !here.is_empty() {
-            // Before the worker hears of it: until then no lease of the region stands.
-            self.store.set_local_regions(&here);
-        }
-        for region in executed.absorbed {
-            self.store.engine.forget_counts(region);
-        }
-        let mut indexes = Vec::with_capacity(executed.states.len());
-        for (region, state) in executed.states {
-            self.publish_state(region, &state);
-            indexes.push((region, state.applied_index));
-        }
-        let _ = self.store.worker.send(ToWorker::Applied { indexes });
-        let mut outcomes = Outcomes::new();
-        for (waiting, replies) in executed.answers {
-            waiting.answer(replies, &mut outcomes);
-        }
-        if !outcomes.is_empty() {
-            let _ = self.outcomes.send(outcomes);
+/// Hands outcomes out from inside the runtime. Each hand-over wakes a client's task, which costs a system
+/// call when it comes from another thread and next to nothing here; so the apply thread wakes this task alone.
+pub async fn hand_out(mut batches: mpsc::UnboundedReceiver<Outcomes>) {
+    while let Some(batch) = batches.recv().await {
+        for (client, outcome) in batch {
+            let _ = client.send(outcome);
         }
     }
-}
-
-/// Takes over a region's keys. Their rows stay where they are; those that speak of the region go.
-fn absorb(txn: &mut Txn<'_>, source: RegionId, state: &RegionState) {
-    txn.state_mut().absorb(state);
-    txn.delete(region_state_row(source));
-    txn.delete(region_descriptor_row(source));
-}
-
-/// Writes what a change makes of the region, and the rows of the region that it splits off.
-fn change(txn: &mut Txn<'_>, changed: &Changed) -> storage::Result<Option<(RegionDescriptor, RegionState)>> {
-    txn.put(region_descriptor_row(changed.region.id), changed.region.encode());
-    let Some(child) = &changed.split_off else { return Ok(None) };
-    let counts = storage::count_keys(txn, child.slots.unwrap_or(SlotRange::ALL))?;
-    let state = txn.state_mut().split_off(&counts);
-    txn.put(region_state_row(child.id), state.encode());
-    txn.put(region_descriptor_row(child.id), child.encode());
-    Ok(Some((child.clone(), state)))
 }

@@ -173,10 +173,11 @@ mod tests {
     use storage::{RegionState, Txn};
 
     use super::*;
-    use crate::dispatch::{Answer, Item};
+    use crate::dispatch::Answer;
     use crate::fixture::Fixture;
     use crate::region::snapshots::Host;
     use crate::snapshot::{received_dir, Limits, SnapshotService};
+    use node::Item;
 
     const KEYS: usize = 200;
     const TERM: Term = 6;

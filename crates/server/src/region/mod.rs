@@ -9,7 +9,6 @@ pub mod inbox;
 pub mod lives;
 pub mod log_keeper;
 pub mod log_writer;
-pub mod proposals;
 pub mod shared;
 pub mod snapshots;
 mod turn;

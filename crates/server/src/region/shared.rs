@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use node::reads::Local;
+use node::Leadership;
 use parking_lot::Mutex;
 use replica::RegionStatus;
 use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis};
@@ -17,13 +19,7 @@ const NO_SLOTS: u32 = u32::MAX;
 /// Demand for a lease is repeated this often, well within the second for which the worker remembers it.
 const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leadership {
-    pub term: Term,
-    pub leader: Option<StoreId>,
-}
-
-/// See [`RegionShared::rows`].
+/// See [`Local::rows`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsToken(u64);
 
@@ -74,7 +70,7 @@ impl RegionShared {
             slots,
             local: AtomicBool::new(local),
             replacements: AtomicU64::new(0),
-            leadership: Mutex::new(Leadership { term: 0, leader: None }),
+            leadership: Mutex::new(Leadership::default()),
             leader: AtomicU64::new(NOBODY),
             lease_until: AtomicU64::new(0),
             lease_wanted: AtomicU64::new(0),
@@ -96,14 +92,6 @@ impl RegionShared {
 
     pub fn is_local(&self) -> bool {
         self.local.load(Ordering::Acquire)
-    }
-
-    /// Returns a token of the rows that this store's peer has, or `None` while they are not there to be read: there
-    /// is no peer here, or a snapshot is replacing them. Reads that took place between two equal tokens saw
-    /// rows of the region, whole.
-    pub fn rows(&self) -> Option<RowsToken> {
-        let replacements = self.replacements.load(Ordering::SeqCst);
-        (replacements % 2 == 0 && self.is_local()).then_some(RowsToken(replacements))
     }
 
     /// To be called before a snapshot takes the rows away; [`set_local`](Self::set_local) ends it.
@@ -185,7 +173,7 @@ impl RegionShared {
     /// What this store's own peer says: it is believed as it stands, unless a later term is known.
     pub fn set_leadership(&self, new: Leadership) -> bool {
         let mut known = self.leadership.lock();
-        if new.term < known.term || *known == new {
+        if !known.yields_to(new) {
             return false;
         }
         *known = new;
@@ -196,9 +184,8 @@ impl RegionShared {
     /// What another store says of its own leadership: it counts when its term is later, or when no leader
     /// of that term is known yet.
     pub fn hear_leader(&self, term: Term, leader: StoreId) -> bool {
-        let known = self.leadership();
-        let news = term > known.term || (term == known.term && known.leader.is_none());
-        news && self.set_leadership(Leadership { term, leader: Some(leader) })
+        self.leadership().yields_to_hearsay(term)
+            && self.set_leadership(Leadership { term, leader: Some(leader) })
     }
 
     /// A leader that is no longer heard of is nobody, for those who only know it by hearsay.
@@ -240,10 +227,6 @@ impl RegionShared {
         self.lease_until.store(until.unwrap_or(0), Ordering::Release);
     }
 
-    pub fn lease_holds(&self, now: BootNanos) -> bool {
-        now < self.lease_until.load(Ordering::Acquire)
-    }
-
     /// Whether this reader is the one to tell the worker that the lease is in demand: now and then one is.
     pub fn should_want_lease(&self, now: BootNanos) -> bool {
         let last = self.lease_wanted.load(Ordering::Relaxed);
@@ -273,6 +256,29 @@ impl RegionShared {
     /// The time at which a read of this region happens.
     pub fn read_time(&self, clock_ms: UnixMillis) -> UnixMillis {
         clock_ms.max(self.last_stamp_ms.load(Ordering::Acquire))
+    }
+}
+
+impl Local for RegionShared {
+    type Token = RowsToken;
+
+    /// `None` while there is no peer here, or a snapshot is replacing the rows. Reads that took place between two equal
+    /// tokens saw rows of the region, whole.
+    fn rows(&self) -> Option<RowsToken> {
+        let replacements = self.replacements.load(Ordering::SeqCst);
+        (replacements % 2 == 0 && self.is_local()).then_some(RowsToken(replacements))
+    }
+
+    fn lease_holds(&self, now: BootNanos) -> bool {
+        now < self.lease_until.load(Ordering::Acquire)
+    }
+
+    fn slots_here(&self) -> SlotRange {
+        self.slots_or_all()
+    }
+
+    fn version_here(&self) -> u64 {
+        self.descriptor().epoch.version
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use command::entry::Items;
 use command::foresight;
+use node::Rows;
 use storage::{Reader, Visit};
 
 use crate::ahead::Missing;
@@ -73,20 +74,6 @@ impl<'a> Turn<'a> {
     /// For the next turn.
     pub fn left(self) -> u32 {
         self.ahead.get().saturating_sub(1)
-    }
-
-    /// The next payload is about to be executed.
-    pub fn begin_payload(&self) {
-        self.begun.set(self.begun.get() + 1);
-    }
-
-    /// Of that payload these items are left, the first of which is executed next.
-    pub fn coming(&self, items: &Items) {
-        match self.covered.get() {
-            0 if self.ahead.get() == 0 => *self.current.borrow_mut() = Some(items.clone()),
-            0 => self.covered.set(self.look_ahead(items) - 1),
-            covered => self.covered.set(covered - 1),
-        }
     }
 
     /// A read of the item that executes waited for the device.
@@ -148,6 +135,20 @@ impl<'a> Turn<'a> {
         self.metrics.rows_read_ahead.inc_by(read.rows.len() as u64);
         *self.window.borrow_mut() = read.rows.into_iter().collect();
         rows.partition_point(|rows| *rows <= read.taken).max(1)
+    }
+}
+
+impl Rows for Turn<'_> {
+    fn begin_payload(&self) {
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    fn coming(&self, items: &Items) {
+        match self.covered.get() {
+            0 if self.ahead.get() == 0 => *self.current.borrow_mut() = Some(items.clone()),
+            0 => self.covered.set(self.look_ahead(items) - 1),
+            covered => self.covered.set(covered - 1),
+        }
     }
 }
 

@@ -6,11 +6,12 @@ use cluster::{
     LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreKey,
     StoreRecord,
 };
+use node::{Leadership, Work as Proposal};
 use placement::{Capability, PlanLimits, Policy};
 use replica::Input;
 use types::{RegionChange, RegionId, StoreId, META_REGION};
 
-use super::{Submit, ToWorker};
+use super::Asker;
 use crate::clock::MILLISECOND;
 use crate::model::slot_of;
 use crate::observation::Observation;
@@ -71,8 +72,8 @@ impl World {
         for lead in &heartbeat.leads.reports {
             process.learn(&lead.descriptor);
             if let Some(shared) = process.regions.get_mut(&lead.region()) {
-                if lead.term > shared.term || (lead.term == shared.term && shared.leader.is_none()) {
-                    (shared.term, shared.leader) = (lead.term, Some(from));
+                if shared.leadership.yields_to_hearsay(lead.term) {
+                    shared.leadership = Leadership { term: lead.term, leader: Some(from) };
                     if from != id {
                         shared.lease = None;
                     }
@@ -94,8 +95,8 @@ impl World {
         let policy = POLICIES[(self.seed % 4) as usize];
         let Some(process) = self.process(id) else { return };
         let Some(shared) = process.regions.get(&META_REGION) else { return };
-        let term = shared.term;
-        if shared.leader != Some(id) || !shared.is_local {
+        let Leadership { term, leader } = shared.leadership;
+        if leader != Some(id) || !shared.is_local {
             return process.driver.forget();
         }
         if !process.meta.is_bootstrapped() {
@@ -128,8 +129,7 @@ impl World {
             let told = process.ledger.lead(operator.region()).map(|lead| lead.descriptor.clone());
             self.observe(&Observation::Planned { operator, meta: &meta, told: told.as_ref() });
         }
-        let submit = Submit::Meta(command.encode());
-        self.tell(id, ToWorker::Submit { region: META_REGION, submit });
+        self.submit(id, META_REGION, Proposal::Meta(command.encode()), Asker::Meta);
     }
 
     /// What the meta region's leader says: not of a term that is known to be over.
@@ -139,7 +139,7 @@ impl World {
             Err(error) => return self.violate("order", error.to_string()),
         };
         let Some(process) = self.process(id) else { return };
-        if process.regions.get(&META_REGION).is_some_and(|meta| meta.term > term) {
+        if process.regions.get(&META_REGION).is_some_and(|meta| meta.leadership.term > term) {
             return;
         }
         match order {
@@ -161,11 +161,7 @@ impl World {
     }
 
     fn change(&mut self, id: StoreId, region: RegionId, expect: types::RegionEpoch, change: RegionChange) {
-        let Some(process) = self.process(id) else { return };
-        process.next_token += 1;
-        let token = process.next_token;
-        process.expected.insert(token, expect);
-        self.input(id, Input::ChangeRegion { region, token, expect, change });
+        self.tell(id, node::Input::ChangeRegion { region, expect, change });
     }
 
     /// What nobody planned.
@@ -174,7 +170,7 @@ impl World {
         match asked {
             Asked::Transfer { region, to } => self.input(id, Input::TransferLeader { region, to }),
             Asked::Change { region, change } => {
-                let status = self.process(id).and_then(|process| process.worker.status(region, boot));
+                let status = self.process(id).and_then(|process| process.shard.status(region, boot));
                 let Some(mut expect) = status.map(|status| status.descriptor.epoch) else { return };
                 if self.rng.chance(5) {
                     expect.conf_version = expect.conf_version.wrapping_sub(1);
@@ -196,11 +192,12 @@ impl super::Process {
     fn leads(&mut self, id: StoreId) -> Vec<LeadReport> {
         let mut leads = Vec::new();
         for (&region, shared) in &self.regions {
-            if let Some(leader) = shared.leader.filter(|_| shared.is_local) {
-                self.ledger.learn(region, Route { term: shared.term, leader });
+            let Leadership { term, leader } = shared.leadership;
+            if let Some(leader) = leader.filter(|_| shared.is_local) {
+                self.ledger.learn(region, Route { term, leader });
             }
-            let Some(status) = self.worker.status(region, 0) else { continue };
-            if shared.leader != Some(id) || status.leader != Some(id) {
+            let Some(status) = self.shard.status(region, 0) else { continue };
+            if leader != Some(id) || status.leader != Some(id) {
                 continue;
             }
             let peers = status.peers.iter().map(|(&store, peer)| PeerProgress {

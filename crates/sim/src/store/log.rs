@@ -14,9 +14,9 @@ pub(super) enum ToLog {
 }
 
 impl World {
-    pub(super) fn log(&mut self, id: StoreId, jobs: Vec<ToLog>) {
+    pub(super) fn log(&mut self, id: StoreId, job: ToLog) {
         let Some(process) = self.process(id) else { return };
-        process.log.extend(jobs);
+        process.log.push_back(job);
         self.next_log_job(id);
     }
 
@@ -67,8 +67,8 @@ impl World {
     pub(super) fn flush_now(&mut self, id: StoreId) {
         let writes = self.stores[&id].engine.unflushed();
         let Some(process) = self.process(id) else { return };
-        let applied: Vec<_> =
-            process.states.iter().map(|(&region, state)| (region, state.applied_index)).collect();
+        let here = process.regions.iter().filter(|(_, shared)| shared.is_local);
+        let applied: Vec<_> = here.map(|(&region, shared)| (region, shared.applied)).collect();
         let delay = self.rng.between(1, 200) * MILLISECOND;
         self.schedule_work(id, delay, Work::Flushed { applied, writes });
     }

@@ -19,20 +19,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
-use replica::{Committed, Config, Input, Truncation, Worker};
+use node::reads::Local;
+use node::{ApplyEffect, Execution, Input, Leadership, Shard, ToApply};
+use replica::{Config, Truncation, Worker};
 use storage::rows::{slots_range, SPACE_META_REGION};
 use storage::{MemoryKeyspace, RegionState};
 use types::{
-    BootNanos, LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis,
+    BootNanos, LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term,
+    UnixMillis,
 };
 
 use crate::client::ClientId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
-use crate::observation::{EntryId, Observation, OpId};
+use crate::observation::{Observation, OpId};
 use crate::world::{Event, Work, World};
 use log::ToLog;
-use recovery::Recovered;
+use node::recovery::Recovered;
 pub use snapshot::Snapshot;
 
 /// A store that was not heard of for so long counts as down, and as lost.
@@ -73,67 +76,72 @@ pub struct Shared {
     pub descriptor: RegionDescriptor,
     /// There is a peer with rows here.
     pub is_local: bool,
-    pub term: Term,
-    pub leader: Option<StoreId>,
+    pub leadership: Leadership,
     pub lease: Option<BootNanos>,
     pub applied: LogIndex,
     pub last_stamp_ms: UnixMillis,
     lease_wanted: BootNanos,
+    /// The number of times that the rows went or came, not by entries.
+    replacements: u64,
 }
 
-/// Something asked of the worker's thread.
-enum ToWorker {
-    Input(Input),
-    Submit { region: RegionId, submit: Submit },
-    ReadIndex { region: RegionId, client: ClientId, op: OpId },
+impl Local for Shared {
+    type Token = u64;
+
+    fn rows(&self) -> Option<u64> {
+        self.is_local.then_some(self.replacements)
+    }
+
+    fn lease_holds(&self, now: BootNanos) -> bool {
+        self.lease.is_some_and(|until| now < until)
+    }
+
+    fn slots_here(&self) -> SlotRange {
+        self.descriptor.slots.unwrap_or(SlotRange::ALL)
+    }
+
+    fn version_here(&self) -> u64 {
+        self.descriptor.epoch.version
+    }
 }
 
-/// What waits to be in the next entry of a region.
-#[derive(Clone)]
-enum Submit {
-    Command { client: ClientId, op: OpId, since: u64 },
-    ExpireDue(types::Slot),
-    Meta(Bytes),
+/// Who waits for a submission.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asker {
+    Client {
+        client: ClientId,
+        op: OpId,
+    },
+    /// The store itself, which deletes what is due in the slot.
+    Upkeep(Slot),
+    /// The store itself, which plans.
+    Meta,
 }
 
-/// An entry that was proposed here, and who waits for it.
-struct Waiting {
-    region: RegionId,
-    entry: EntryId,
-    clients: Vec<Option<(ClientId, OpId)>>,
-    since: u64,
-}
-
-struct Reader {
-    region: RegionId,
-    client: ClientId,
-    op: OpId,
-    since: u64,
-}
-
-type ToApply = (Committed, Option<Waiting>);
+type ToShard = Input<Asker, (ClientId, OpId)>;
 
 /// What the apply thread does, in the order given.
 enum Job {
-    Entries { region: RegionId, entries: Vec<ToApply> },
+    Entries { region: RegionId, entries: Vec<ToApply<Asker>> },
     Ingest { region: RegionId, index: LogIndex, descriptor: RegionDescriptor },
     Destroy { region: RegionId, peer: PeerId },
 }
 
 pub struct Process {
-    pub worker: Worker<Disk>,
+    pub shard: Shard<Disk, Asker, (ClientId, OpId)>,
     pub regions: BTreeMap<RegionId, Shared>,
-    inbox: VecDeque<ToWorker>,
+    inbox: VecDeque<ToShard>,
     has_turn: bool,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
     to_apply: VecDeque<Job>,
     has_apply: bool,
-    states: BTreeMap<RegionId, RegionState>,
-    queues: BTreeMap<RegionId, Vec<Submit>>,
-    waiting: BTreeMap<u64, Waiting>,
-    readers: BTreeMap<u64, Reader>,
-    next_token: u64,
+    execution: Execution,
+    /// Of entries that are executed: what is left to do.
+    applying: VecDeque<ApplyEffect<Asker>>,
+    /// Of those, the regions; and the entries that somebody here waits for.
+    executed: Vec<RegionId>,
+    acknowledged: Vec<(RegionId, LogIndex, Term)>,
     pub meta: MetaState,
     ledger: Ledger,
     driver: Driver,
@@ -145,7 +153,7 @@ pub struct Process {
     incarnation: u64,
     seq: u64,
     made: BTreeMap<RegionId, Snapshot>,
-    /// Changes that were asked for here, by token.
+    /// The epochs for which changes were asked here, by token.
     expected: BTreeMap<u64, RegionEpoch>,
     /// Voters before the last changes, and through which entry they may still count.
     voters_before: BTreeMap<RegionId, Vec<(LogIndex, Vec<StoreId>)>>,
@@ -156,23 +164,38 @@ impl Shared {
         Shared {
             descriptor,
             is_local: false,
-            term: 0,
-            leader: None,
+            leadership: Leadership::default(),
             lease: None,
             applied: 0,
             last_stamp_ms: 0,
             lease_wanted: 0,
+            replacements: 0,
         }
     }
 }
 
 impl Process {
     /// A region that has rows here, as they have it.
-    fn set_local(&mut self, descriptor: &RegionDescriptor, state: &RegionState) {
+    fn set_local(&mut self, descriptor: &RegionDescriptor) {
         let shared = self.regions.entry(descriptor.id).or_insert_with(|| Shared::new(descriptor.clone()));
         shared.descriptor = descriptor.clone();
         shared.is_local = true;
-        (shared.applied, shared.last_stamp_ms) = (state.applied_index, state.last_stamp_ms);
+    }
+
+    fn set_applied(&mut self, region: RegionId, state: &RegionState) {
+        if let Some(shared) = self.regions.get_mut(&region) {
+            (shared.applied, shared.last_stamp_ms) = (state.applied_index, state.last_stamp_ms);
+        }
+    }
+
+    /// The region's rows are these from now on.
+    fn load(&mut self, descriptor: &RegionDescriptor, state: RegionState) {
+        self.set_local(descriptor);
+        self.set_applied(descriptor.id, &state);
+        if let Some(shared) = self.regions.get_mut(&descriptor.id) {
+            shared.replacements += 1;
+        }
+        self.execution.load(descriptor.id, state, descriptor.slots);
     }
 
     /// Another store's word for a region: it counts where there are no rows of it here.
@@ -223,16 +246,16 @@ impl Store {
     }
 
     pub fn has_rows_of(&self, region: RegionId) -> bool {
-        self.process.as_ref().is_some_and(|process| process.states.contains_key(&region))
+        self.process.as_ref().is_some_and(|process| process.execution.state(region).is_some())
     }
 
     /// Regions that this store takes itself for the leader of.
     pub fn led(&self) -> Vec<RegionId> {
         let Some(process) = &self.process else { return Vec::new() };
         let leads = |region: &RegionId| {
-            process.worker.status(*region, 0).is_some_and(|status| status.role == replica::Role::Leader)
+            process.shard.status(*region, 0).is_some_and(|status| status.role == replica::Role::Leader)
         };
-        process.worker.regions().filter(leads).collect()
+        process.shard.regions().filter(leads).collect()
     }
 }
 
@@ -280,7 +303,7 @@ impl World {
         // Its wall clock, as a running store's; two starts may fall into one of its milliseconds here.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
-        let Recovered { seeds, tombstones, states } = match store.recover(id) {
+        let Recovered { seeds, tombstones } = match store.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
@@ -290,7 +313,7 @@ impl World {
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
         let mut process = Process {
-            worker,
+            shard: Shard::new(worker),
             regions: BTreeMap::new(),
             inbox: VecDeque::new(),
             has_turn: false,
@@ -298,11 +321,10 @@ impl World {
             log_is_busy: false,
             to_apply: VecDeque::new(),
             has_apply: false,
-            states,
-            queues: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            readers: BTreeMap::new(),
-            next_token: 0,
+            execution: Execution::new(id),
+            applying: VecDeque::new(),
+            executed: Vec::new(),
+            acknowledged: Vec::new(),
             meta: MetaState::default(),
             ledger: Ledger::new(boot, LEDGER),
             driver: Driver::new(DRIVER),
@@ -321,8 +343,8 @@ impl World {
         }
         for peer in peers {
             process.learn(&peer.descriptor);
-            if let Some(state) = process.states.get(&peer.descriptor.id).cloned() {
-                process.set_local(&peer.descriptor, &state);
+            if let Some((state, descriptor)) = store.described(peer.descriptor.id) {
+                process.load(&descriptor, state);
             }
         }
         store.process = Some(process);
@@ -397,8 +419,8 @@ impl World {
             Work::Flush => self.flush(id),
             Work::Flushed { applied, writes } => self.flushed(id, applied, writes),
             Work::Heartbeat => self.heartbeat(id),
-            Work::Read { region, client, op, reply, read_ms } => {
-                self.read_under_lease(id, region, client, op, reply, read_ms)
+            Work::Read { region, client, op, reply, read_ms, read } => {
+                self.viewed(id, (region, client, op), (reply, read_ms), &read)
             }
             Work::ProvenRead { region, client, op } => self.proven_read(id, region, client, op),
             Work::MakeSnapshot { region } => self.make_snapshot(id, region),

@@ -1,14 +1,18 @@
 //! Requests as they come in, and reads: under a lease, or after a round that proves leadership.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use command::{Exec, Limits, Mode};
+use node::reads::{Local, Proof, Read};
+use node::{Item, ItemSlot, Maintenance, Work as Proposal};
 use replica::Input;
 use resp::Reply;
 use storage::Txn;
 use types::{RegionId, SlotRange, StoreId, UnixMillis};
 
-use super::{Submit, ToWorker};
-use crate::client::{ClientId, Outcome};
+use super::Asker;
+use crate::client::{ClientId, Outcome, PATIENCE};
 use crate::clock::MILLISECOND;
 use crate::model::slot_of;
 use crate::observation::OpId;
@@ -19,11 +23,11 @@ const LEASE_DEMAND: u64 = 50 * MILLISECOND;
 
 impl World {
     pub(crate) fn request(&mut self, id: StoreId, client: ClientId, op: OpId) {
-        let now = self.now;
         let Some(asking) = self.clients[client].asking.as_ref().filter(|asking| asking.op.id == op) else {
             return;
         };
         let (slot, is_read) = (slot_of(asking.op.group), asking.op.command.is_read());
+        let args = asking.op.command.args(asking.op.group);
         let boot = self.boot(id);
         let Some(process) = self.process(id) else {
             return self.reply(client, op, Outcome::Refused { leader: None });
@@ -34,54 +38,70 @@ impl World {
         else {
             return self.reply(client, op, Outcome::Refused { leader: None });
         };
-        if shared.leader != Some(id) {
-            let leader = shared.leader;
+        let leader = shared.leadership.leader;
+        if leader != Some(id) {
             return self.reply(client, op, Outcome::Refused { leader });
         }
         if !is_read {
-            let submit = Submit::Command { client, op, since: now };
-            return self.tell(id, ToWorker::Submit { region, submit });
+            return self.propose_command(id, region, (client, op), args);
         }
-        let holds = shared.lease.is_some_and(|until| boot < until);
+        let holds = shared.lease_holds(boot);
         if boot.saturating_sub(shared.lease_wanted) > LEASE_DEMAND {
             shared.lease_wanted = boot;
             self.input(id, Input::WantLease { region });
         }
-        if !holds {
-            return self.tell(id, ToWorker::ReadIndex { region, client, op });
+        match holds {
+            true => self.read_rows(id, region, client, op, Proof::Lease),
+            false => self.prove(id, region, client, op),
         }
+    }
+
+    fn prove(&mut self, id: StoreId, region: RegionId, client: ClientId, op: OpId) {
+        let deadline = self.boot(id) + PATIENCE;
+        self.tell(id, node::Input::ReadIndex { region, deadline, reader: (client, op) });
+    }
+
+    /// Takes a view of the rows, and looks later whether it may be answered.
+    fn read_rows(&mut self, id: StoreId, region: RegionId, client: ClientId, op: OpId, proof: Proof) {
+        let Some(process) = self.process(id) else { return };
+        let read = process.regions.get(&region).and_then(|shared| Read::begin(shared, proof));
+        let Some(read) = read else {
+            return self.reply(client, op, Outcome::Refused { leader: None });
+        };
         match self.view(id, region, client) {
             Some((reply, read_ms)) => {
-                let delay = if self.rng.chance(10) { self.rng.below(20 * MILLISECOND) } else { 0 };
-                let work = Work::Read { region, client, op, reply, read_ms };
+                let slow = if self.rng.chance(5) { 50 } else { 1 };
+                let delay = if self.rng.chance(20) { self.rng.below(slow * 20 * MILLISECOND) } else { 0 };
+                let work = Work::Read { region, client, op, reply, read_ms, read };
                 self.schedule_work(id, delay, work);
             }
             None => self.read_past_expiry(id, region, client, op),
         }
     }
 
-    /// The view was taken; it counts if the lease still holds.
-    pub(super) fn read_under_lease(
+    /// The view was taken: may it be answered?
+    pub(super) fn viewed(
         &mut self,
         id: StoreId,
-        region: RegionId,
-        client: ClientId,
-        op: OpId,
-        reply: Reply,
-        read_ms: UnixMillis,
+        (region, client, op): (RegionId, ClientId, OpId),
+        (reply, read_ms): (Reply, UnixMillis),
+        read: &Read<u64>,
     ) {
         let boot = self.boot(id);
         let Some(process) = self.stores[&id].process.as_ref() else { return };
         let asking = self.clients[client].asking.as_ref().filter(|asking| asking.op.id == op);
         let Some(slot) = asking.map(|asking| slot_of(asking.op.group)) else { return };
         let shared = &process.regions[&region];
-        if !shared.descriptor.contains(slot) {
-            self.reply(client, op, Outcome::Refused { leader: None });
-        } else if shared.lease.is_some_and(|until| boot < until) {
-            self.tally.lease_reads += 1;
+        if read.may_be_answered(shared, [ItemSlot::One(slot)], shared.version_here(), || boot) {
+            match read.proof() {
+                Proof::Lease => self.tally.lease_reads += 1,
+                Proof::AlreadyThere => self.tally.index_reads += 1,
+            }
             self.reply(client, op, Outcome::Done { reply, read_ms: Some(read_ms) });
+        } else if shared.descriptor.contains(slot) && read.proof() == Proof::Lease {
+            self.prove(id, region, client, op);
         } else {
-            self.tell(id, ToWorker::ReadIndex { region, client, op });
+            self.reply(client, op, Outcome::Refused { leader: None });
         }
     }
 
@@ -89,35 +109,30 @@ impl World {
         if self.clients[client].asking.as_ref().is_none_or(|asking| asking.op.id != op) {
             return;
         }
-        let slot = self.clients[client].asking.as_ref().map(|asking| slot_of(asking.op.group));
-        let has_slot = self.stores[&id].process.as_ref().is_some_and(|process| {
-            let shared = process.regions.get(&region);
-            shared.is_some_and(|shared| {
-                shared.is_local && slot.is_some_and(|slot| shared.descriptor.contains(slot))
-            })
-        });
-        if !has_slot {
-            return self.reply(client, op, Outcome::Refused { leader: None });
-        }
-        match self.view(id, region, client) {
-            Some((reply, read_ms)) => {
-                self.tally.index_reads += 1;
-                self.reply(client, op, Outcome::Done { reply, read_ms: Some(read_ms) });
-            }
-            None => self.read_past_expiry(id, region, client, op),
-        }
+        self.read_rows(id, region, client, op, Proof::AlreadyThere);
     }
 
     /// A read that meets a key past its time is itself proposed, or first the deletion of all that is due.
     fn read_past_expiry(&mut self, id: StoreId, region: RegionId, client: ClientId, op: OpId) {
-        let since = self.now;
+        let Some(asking) = &self.clients[client].asking else { return };
+        let (slot, args) = (slot_of(asking.op.group), asking.op.command.args(asking.op.group));
         if self.rng.chance(30) {
-            if let Some(asking) = &self.clients[client].asking {
-                let submit = Submit::ExpireDue(slot_of(asking.op.group));
-                self.tell(id, ToWorker::Submit { region, submit });
-            }
+            let due = Maintenance { expire: vec![slot], sweep: Vec::new() };
+            self.submit(id, region, Proposal::Maintenance(due), Asker::Upkeep(slot));
         }
-        self.tell(id, ToWorker::Submit { region, submit: Submit::Command { client, op, since } });
+        self.propose_command(id, region, (client, op), args);
+    }
+
+    fn propose_command(
+        &mut self,
+        id: StoreId,
+        region: RegionId,
+        (client, op): (ClientId, OpId),
+        args: Vec<Bytes>,
+    ) {
+        let item = Item::new(args, 0, false).expect("clients ask for what there is");
+        let work = Proposal::Commands(Arc::new(vec![item]));
+        self.submit(id, region, work, Asker::Client { client, op });
     }
 
     /// What the client's read gives over the rows as they are; `None` when a key in it is past its time.

@@ -9,10 +9,10 @@ use replica::Input;
 use storage::rows::{prefix_end, region_state_row};
 use storage::{Reader, RegionState};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, StoreId};
+use wal::PeerLife;
 
 use super::{rows_of, Job};
 use crate::clock::MILLISECOND;
-use crate::disk::Life;
 use crate::world::{Packet, Work, World};
 
 /// A consistent view of a region's rows.
@@ -134,19 +134,18 @@ impl World {
             return self.violate("recovery", what);
         }
         let store = self.store_mut(id);
-        store.disk.set_life(region, Life::Exists(descriptor.clone()));
+        store.disk.set_life(region, PeerLife::Exists { descriptor: descriptor.clone(), parent: None });
         store.received.retain(|&(of, _), _| of != region);
         self.tally.snapshots += 1;
         let Some(process) = self.process(id) else { return };
-        process.set_local(&descriptor, &state);
-        process.states.insert(region, state);
+        process.load(&descriptor, state);
         if region == types::META_REGION {
             self.load_meta(id);
         }
         self.say(&format!("store {id} has taken in a snapshot of region {region} at {index}"));
         self.show_rows(id, region);
         if !self.may_crash(id, "crash with a snapshot applied") {
-            self.input(id, Input::SnapshotApplied { region });
+            self.tell(id, node::Input::SnapshotApplied { region });
         }
     }
 
@@ -156,18 +155,18 @@ impl World {
         if self.may_crash(id, "crash before a tombstone") {
             return;
         }
-        self.stores[&id].disk.set_life(region, Life::Tombstone(peer));
+        self.stores[&id].disk.set_life(region, PeerLife::Tombstone { peer });
         self.tally.destroyed += 1;
         self.say(&format!("store {id} has no peer of region {region} any more"));
         if self.may_crash(id, "crash after a tombstone") {
             return;
         }
-        self.store_mut(id).delete_rows(region);
+        self.store_mut(id).delete_own_rows(region);
         let Some(process) = self.process(id) else { return };
-        process.states.remove(&region);
         if let Some(shared) = process.regions.get_mut(&region) {
             shared.is_local = false;
             shared.lease = None;
+            shared.replacements += 1;
         }
         let delay = self.rng.below(300) * MILLISECOND;
         self.schedule_work(id, delay, Work::Cleaned { region });
@@ -183,9 +182,16 @@ impl World {
 
     /// One of the apply thread's jobs that are not entries.
     pub(super) fn do_job(&mut self, id: StoreId, job: Job) {
+        let Some(process) = self.process(id) else { return };
         match job {
-            Job::Ingest { region, index, descriptor } => self.apply_snapshot(id, region, index, &descriptor),
-            Job::Destroy { region, peer } => self.destroy(id, region, peer),
+            Job::Ingest { region, index, descriptor } => {
+                process.execution.unload(region);
+                self.apply_snapshot(id, region, index, &descriptor);
+            }
+            Job::Destroy { region, peer } => {
+                process.execution.unload(region);
+                self.destroy(id, region, peer);
+            }
             Job::Entries { .. } => unreachable!("entries are executed together"),
         }
     }

@@ -1,4 +1,5 @@
 use command::entry::Builder;
+use node::Rows as _;
 use resp::Reply;
 use rocks::FlashKeyspace;
 use storage::{RegionState, Txn, WriteSet};

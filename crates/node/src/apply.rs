@@ -1,0 +1,308 @@
+//! Execution: committed entries become rows, and whoever waited for them is answered.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use command::entry::Items;
+use replica::Committed;
+use resp::Reply;
+use storage::rows::{region_descriptor_row, region_state_row};
+use storage::{MemoryKeyspace, Reader, RegionState, StorageError, Txn, WriteSet};
+use types::{
+    Changed, LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term, UnixMillis, META_REGION,
+};
+
+use crate::planted::{self, Bug};
+use crate::queue::Waiting;
+use crate::work::Outcome;
+
+/// A committed entry, and who waits for it on this store.
+#[derive(Debug)]
+pub struct ToApply<C> {
+    pub entry: Committed,
+    pub waiting: Option<Waiting<C>>,
+}
+
+impl<C> ToApply<C> {
+    pub fn bytes(&self) -> usize {
+        self.entry.payload.len()
+    }
+}
+
+/// Applies an entry of the meta region, and gives its replies.
+pub type ApplyMeta<'a> = dyn FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> + 'a;
+
+/// The rows as they are, and word of what will be asked of them.
+pub trait Rows: Reader {
+    /// A payload of commands is executed next.
+    fn begin_payload(&self) {}
+
+    /// Of that payload these items are left, the first of which is executed next.
+    fn coming(&self, _items: &Items) {}
+}
+
+impl Rows for MemoryKeyspace {}
+
+/// An entry of commands that was executed.
+pub struct Executed<'a> {
+    pub region: RegionId,
+    pub index: LogIndex,
+    pub term: Term,
+    pub payload: &'a Bytes,
+    /// The region's time after the entry.
+    pub now_ms: UnixMillis,
+    pub replies: &'a [Option<Reply>],
+    /// Whether somebody on this store waits for it.
+    pub is_awaited: bool,
+}
+
+/// What a simulator may see of the inside, for its invariants. Nothing depends on it.
+pub trait Watch<C> {
+    /// An entry of this seed is proposed for these clients, who asked for so many commands each.
+    fn proposed(&mut self, _region: RegionId, _seed: u64, _clients: &mut dyn Iterator<Item = (&C, usize)>) {}
+
+    fn executed(&mut self, _executed: Executed<'_>) {}
+
+    /// An entry changed the region; the token is that of whoever proposed it here.
+    fn changed(&mut self, _region: RegionId, _changed: &Changed, _token: Option<u64>) {}
+}
+
+/// Nobody watches.
+impl<C> Watch<C> for () {}
+
+/// Something to do now. The order counts: rows are written before anybody can learn of them, a region's new extent is
+/// known before the groups go on, and clients are answered last.
+pub enum ApplyEffect<C> {
+    /// All in one, however long there is no room for it.
+    Write(WriteSet),
+    /// What regions with a peer here are now, in the order of their making. No lease of theirs stands until the groups
+    /// are told.
+    Describe(Vec<RegionDescriptor>),
+    /// The region has merged into another, which counts its keys.
+    Absorbed {
+        region: RegionId,
+    },
+    /// How far the region is applied, and what it holds.
+    State {
+        region: RegionId,
+        state: RegionState,
+    },
+    /// The groups are told, as `replica::Input::Applied`.
+    Applied(Vec<(RegionId, LogIndex)>),
+    Answer {
+        client: C,
+        outcome: Outcome,
+    },
+}
+
+/// What of each region with rows here is applied.
+#[derive(Debug, Default)]
+pub struct Execution {
+    store: StoreId,
+    states: BTreeMap<RegionId, RegionState>,
+    /// The slots of each region as of its state.
+    slots: BTreeMap<RegionId, SlotRange>,
+}
+
+/// Entries that are executed and not yet written.
+struct Batch<C> {
+    writes: WriteSet,
+    states: Vec<(RegionId, RegionState)>,
+    descriptors: Vec<RegionDescriptor>,
+    absorbed: Vec<RegionId>,
+    answers: Vec<(Waiting<C>, Vec<Option<Reply>>)>,
+}
+
+impl Execution {
+    pub fn new(store: StoreId) -> Execution {
+        Execution { store, states: BTreeMap::new(), slots: BTreeMap::new() }
+    }
+
+    /// The region's rows are these from now on: at a start, or after a snapshot took their place.
+    pub fn load(&mut self, region: RegionId, state: RegionState, slots: Option<SlotRange>) {
+        self.states.insert(region, state);
+        self.slots.insert(region, slots.unwrap_or(SlotRange::ALL));
+    }
+
+    /// Nothing of the region comes until it is loaded again.
+    pub fn unload(&mut self, region: RegionId) {
+        self.states.remove(&region);
+        self.slots.remove(&region);
+    }
+
+    pub fn state(&self, region: RegionId) -> Option<&RegionState> {
+        self.states.get(&region)
+    }
+
+    pub fn states(&self) -> impl Iterator<Item = (RegionId, &RegionState)> + '_ {
+        self.states.iter().map(|(region, state)| (*region, state))
+    }
+
+    /// Executes entries, of each region in the log's order. `meta` applies an entry of the meta region. After an error
+    /// the store must stop: nothing of this is to be done.
+    ///
+    /// # Panics
+    ///
+    /// When a region's entries are not those that follow what is applied.
+    pub fn execute<C, R: Rows>(
+        &mut self,
+        entries: BTreeMap<RegionId, Vec<ToApply<C>>>,
+        rows: &R,
+        meta: &mut ApplyMeta<'_>,
+        watch: &mut impl Watch<C>,
+    ) -> Result<Vec<ApplyEffect<C>>, ExecutionError> {
+        let mut batch = Batch {
+            writes: WriteSet::default(),
+            states: Vec::new(),
+            descriptors: Vec::new(),
+            absorbed: Vec::new(),
+            answers: Vec::new(),
+        };
+        for (region, entries) in entries {
+            self.execute_region(region, entries, rows, meta, watch, &mut batch)
+                .map_err(|error| ExecutionError { region, error })?;
+        }
+        Ok(self.effects_of(batch))
+    }
+
+    fn execute_region<C, R: Rows>(
+        &mut self,
+        region: RegionId,
+        entries: Vec<ToApply<C>>,
+        rows: &R,
+        meta: &mut ApplyMeta<'_>,
+        watch: &mut impl Watch<C>,
+        batch: &mut Batch<C>,
+    ) -> storage::Result<()> {
+        let missing = |what: String| StorageError::Corrupt(what);
+        let state = self.states.get(&region);
+        let state =
+            state.ok_or_else(|| missing(format!("an entry of region {region}, which has no rows here")))?;
+        let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
+        let mut born = Vec::new();
+        let mut txn = Txn::new(rows, region, state.clone());
+        for ToApply { entry, waiting } in entries {
+            assert_eq!(
+                entry.index,
+                txn.state().applied_index + 1,
+                "entries of region {region} apply in order"
+            );
+            if !entry.payload.is_empty() {
+                let replies = match region {
+                    META_REGION => meta(&entry.payload, &mut txn)?,
+                    _ => {
+                        rows.begin_payload();
+                        let coming = &mut |items: &_| rows.coming(items);
+                        let replies = command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?;
+                        watch.executed(Executed {
+                            region,
+                            index: entry.index,
+                            term: entry.term,
+                            payload: &entry.payload,
+                            now_ms: txn.state().last_stamp_ms,
+                            replies: &replies,
+                            is_awaited: waiting.is_some(),
+                        });
+                        replies
+                    }
+                };
+                if let Some(waiting) = waiting {
+                    batch.answers.push((waiting, replies));
+                }
+            }
+            if let Some(changed) = &entry.change {
+                if let Some(source) = &changed.absorbed {
+                    // The groups have let nothing of it through that is not applied yet.
+                    let state = self.states.remove(&source.id).ok_or_else(|| {
+                        missing(format!("region {} is to be absorbed and is not here", source.id))
+                    })?;
+                    absorb(&mut txn, source.id, &state);
+                    self.slots.remove(&source.id);
+                    batch.absorbed.push(source.id);
+                }
+                if let Some((child, state)) = change(&mut txn, changed)? {
+                    born.push((child.id, state));
+                    self.slots.insert(child.id, child.slots.unwrap_or(SlotRange::ALL));
+                }
+                if !planted::is(Bug::SlotsOfTheTurn) {
+                    slots = changed.region.slots.unwrap_or(SlotRange::ALL);
+                }
+                watch.changed(region, changed, entry.token);
+                batch.descriptors.push(changed.region.clone());
+                batch.descriptors.extend(changed.split_off.clone());
+                self.slots.insert(region, changed.region.slots.unwrap_or(SlotRange::ALL));
+            }
+            let state = txn.state_mut();
+            state.applied_index = entry.index;
+            state.applied_term = entry.term;
+        }
+        let (writes, state) = txn.finish();
+        batch.writes.ranges_deleted.extend(writes.ranges_deleted);
+        batch.writes.rows.extend(writes.rows);
+        for (region, state) in std::iter::once((region, state)).chain(born) {
+            self.states.insert(region, state.clone());
+            batch.states.push((region, state));
+        }
+        Ok(())
+    }
+
+    /// In the order in which they are to be done.
+    fn effects_of<C>(&self, batch: Batch<C>) -> Vec<ApplyEffect<C>> {
+        let mut effects = vec![ApplyEffect::Write(batch.writes)];
+        let mut here = batch.descriptors;
+        here.retain(|descriptor| descriptor.has_peer_on(self.store));
+        if !here.is_empty() {
+            effects.push(ApplyEffect::Describe(here));
+        }
+        effects.extend(batch.absorbed.into_iter().map(|region| ApplyEffect::Absorbed { region }));
+        let applied = batch.states.iter().map(|(region, state)| (*region, state.applied_index)).collect();
+        effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
+        effects.push(ApplyEffect::Applied(applied));
+        let answers = batch.answers.into_iter().flat_map(|(waiting, replies)| waiting.answers(replies));
+        effects.extend(answers.map(|(client, outcome)| ApplyEffect::Answer { client, outcome }));
+        if planted::is(Bug::AnswerBeforeWrite) {
+            effects.rotate_left(1);
+        }
+        effects
+    }
+}
+
+/// A local failure, or rows that are not what they must be: it never becomes a reply.
+#[derive(Debug)]
+pub struct ExecutionError {
+    pub region: RegionId,
+    pub error: StorageError,
+}
+
+impl std::fmt::Display for ExecutionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "region {} cannot apply: {}", self.region, self.error)
+    }
+}
+
+impl std::error::Error for ExecutionError {}
+
+/// Takes over a region's keys. Their rows stay where they are; those that speak of the region go.
+fn absorb(txn: &mut Txn<'_>, source: RegionId, state: &RegionState) {
+    txn.state_mut().absorb(state);
+    txn.delete(region_state_row(source));
+    txn.delete(region_descriptor_row(source));
+}
+
+/// Writes what a change makes of the region, and the rows of the region that it splits off.
+fn change(txn: &mut Txn<'_>, changed: &Changed) -> storage::Result<Option<(RegionDescriptor, RegionState)>> {
+    txn.put(region_descriptor_row(changed.region.id), changed.region.encode());
+    let Some(child) = &changed.split_off else { return Ok(None) };
+    // The entry may be applied again after a crash, while a snapshot that the child took since is durable.
+    let is_here = txn.get(&region_state_row(child.id))?.is_some();
+    if is_here {
+        let left = storage::count_keys(txn, changed.region.slots.unwrap_or(SlotRange::ALL))?;
+        txn.state_mut().recount(&left);
+        return Ok(None);
+    }
+    let counts = storage::count_keys(txn, child.slots.unwrap_or(SlotRange::ALL))?;
+    let state = txn.state_mut().split_off(&counts);
+    txn.put(region_state_row(child.id), state.encode());
+    txn.put(region_descriptor_row(child.id), child.encode());
+    Ok(Some((child.clone(), state)))
+}

@@ -1,0 +1,76 @@
+//! One keyspace command.
+
+use bytes::Bytes;
+use command::CommandSpec;
+use types::Slot;
+
+/// A command of so many arguments at most reads few rows.
+const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
+
+/// One keyspace command, looked up and checked for arity.
+#[derive(Clone)]
+pub struct Item {
+    pub spec: &'static CommandSpec,
+    pub args: Vec<Bytes>,
+    pub db: u16,
+    /// Whether the client speaks RESP3: some replies have another shape then.
+    pub resp3: bool,
+    pub slot: ItemSlot,
+}
+
+/// The slot of a command's keys, which says what region it goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemSlot {
+    /// It has no keys, or one region has all slots and nobody asks.
+    Any,
+    One(Slot),
+    Several,
+}
+
+impl ItemSlot {
+    pub fn of(spec: &'static CommandSpec, args: &[Bytes]) -> ItemSlot {
+        let mut slots = command::keys_of(spec, args).map(|(key, _)| types::slot_of_key(key));
+        match slots.next() {
+            None => ItemSlot::Any,
+            Some(first) if slots.all(|slot| slot == first) => ItemSlot::One(first),
+            Some(_) => ItemSlot::Several,
+        }
+    }
+}
+
+impl Item {
+    /// `None` when the command is unknown or its argument count is wrong.
+    pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
+        let spec = command::lookup(args.first()?)?;
+        command::check_arity(spec, &args).ok()?;
+        let slot = ItemSlot::of(spec, &args);
+        Some(Item { spec: command::leaf(spec, &args), args, db, resp3, slot })
+    }
+
+    pub fn is_write(&self) -> bool {
+        self.spec.is_write()
+    }
+
+    /// Whether the command reads a few rows at most, however much there is: such a read may ride in a log
+    /// entry, which every replica applies before it goes on.
+    pub fn is_bounded_read(&self) -> bool {
+        match self.spec.name {
+            "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
+            | "type" | "hlen" | "hget" | "hexists" | "hstrlen" => true,
+            "exists" | "touch" | "mget" | "hmget" => self.args.len() <= BOUNDED_READ_ARGUMENTS_MAX,
+            _ => false,
+        }
+    }
+
+    /// `EXISTS` of the command's keys; `None` when it has none.
+    pub fn keys_exist(&self) -> Option<Item> {
+        let mut args = vec![Bytes::from_static(b"EXISTS")];
+        args.extend(command::keys_of(self.spec, &self.args).map(|(key, _)| key.clone()));
+        Item::new(args, self.db, self.resp3)
+    }
+
+    /// Bytes that the command takes in an entry, roughly.
+    pub fn bytes(&self) -> usize {
+        self.args.iter().map(|arg| arg.len() + 8).sum()
+    }
+}

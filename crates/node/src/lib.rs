@@ -1,0 +1,39 @@
+//! The order of steps in a store, written once: pure state machines that are told what happened and say what to do.
+//!
+//! The server drives them with threads and devices, the simulator with a seed. Neither decides anything: each executes
+//! a list of effects in the order in which it stands, and reports what came of them.
+//!
+//! ```text
+//!  submissions ─▶ Shard::step ─▶ Shard::turn ─▶ Effect: send, persist, apply, answer, publish
+//!                      ▲                           │
+//!                      │                           ▼  committed entries
+//!                   Applied ◀── ApplyEffect ◀── Execution::execute
+//! ```
+//!
+//! - [`Shard`] owns the Raft groups of a store (`replica`), the commands that wait to be proposed, and who waits for
+//!   which entry.
+//! - [`Execution`] makes rows of committed entries, and says what must be written, published and answered, in that order.
+//! - [`recovery`] makes peers of what the log and the rows hold at a start.
+//! - [`reads`] is the rule by which a read of local rows may be answered.
+//! - [`Leadership`] is what a store believes of who leads a region.
+//!
+//! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, nor waits.
+
+#![forbid(unsafe_code)]
+
+mod apply;
+mod item;
+mod leadership;
+pub mod planted;
+mod queue;
+pub mod reads;
+pub mod recovery;
+mod shard;
+mod work;
+
+pub use apply::{ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, Rows, ToApply, Watch};
+pub use item::{Item, ItemSlot};
+pub use leadership::Leadership;
+pub use queue::Waiting;
+pub use shard::{Effect, Input, Messages, Moment, Shard};
+pub use work::{Maintenance, Outcome, Refusal, Submit, Work};

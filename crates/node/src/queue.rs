@@ -1,0 +1,198 @@
+//! Commands that wait for a proposal, and proposals that wait for their outcome.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use command::entry::Builder;
+use resp::Reply;
+use types::{BootNanos, RegionId, UnixMillis};
+
+use crate::planted::{self, Bug};
+use crate::work::{Outcome, Refusal, Submit, Work};
+
+/// Bytes of commands that make one Raft entry; a single command may be larger.
+const ENTRY_BYTES_MAX: usize = 1 << 20;
+/// Keys or rows that one maintenance step of a slot deletes.
+const MAINTENANCE_STEP: u32 = 256;
+
+/// The clients of one proposed entry, in the order of their commands.
+#[derive(Debug)]
+pub struct Waiting<C> {
+    region: RegionId,
+    seed: u64,
+    clients: Vec<Client<C>>,
+}
+
+#[derive(Debug)]
+struct Client<C> {
+    /// `None` once it was answered before its entry was.
+    to: Option<C>,
+    commands: usize,
+    deadline: BootNanos,
+}
+
+impl<C> Waiting<C> {
+    pub fn region(&self) -> RegionId {
+        self.region
+    }
+
+    /// The seed that the entry bears.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Each client's share of the entry's replies.
+    pub fn answers(self, replies: Vec<Option<Reply>>) -> impl Iterator<Item = (C, Outcome)> {
+        let mut replies = replies.into_iter();
+        self.clients.into_iter().filter_map(move |client| {
+            let own: Vec<Option<Reply>> = replies.by_ref().take(client.commands).collect();
+            Some((client.to?, Outcome::Applied(own)))
+        })
+    }
+
+    /// Those who were not answered before.
+    pub fn clients(self) -> impl Iterator<Item = C> {
+        self.clients.into_iter().filter_map(|client| client.to)
+    }
+}
+
+/// An entry to be proposed, for which somebody waits under the token.
+pub(crate) struct Proposal {
+    pub region: RegionId,
+    pub token: u64,
+    pub payload: Bytes,
+}
+
+pub(crate) struct Queue<C> {
+    queues: BTreeMap<RegionId, VecDeque<Submit<C>>>,
+    proposed: BTreeMap<u64, Waiting<C>>,
+}
+
+impl<C> Default for Queue<C> {
+    fn default() -> Queue<C> {
+        Queue { queues: BTreeMap::new(), proposed: BTreeMap::new() }
+    }
+}
+
+impl<C> Queue<C> {
+    pub fn add(&mut self, submit: Submit<C>) {
+        self.queues.entry(submit.region).or_default().push_back(submit);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Makes one entry of what waits for each region (more where that would be too large), stamped with `stamp`.
+    /// `may` says whether a region can take proposals now: where this store does not lead, the clients hear so, in
+    /// `refused`; where it cannot for a while, they wait on. `token` gives a number that no other entry has; seeds
+    /// are derived from it and `seed`.
+    pub fn build(
+        &mut self,
+        (stamp, seed): (UnixMillis, u64),
+        may: impl Fn(RegionId) -> Result<(), replica::Refusal>,
+        mut token: impl FnMut() -> u64,
+        refused: &mut Vec<C>,
+    ) -> Vec<Proposal> {
+        let mut made = Vec::new();
+        for (region, mut queue) in std::mem::take(&mut self.queues) {
+            match may(region) {
+                Ok(()) => {}
+                Err(replica::Refusal::NotLeader { .. }) => {
+                    refused.extend(queue.into_iter().map(|submit| submit.client));
+                    continue;
+                }
+                Err(_) => {
+                    self.queues.insert(region, queue);
+                    continue;
+                }
+            }
+            while let Some(first) = queue.pop_front() {
+                let token = token();
+                let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let (payload, clients) = match first.work {
+                    Work::Meta(command) => {
+                        let client = Client { to: Some(first.client), commands: 1, deadline: first.deadline };
+                        (cluster::encode_entry(stamp, &command), vec![client])
+                    }
+                    Work::Commands(_) | Work::Maintenance(_) => merge(first, &mut queue, stamp, seed),
+                };
+                self.proposed.insert(token, Waiting { region, seed, clients });
+                made.push(Proposal { region, token, payload });
+            }
+        }
+        made
+    }
+
+    pub fn take(&mut self, token: u64) -> Option<Waiting<C>> {
+        self.proposed.remove(&token)
+    }
+
+    /// Who waits for the entry of this token, with the seed that the entry bears.
+    pub fn waiting(&self, token: u64) -> Option<(u64, impl Iterator<Item = (&C, usize)>)> {
+        let waiting = self.proposed.get(&token)?;
+        let clients =
+            waiting.clients.iter().filter_map(|client| Some((client.to.as_ref()?, client.commands)));
+        Some((waiting.seed, clients))
+    }
+
+    /// Answers everyone whose time is over: queued submissions were not proposed, the outcome of proposed
+    /// ones is unknown. Gives the entries for which nobody waits any more.
+    pub fn expire(&mut self, now: BootNanos, answers: &mut Vec<(C, Outcome)>) -> Vec<(RegionId, u64)> {
+        for queue in self.queues.values_mut() {
+            let (late, waiting): (VecDeque<_>, _) =
+                queue.drain(..).partition(|submit| submit.deadline <= now);
+            *queue = waiting;
+            answers
+                .extend(late.into_iter().map(|submit| (submit.client, Outcome::Refused(Refusal::TooLate))));
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+        let mut ended = Vec::new();
+        self.proposed.retain(|token, waiting| {
+            let late = waiting.clients.iter_mut().filter(|client| client.deadline <= now);
+            let outcome = match planted::is(Bug::RefuseWhatIsLate) {
+                true => Outcome::Refused(Refusal::TooLate),
+                false => Outcome::Unknown,
+            };
+            answers.extend(late.filter_map(|client| Some((client.to.take()?, outcome.clone()))));
+            let is_over = waiting.clients.iter().all(|client| client.to.is_none());
+            if is_over {
+                ended.push((waiting.region, *token));
+            }
+            !is_over
+        });
+        ended
+    }
+}
+
+/// One entry of the first submission and of as many of those behind it as there is room for.
+fn merge<C>(
+    first: Submit<C>,
+    queue: &mut VecDeque<Submit<C>>,
+    stamp: UnixMillis,
+    seed: u64,
+) -> (Bytes, Vec<Client<C>>) {
+    let mut builder = Builder::new();
+    let mut clients = Vec::new();
+    let mut next = Some(first);
+    while let Some(submit) = next {
+        let before = builder.len();
+        match submit.work {
+            Work::Commands(items) => {
+                items.iter().for_each(|item| builder.push(item.db, item.resp3, &item.args));
+            }
+            Work::Maintenance(slots) => {
+                slots.expire.iter().for_each(|slot| builder.push_expire_due(*slot, MAINTENANCE_STEP));
+                slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, MAINTENANCE_STEP));
+            }
+            Work::Meta(_) => unreachable!("changes of the cluster's state are entries of their own"),
+        }
+        let commands = builder.len() - before;
+        clients.push(Client { to: Some(submit.client), commands, deadline: submit.deadline });
+        let has_room = |submit: &Submit<C>| {
+            !matches!(submit.work, Work::Meta(_)) && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
+        };
+        next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };
+    }
+    (builder.finish(stamp, seed), clients)
+}

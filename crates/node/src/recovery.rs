@@ -1,0 +1,169 @@
+//! What a start makes of what the log and the rows hold.
+//!
+//! A peer's life is in the log, synced, before anything else of it is written. What the rows say of it is as old as the
+//! last flush, and whatever is missing there the log has: the groups hand it out again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use replica::PeerSeed;
+use storage::RegionState;
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term, FIRST_INDEX};
+use wal::PeerLife;
+
+use crate::planted::{self, Bug};
+
+/// A region's own rows: its state, and what it is as of that.
+pub type OwnRows = (RegionState, Option<RegionDescriptor>);
+
+/// A store's log and rows, before anything runs. What is written is durable on return.
+pub trait Kept {
+    type Error;
+
+    /// Of every region that has or had a peer here.
+    fn lives(&self) -> Vec<(RegionId, PeerLife)>;
+
+    fn set_lives(&mut self, lives: &[(RegionId, PeerLife)]) -> Result<(), Self::Error>;
+
+    /// Peers' logs begin, as those of regions with which a cluster begins.
+    fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
+
+    /// Regions of which the log holds anything.
+    fn logs(&self) -> Vec<RegionId>;
+
+    /// Nothing of the peer's log is left, but for its tombstone.
+    fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), Self::Error>;
+
+    /// Nothing of the region's log is left. It may come back after a crash.
+    fn forget_log(&mut self, region: RegionId) -> Result<(), Self::Error>;
+
+    /// Regions of which there are rows.
+    fn regions(&self) -> Result<Vec<RegionId>, Self::Error>;
+
+    fn own_rows(&self, region: RegionId) -> Result<Option<OwnRows>, Self::Error>;
+
+    /// Writes a region's own rows. They may be lost in a crash.
+    fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), Self::Error>;
+
+    /// The region's rows become those of the snapshot, of which all is here, or are that already.
+    fn replace_rows(
+        &mut self,
+        region: &RegionDescriptor,
+        index: LogIndex,
+        term: Term,
+    ) -> Result<(), Self::Error>;
+
+    /// Deletes the region's own rows, and those in the slots but for what other regions here have of them.
+    fn delete_rows(&mut self, region: RegionId, slots: &[SlotRange]) -> Result<(), Self::Error>;
+}
+
+/// The peers of a store.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    pub seeds: Vec<PeerSeed>,
+    /// The largest number of a peer that each region once had here.
+    pub tombstones: BTreeMap<RegionId, PeerId>,
+}
+
+/// Finishes what the store had begun when it stopped, and says which peers it has.
+pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Error> {
+    adopt_orphans(store, kept)?;
+    for (region, life) in kept.lives() {
+        if let PeerLife::Applying { descriptor, index, term } = life {
+            if !planted::is(Bug::SnapshotNotFinished) {
+                kept.replace_rows(&descriptor, index, term)?;
+            }
+            kept.set_lives(&[(region, PeerLife::Exists { descriptor, parent: None })])?;
+        }
+    }
+    let lives = kept.lives();
+    let mut described = BTreeMap::new();
+    for (region, _) in &lives {
+        if let Some((_, Some(descriptor))) = kept.own_rows(*region)? {
+            described.insert(*region, descriptor);
+        }
+    }
+    let mut ended = Vec::new();
+    let mut recovered = Recovered::default();
+    for (region, life) in lives {
+        let (made, parent) = match life {
+            PeerLife::Exists { descriptor, parent } => (descriptor, parent),
+            PeerLife::Applying { descriptor, .. } => (descriptor, None),
+            PeerLife::Tombstone { peer } => {
+                recovered.tombstones.insert(region, peer);
+                continue;
+            }
+        };
+        let newest = described.get(&region).unwrap_or(&made);
+        let has_merged = described.values().any(|other| other.supersedes(newest));
+        match made.peer_on(store).map(|peer| peer.id) {
+            Some(peer) if (has_merged || !newest.has_peer_on(store)) && !planted::is(Bug::EndForgotten) => {
+                // Its end is applied, and what follows from it was not done.
+                ended.push((region, PeerLife::Tombstone { peer }));
+                recovered.tombstones.insert(region, peer);
+            }
+            _ => recovered.seeds.push(seed(kept, made, parent)?),
+        }
+    }
+    if !ended.is_empty() {
+        // At once: the rows of one that was removed may be all that tells of others that merged into it.
+        kept.set_lives(&ended)?;
+    }
+    for (&region, &peer) in &recovered.tombstones {
+        bury(region, peer, kept)?;
+    }
+    // A peer that never held anything wrote a term, and promised nobody anything.
+    let known: BTreeSet<RegionId> = recovered.seeds.iter().map(|seed| seed.descriptor.id).collect();
+    for region in kept.logs().into_iter().filter(|region| !known.contains(region)) {
+        kept.forget_log(region)?;
+    }
+    Ok(recovered)
+}
+
+/// Rows of a region that a split made may have been flushed before the log knew of its peer, and then the
+/// parent does not apply the split again. Such a peer has promised nothing: its log begins now.
+fn adopt_orphans<K: Kept>(store: StoreId, kept: &mut K) -> Result<(), K::Error> {
+    let known: BTreeSet<RegionId> = kept.lives().into_iter().map(|(region, _)| region).collect();
+    let mut orphans = Vec::new();
+    for region in kept.regions()?.into_iter().filter(|region| !known.contains(region)) {
+        if let Some((state, Some(descriptor))) = kept.own_rows(region)? {
+            if descriptor.has_peer_on(store) && state.applied_index == FIRST_INDEX {
+                orphans.push(descriptor);
+            }
+        }
+    }
+    match orphans.is_empty() {
+        true => Ok(()),
+        false => kept.found(&orphans),
+    }
+}
+
+/// Deletes what is left of a peer whose tombstone is written.
+fn bury<K: Kept>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::Error> {
+    if let Some((_, descriptor)) = kept.own_rows(region)? {
+        let slots: Vec<SlotRange> = descriptor.and_then(|descriptor| descriptor.slots).into_iter().collect();
+        kept.delete_rows(region, &slots)?;
+    }
+    match kept.logs().contains(&region) {
+        true => kept.destroy_log(region, peer),
+        false => Ok(()),
+    }
+}
+
+fn seed<K: Kept>(
+    kept: &mut K,
+    made: RegionDescriptor,
+    parent: Option<(RegionId, LogIndex)>,
+) -> Result<PeerSeed, K::Error> {
+    let rows = match kept.own_rows(made.id)? {
+        None if parent.is_none() => {
+            // Founded with the cluster, and nothing has been flushed yet.
+            let state = RegionState::default();
+            kept.set_own_rows(&made, &state)?;
+            Some((state, None))
+        }
+        rows => rows,
+    };
+    let applied = rows.as_ref().map(|(state, _)| (state.applied_index, state.applied_term));
+    let descriptor = rows.and_then(|(_, descriptor)| descriptor).unwrap_or(made);
+    Ok(PeerSeed { descriptor, applied, parent })
+}
