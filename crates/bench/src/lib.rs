@@ -8,6 +8,7 @@ pub mod admin;
 pub mod alor;
 pub mod cluster_client;
 pub mod connection;
+pub mod freeze;
 pub mod limit;
 pub mod load;
 pub mod measure;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod freeze;
 mod keyspace;
 mod options;
 mod row_cache;

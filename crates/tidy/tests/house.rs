@@ -39,7 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "device",
         ],
     ),
-    ("bench", &["types", "resp"]),
+    ("bench", &["types", "resp", "rocks"]),
     ("faults", &["resp", "bench"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
     ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "predict", "raftlog"]),

@@ -4,6 +4,7 @@
 mod check_emulation;
 mod cross_check;
 mod equal_stores;
+mod freeze;
 mod full_store;
 mod ground;
 mod limit;
@@ -30,6 +31,8 @@ enum Command {
     Peers(peers::Peers),
     /// The smallest durable server: SET, GET, PING and DBSIZE, and nothing is read back at its start
     Limit(limit::Limit),
+    /// How frozen rows reach flash: memtable, vector, sorted files; with reads beside
+    Freeze(freeze::Freeze),
     /// One of YCSB's core workloads against a running cluster
     Ycsb(ycsb::Ycsb),
     /// Our load generator beside go-ycsb, on the same clusters under several policies
@@ -53,6 +56,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
         Command::Peers(options) => peers::run(options),
         Command::Limit(options) => limit::run(options),
+        Command::Freeze(options) => freeze::run(options),
         Command::Ycsb(options) => drive(CLIENT_THREADS, ycsb::run(options)),
         Command::CrossCheck(options) => drive(CLIENT_THREADS, cross_check::run(options)),
         Command::Reproduce(options) => drive(CLIENT_THREADS, reproduce::run(options)),
