@@ -150,6 +150,13 @@ impl Disk {
         state.current = state.synced.clone();
     }
 
+    /// Of what was not synced nothing is left.
+    pub fn lose_unsynced(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.unsynced.clear();
+        state.current = state.synced.clone();
+    }
+
     /// Bits flip in the last synced record. False: there is none.
     pub fn damage_tail(&self) -> bool {
         let state = &mut *self.0.borrow_mut();

@@ -1,0 +1,717 @@
+//! A few stores, step by step, as golden scripts in `tests/scripts`: what `node` and `replica` say is to be done, for a
+//! person to read. `UPDATE_GOLDENFILES=1` writes them anew.
+//!
+//! ```text
+//! stores N                   region 1 has a peer on each; slots 0 to 16383
+//! tick STORE... [times=N]    a tenth of a second for each time, and a tick at these stores
+//! submit STORE NAME COMMAND  NAME asks for a command; wait=MS: until then
+//! read STORE NAME KEY        NAME asks for a proof, and then reads
+//! change STORE split AT NEW | remove AT_STORE
+//! pass MS                    time passes, and deadlines with it
+//! turn STORE                 turns until there is nothing to do
+//! sync STORE                 the batch that is on its way to the log is written and synced
+//! apply STORE [through=write]  what was handed out is executed; or only as far as its rows are written
+//! deliver [from=STORE] [to=STORE]  messages that are on their way arrive, and nothing else happens
+//! drop [from=STORE] [to=STORE] messages that are on their way are lost
+//! settle                     all of the above until nothing is left to do; shows answers and leadership
+//! lead STORE                 ticks and settles until the store leads region 1
+//! cut STORE | heal STORE     messages to and from it are lost from now on, or no more
+//! lease STORE                may local reads be answered now?
+//! flush STORE                its rows are durable, and the groups are told
+//! crash STORE                the process ends: what was not synced or flushed is gone
+//! start STORE                recovery
+//! show STORE                 its regions: term, leader, what is committed and applied; the log
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use goldenscript::{Command, Runner};
+use node::{
+    ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
+};
+use replica::eraftpb::Message;
+use replica::{LogBatch, Worker};
+use resp::Reply;
+use sim::disk::Disk;
+use storage::rows::{region_descriptor_row, region_state_row};
+use storage::{MemoryKeyspace, Reader, RegionState, Txn, WriteSet};
+use types::{RegionChange, RegionDescriptor, RegionId, SlotRange, StoreId};
+
+const MILLISECOND: u64 = 1_000_000;
+const REGION: RegionId = 1;
+
+struct Process {
+    shard: Shard<Disk, String, (String, String)>,
+    execution: Execution,
+    batches: VecDeque<LogBatch>,
+    entries: VecDeque<(RegionId, Vec<ToApply<String>>)>,
+    applying: VecDeque<ApplyEffect<String>>,
+    leadership: BTreeMap<RegionId, Leadership>,
+    leases: BTreeMap<RegionId, u64>,
+    applied: BTreeMap<RegionId, u64>,
+}
+
+#[derive(Default)]
+struct Store {
+    disk: Disk,
+    rows: MemoryKeyspace,
+    process: Option<Process>,
+}
+
+#[derive(Default)]
+struct Script {
+    now: u64,
+    stores: BTreeMap<StoreId, Store>,
+    network: VecDeque<(StoreId, StoreId, RegionId, Message)>,
+    turns: u64,
+    out: String,
+    cut: BTreeSet<StoreId>,
+    /// Only answers and leadership are shown.
+    is_quiet: bool,
+}
+
+type Outcomes<T> = Result<T, Box<dyn Error>>;
+
+fn text(reply: &Option<Reply>) -> String {
+    match reply {
+        None => "not executed: the slot is another region's".into(),
+        Some(Reply::Bulk(bytes)) => format!("{:?}", String::from_utf8_lossy(bytes)),
+        Some(reply) => format!("{reply:?}"),
+    }
+}
+
+impl Script {
+    fn say(&mut self, store: StoreId, line: String) {
+        if !self.is_quiet {
+            let _ = writeln!(self.out, "{store}: {line}");
+        }
+    }
+
+    fn tell(&mut self, store: StoreId, line: String) {
+        let _ = writeln!(self.out, "{store}: {line}");
+    }
+
+    fn process(&mut self, store: StoreId) -> Outcomes<&mut Process> {
+        let found = self.stores.get_mut(&store).and_then(|store| store.process.as_mut());
+        found.ok_or_else(|| format!("store {store} does not run").into())
+    }
+
+    fn found(&mut self, count: u64) -> Outcomes<()> {
+        let ids: Vec<StoreId> = (1..=count).collect();
+        let region = RegionDescriptor::founded(REGION, Some(SlotRange::ALL), &ids);
+        *self = Script { now: 1_000_000 * MILLISECOND, ..Script::default() };
+        for id in ids {
+            let mut store = Store::default();
+            store.disk.found(region.clone());
+            let rows = vec![
+                (region_state_row(REGION), Some(RegionState::default().encode())),
+                (region_descriptor_row(REGION), Some(region.encode())),
+            ];
+            store.rows.write(WriteSet { ranges_deleted: Vec::new(), rows });
+            store.rows.flush();
+            self.stores.insert(id, store);
+            self.start(id)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, id: StoreId) -> Outcomes<()> {
+        let now = self.now;
+        let store = self.stores.get_mut(&id).ok_or("no such store")?;
+        let mut kept = Kept { disk: &store.disk, rows: &mut store.rows };
+        let recovered = node::recovery::recover(id, &mut kept)?;
+        let mut execution = Execution::new(id);
+        let mut applied = BTreeMap::new();
+        for seed in &recovered.seeds {
+            let region = seed.descriptor.id;
+            if let Some((state, _)) = described(&store.rows, region) {
+                applied.insert(region, state.applied_index);
+                execution.load(region, state, seed.descriptor.slots);
+            }
+        }
+        let config = replica::Config::new(id, 7);
+        let worker = Worker::new(config, store.disk.clone(), recovered.seeds, recovered.tombstones, now)?;
+        let line = format!("starts with {applied:?} applied, by region");
+        store.process = Some(Process {
+            shard: Shard::new(worker),
+            execution,
+            batches: VecDeque::new(),
+            entries: VecDeque::new(),
+            applying: VecDeque::new(),
+            leadership: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            applied,
+        });
+        self.tell(id, line);
+        Ok(())
+    }
+
+    fn crash(&mut self, id: StoreId) -> Outcomes<()> {
+        let store = self.stores.get_mut(&id).ok_or("no such store")?;
+        store.process = None;
+        store.disk.lose_unsynced();
+        store.rows.crash();
+        Ok(())
+    }
+
+    fn turn(&mut self, id: StoreId) -> Outcomes<bool> {
+        let mut any = false;
+        loop {
+            self.turns += 1;
+            let now = Moment {
+                boot: self.now,
+                stamp: Some(self.now / MILLISECOND),
+                seed: self.turns,
+                is_behind: false,
+            };
+            match self.process(id)?.shard.turn(now, &mut ())? {
+                None => return Ok(any),
+                Some(effects) => {
+                    any = true;
+                    for effect in effects {
+                        self.carry_out(id, effect)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, id: StoreId, effect: Effect<String, (String, String)>) -> Outcomes<()> {
+        match effect {
+            Effect::Leadership { region, leadership, .. } => {
+                let process = self.process(id)?;
+                let known = process.leadership.entry(region).or_default();
+                if known.yields_to(leadership) {
+                    *known = leadership;
+                    let leader =
+                        leadership.leader.map_or("nobody".into(), |leader| format!("store {leader}"));
+                    self.tell(id, format!("{leader} leads region {region} in term {}", leadership.term));
+                }
+            }
+            Effect::Lease { region, term, until } => {
+                let now = self.now;
+                let process = self.process(id)?;
+                let counts = process.leadership.get(&region).is_some_and(|known| known.is_of(id, term));
+                match until.filter(|_| counts) {
+                    Some(until) => {
+                        process.leases.insert(region, until);
+                        let left = until.saturating_sub(now) / MILLISECOND;
+                        self.say(id, format!("may answer local reads of region {region} for {left} ms"));
+                    }
+                    None => {
+                        process.leases.remove(&region);
+                        self.say(id, format!("the lease of region {region} ends"));
+                    }
+                }
+            }
+            Effect::Send { to, messages, .. } => {
+                for (region, message) in messages {
+                    self.say(id, format!("sends {to}: {}", line_of(&message)));
+                    self.network.push_back((id, to, region, message));
+                }
+            }
+            Effect::AcceptSnapshot { region, index, .. } => {
+                self.say(id, format!("accepts a snapshot of region {region} at {index}"));
+            }
+            Effect::Persist(batch) => {
+                self.say(id, format!("to the log: {}", batch_line(&batch)));
+                let process = self.process(id)?;
+                process.batches.push_back(batch);
+            }
+            Effect::Apply { region, entries } => {
+                let indexes: Vec<u64> = entries.iter().map(|apply| apply.entry.index).collect();
+                self.say(id, format!("committed in region {region}: {indexes:?}"));
+                self.process(id)?.entries.push_back((region, entries));
+            }
+            Effect::Answer { client, outcome } => self.answer(id, client, &outcome),
+            Effect::NotApplied { waiting, outcome } => {
+                for client in waiting.clients().collect::<Vec<_>>() {
+                    self.answer(id, client, &outcome);
+                }
+            }
+            Effect::Read { region, reader: (name, key), proven } => match proven {
+                Ok(()) => {
+                    let value = self.get(id, region, &key)?;
+                    self.tell(id, format!("{name} reads {value}"));
+                }
+                Err(refusal) => self.tell(id, format!("{name} is refused: {refusal:?}")),
+            },
+            Effect::Truncate { region, index, .. } => {
+                self.say(id, format!("the log of region {region} may forget entries through {index}"));
+            }
+            Effect::FlushSoon => self.say(id, "wants a flush soon".into()),
+            Effect::Destroy { region, .. } => self.say(id, format!("the peer of region {region} is to go")),
+            Effect::Announce { to, .. } => self.say(id, format!("tells {to} what the region is now")),
+            Effect::ChangeRefused { reason, .. } => {
+                self.tell(id, format!("the change is refused: {reason:?}"))
+            }
+            Effect::Transferred { to, is_done, .. } => {
+                self.tell(id, format!("lead handed to {to}: {is_done}"))
+            }
+            Effect::Dropped { reason, .. } => self.tell(id, format!("drops a message: {reason}")),
+            Effect::ApplySnapshot { .. } | Effect::MakeSnapshot { .. } | Effect::SendSnapshot { .. } => {
+                return Err("snapshots are in no script".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, id: StoreId, client: String, outcome: &Outcome) {
+        let answer = match outcome {
+            Outcome::Applied(replies) => replies.iter().map(text).collect::<Vec<_>>().join(", "),
+            Outcome::Refused(refusal) => format!("refused, {refusal:?}: nothing was proposed"),
+            Outcome::Unknown => "unknown: it was proposed".into(),
+        };
+        self.tell(id, format!("{client} is answered {answer}"));
+    }
+
+    fn get(&self, id: StoreId, region: RegionId, key: &str) -> Outcomes<String> {
+        let args: Vec<Bytes> = ["GET", key].map(|arg| Bytes::copy_from_slice(arg.as_bytes())).into();
+        let spec = command::lookup(&args[0]).ok_or("GET is a command")?;
+        let mut txn = Txn::read_only(&self.stores[&id].rows, region);
+        let mut exec = command::Exec {
+            txn: &mut txn,
+            now_ms: self.now / MILLISECOND,
+            seed: 0,
+            db: 0,
+            mode: command::Mode::Read,
+            slots: SlotRange::ALL,
+            limits: command::Limits::default(),
+            resp3: false,
+        };
+        match command::execute(spec, &args, &mut exec)? {
+            command::Outcome::Reply(reply) => Ok(text(&Some(reply))),
+            command::Outcome::NeedsApply => Ok("nothing yet: the key's time is over".into()),
+        }
+    }
+
+    fn sync(&mut self, id: StoreId) -> Outcomes<bool> {
+        let now = self.now;
+        let Some(batch) = self.process(id)?.batches.pop_front() else { return Ok(false) };
+        let store = &self.stores[&id];
+        store.disk.append(&batch);
+        store.disk.sync();
+        self.say(id, format!("synced: {}", batch_line(&batch)));
+        let input = replica::Input::Persisted { batch: batch.number };
+        self.process(id)?.shard.step(Input::Raft(input), now);
+        self.turn(id)?;
+        Ok(true)
+    }
+
+    fn apply(&mut self, id: StoreId, stop_at_write: bool) -> Outcomes<bool> {
+        let store = self.stores.get_mut(&id).ok_or("no such store")?;
+        let process = store.process.as_mut().ok_or("the store does not run")?;
+        if process.applying.is_empty() {
+            let mut by_region: BTreeMap<RegionId, Vec<ToApply<String>>> = BTreeMap::new();
+            for (region, entries) in process.entries.drain(..) {
+                by_region.entry(region).or_default().extend(entries);
+            }
+            if by_region.is_empty() {
+                return Ok(false);
+            }
+            let mut meta = |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
+            process.applying.extend(process.execution.execute(by_region, &store.rows, &mut meta, &mut ())?);
+        }
+        while let Some(effect) = self.process(id)?.applying.pop_front() {
+            let now = self.now;
+            match effect {
+                ApplyEffect::Write(writes) => {
+                    self.say(id, format!("writes {} rows", writes.rows.len()));
+                    self.stores.get_mut(&id).expect("it runs").rows.write(writes);
+                    if stop_at_write {
+                        return Ok(true);
+                    }
+                }
+                ApplyEffect::Describe(descriptors) => {
+                    for region in descriptors {
+                        let slots = region.slots.unwrap_or(SlotRange::ALL);
+                        let line =
+                            format!("region {} has slots {} to {}", region.id, slots.first, slots.last);
+                        self.say(id, line);
+                    }
+                }
+                ApplyEffect::Absorbed { region } => self.say(id, format!("region {region} has merged away")),
+                ApplyEffect::State { region, state } => {
+                    self.say(id, format!("region {region} is applied through {}", state.applied_index));
+                    self.process(id)?.applied.insert(region, state.applied_index);
+                }
+                ApplyEffect::Applied(indexes) => {
+                    let process = self.process(id)?;
+                    for (region, index) in indexes {
+                        let input = replica::Input::Applied { region, index };
+                        process.shard.step(Input::Raft(input), now);
+                    }
+                }
+                ApplyEffect::Answer { client, outcome } => self.answer(id, client, &outcome),
+            }
+        }
+        self.turn(id)?;
+        Ok(true)
+    }
+
+    fn flush(&mut self, id: StoreId) -> Outcomes<()> {
+        let now = self.now;
+        let process = self.process(id)?;
+        for (region, index) in process.applied.clone() {
+            process.shard.step(Input::Raft(replica::Input::Flushed { region, index }), now);
+        }
+        self.stores.get_mut(&id).expect("it runs").rows.flush();
+        self.turn(id)?;
+        Ok(())
+    }
+
+    fn deliver(&mut self, from: Option<StoreId>, to: Option<StoreId>, is_lost: bool) -> Outcomes<bool> {
+        let (chosen, left): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.network).into_iter().partition(|(sender, receiver, ..)| {
+                from.is_none_or(|from| from == *sender) && to.is_none_or(|to| to == *receiver)
+            });
+        self.network = left;
+        let any = !chosen.is_empty();
+        let now = self.now;
+        for (sender, receiver, region, message) in chosen {
+            let runs = self.stores.get(&receiver).is_some_and(|store| store.process.is_some());
+            let is_cut = self.cut.contains(&sender) || self.cut.contains(&receiver);
+            if is_lost || is_cut || !runs {
+                self.say(receiver, format!("never gets from {sender}: {}", line_of(&message)));
+                continue;
+            }
+            self.say(receiver, format!("gets from {sender}: {}", line_of(&message)));
+            let input = replica::Input::Message { from: sender, region, message };
+            self.process(receiver)?.shard.step(Input::Raft(input), now);
+            self.turn(receiver)?;
+        }
+        Ok(any)
+    }
+
+    fn settle(&mut self) -> Outcomes<()> {
+        self.is_quiet = true;
+        let running = self.running();
+        for _ in 0..1000 {
+            let mut any = self.deliver(None, None, false)?;
+            for id in &running {
+                any |= self.turn(*id)?;
+                any |= self.sync(*id)?;
+                any |= self.apply(*id, false)?;
+            }
+            if !any {
+                self.is_quiet = false;
+                return Ok(());
+            }
+        }
+        Err("it does not come to rest".into())
+    }
+
+    /// Leadership is not shown, whatever becomes of clients is.
+    fn lead(&mut self, id: StoreId) -> Outcomes<()> {
+        for _ in 0..100 {
+            let there: Vec<StoreId> =
+                self.running().into_iter().filter(|store| !self.cut.contains(store)).collect();
+            self.tick(&there)?;
+            self.settle()?;
+            let now = self.now;
+            for store in there {
+                let process = self.process(store)?;
+                let status = process.shard.status(REGION, now).filter(|status| status.leader == Some(store));
+                if status.is_none() {
+                    continue;
+                }
+                if store == id {
+                    let shown: Vec<&str> = self
+                        .out
+                        .lines()
+                        .filter(|line| line.contains("answered") || line.contains("refused"))
+                        .collect();
+                    self.out = shown.iter().map(|line| format!("{line}\n")).collect();
+                    return Ok(());
+                }
+                let transfer = replica::Input::TransferLeader { region: REGION, to: id };
+                process.shard.step(Input::Raft(transfer), now);
+                self.settle()?;
+            }
+        }
+        Err("it does not come to lead".into())
+    }
+
+    fn tick(&mut self, ids: &[StoreId]) -> Outcomes<()> {
+        self.now += 100 * MILLISECOND;
+        let now = self.now;
+        for id in ids {
+            self.process(*id)?.shard.step(Input::Raft(replica::Input::Tick), now);
+            self.turn(*id)?;
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> Vec<StoreId> {
+        let runs = self.stores.iter().filter(|(_, store)| store.process.is_some());
+        runs.map(|(id, _)| *id).collect()
+    }
+
+    fn show(&mut self, id: StoreId) -> Outcomes<()> {
+        let now = self.now;
+        let regions: Vec<RegionId> = self.process(id)?.shard.regions().collect();
+        for region in regions {
+            if let Some(status) = self.process(id)?.shard.status(region, now) {
+                let leader = status.leader.map_or("nobody".into(), |leader| format!("store {leader}"));
+                let line = format!(
+                    "region {region}: term {}, led by {leader}, log {} to {}, committed {}, applied {}",
+                    status.term, status.first, status.last, status.commit, status.applied
+                );
+                self.tell(id, line);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The log and the rows, as recovery finds them.
+struct Kept<'a> {
+    disk: &'a Disk,
+    rows: &'a mut MemoryKeyspace,
+}
+
+fn described(rows: &MemoryKeyspace, region: RegionId) -> Option<(RegionState, RegionDescriptor)> {
+    let state = rows.get(&region_state_row(region)).ok()??;
+    let descriptor = rows.get(&region_descriptor_row(region)).ok()??;
+    Some((RegionState::decode(&state).ok()?, RegionDescriptor::decode(&descriptor).ok()?))
+}
+
+impl node::recovery::Kept for Kept<'_> {
+    type Error = String;
+
+    fn lives(&self) -> Vec<(RegionId, wal::PeerLife)> {
+        self.disk.lives()
+    }
+
+    fn set_lives(&mut self, lives: &[(RegionId, wal::PeerLife)]) -> Result<(), String> {
+        lives.iter().for_each(|(region, life)| self.disk.set_life(*region, life.clone()));
+        Ok(())
+    }
+
+    fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), String> {
+        peers.iter().for_each(|peer| self.disk.found(peer.clone()));
+        Ok(())
+    }
+
+    fn logs(&self) -> Vec<RegionId> {
+        self.disk.regions()
+    }
+
+    fn destroy_log(&mut self, region: RegionId, peer: types::PeerId) -> Result<(), String> {
+        self.disk.forget(region);
+        self.disk.set_life(region, wal::PeerLife::Tombstone { peer });
+        Ok(())
+    }
+
+    fn forget_log(&mut self, region: RegionId) -> Result<(), String> {
+        self.disk.forget(region);
+        Ok(())
+    }
+
+    fn regions(&self) -> Result<Vec<RegionId>, String> {
+        Ok((1..10).filter(|region| described(self.rows, *region).is_some()).collect())
+    }
+
+    fn own_rows(&self, region: RegionId) -> Result<Option<node::recovery::OwnRows>, String> {
+        Ok(described(self.rows, region).map(|(state, descriptor)| (state, Some(descriptor))))
+    }
+
+    fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), String> {
+        let rows = vec![
+            (region_state_row(region.id), Some(state.encode())),
+            (region_descriptor_row(region.id), Some(region.encode())),
+        ];
+        self.rows.write(WriteSet { ranges_deleted: Vec::new(), rows });
+        Ok(())
+    }
+
+    fn replace_rows(&mut self, _: &RegionDescriptor, _: u64, _: u64) -> Result<(), String> {
+        Err("snapshots are in no script".into())
+    }
+
+    fn delete_rows(&mut self, region: RegionId, _: &[SlotRange]) -> Result<(), String> {
+        let rows = vec![(region_state_row(region), None), (region_descriptor_row(region), None)];
+        self.rows.write(WriteSet { ranges_deleted: Vec::new(), rows });
+        self.rows.flush();
+        Ok(())
+    }
+}
+
+fn line_of(message: &Message) -> String {
+    let mut line = format!("{:?} of term {}", message.get_msg_type(), message.term);
+    if !message.entries.is_empty() {
+        let (first, last) = (message.entries[0].index, message.entries[message.entries.len() - 1].index);
+        let _ = write!(line, ", entries {first} to {last}");
+    }
+    if message.reject {
+        line.push_str(", rejected");
+    }
+    line
+}
+
+fn batch_line(batch: &LogBatch) -> String {
+    let mut parts = Vec::new();
+    for write in &batch.writes {
+        let mut what = Vec::new();
+        if let Some(restart) = &write.restart {
+            what.push(format!("begins after {}", restart.index));
+        }
+        if let (Some(first), Some(last)) = (write.entries.first(), write.entries.last()) {
+            what.push(format!("entries {} to {}", first.index, last.index));
+        }
+        if let Some(state) = &write.hard_state {
+            what.push(format!("term {}, vote {:?}, commit {}", state.term, state.vote, state.commit));
+        }
+        parts.push(format!("region {}: {}", write.region, what.join(", ")));
+    }
+    format!("batch {} ({})", batch.number, parts.join("; "))
+}
+
+impl Runner for Script {
+    fn run(&mut self, command: &Command) -> Outcomes<String> {
+        let mut args = command.consume_args();
+        let now = self.now;
+        match command.name.as_str() {
+            "stores" => {
+                let count = args.next_pos().ok_or("how many")?.value.parse()?;
+                self.found(count)?;
+            }
+            "tick" => {
+                let times: u64 = args.lookup_parse("times")?.unwrap_or(1);
+                let ids: Vec<StoreId> =
+                    args.rest_pos().iter().map(|arg| arg.value.parse()).collect::<Result<_, _>>()?;
+                for _ in 0..times {
+                    self.tick(&ids)?;
+                }
+            }
+            "submit" => {
+                let wait: u64 = args.lookup_parse("wait")?.unwrap_or(5000);
+                let words: Vec<String> = args.rest_pos().iter().map(|arg| arg.value.clone()).collect();
+                let (id, name) = (words[0].parse()?, words[1].clone());
+                let item = words[2..].iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+                let item = Item::new(item, 0, false).ok_or("no such command")?;
+                let work = Work::Commands(Arc::new(vec![item]));
+                let deadline = now + wait * MILLISECOND;
+                let region = self.region_of(&words[3]);
+                let submit = Submit { region, work, deadline, client: name };
+                self.process(id)?.shard.step(Input::Submit(submit), now);
+            }
+            "read" => {
+                let words: Vec<String> = args.rest_pos().iter().map(|arg| arg.value.clone()).collect();
+                let (id, reader) = (words[0].parse()?, (words[1].clone(), words[2].clone()));
+                let deadline = now + 5000 * MILLISECOND;
+                let region = self.region_of(&words[2]);
+                self.process(id)?.shard.step(Input::ReadIndex { region, deadline, reader }, now);
+            }
+            "change" => {
+                let words: Vec<String> = args.rest_pos().iter().map(|arg| arg.value.clone()).collect();
+                let id: StoreId = words[0].parse()?;
+                let status = self.process(id)?.shard.status(REGION, now).ok_or("no such region")?;
+                let change = match words[1].as_str() {
+                    "split" => RegionChange::Split { at: words[2].parse()?, new_region: words[3].parse()? },
+                    other => return Err(format!("no such change: {other}").into()),
+                };
+                let expect = status.descriptor.epoch;
+                self.process(id)?.shard.step(Input::ChangeRegion { region: REGION, expect, change }, now);
+            }
+            "pass" => {
+                let ms: u64 = args.next_pos().ok_or("how long")?.value.parse()?;
+                self.now += ms * MILLISECOND;
+                let now = self.now;
+                let running = self.running();
+                for id in running {
+                    self.process(id)?.shard.expire(now);
+                    self.turn(id)?;
+                }
+            }
+            "deliver" | "drop" => {
+                let (from, to) = (args.lookup_parse("from")?, args.lookup_parse("to")?);
+                self.deliver(from, to, command.name == "drop")?;
+            }
+            "settle" => self.settle()?,
+            "apply" => {
+                let stop: Option<String> = args.lookup_parse("through")?;
+                let id = args.next_pos().ok_or("a store")?.value.parse()?;
+                if !self.apply(id, stop.is_some())? {
+                    return Err("nothing was handed out".into());
+                }
+            }
+            name => {
+                let id: StoreId = args.next_pos().ok_or("a store")?.value.parse()?;
+                match name {
+                    "turn" => drop(self.turn(id)?),
+                    "sync" => {
+                        if !self.sync(id)? {
+                            return Err("no batch is on its way".into());
+                        }
+                    }
+                    "flush" => self.flush(id)?,
+                    "crash" => self.crash(id)?,
+                    "start" => self.start(id)?,
+                    "show" => self.show(id)?,
+                    "lead" => self.lead(id)?,
+                    "cut" => drop(self.cut.insert(id)),
+                    "heal" => drop(self.cut.remove(&id)),
+                    "lease" => {
+                        let until = self.process(id)?.leases.get(&REGION).copied();
+                        let holds = until.is_some_and(|until| now < until);
+                        self.tell(id, if holds { "local reads may be answered" } else { "no lease" }.into());
+                    }
+                    other => return Err(format!("no such command: {other}").into()),
+                }
+            }
+        }
+        args.reject_rest()?;
+        Ok(std::mem::take(&mut self.out))
+    }
+}
+
+impl Script {
+    /// The region of a key, as the stores have it: the youngest whose slots it is in.
+    fn region_of(&self, key: &str) -> RegionId {
+        let slot = types::slot_of_key(key.as_bytes());
+        let rows = self.stores.values().map(|store| &store.rows);
+        let regions = rows.flat_map(|rows| (1..10).filter_map(|region| described(rows, region)));
+        let has = regions.map(|(_, descriptor)| descriptor).filter(|descriptor| descriptor.contains(slot));
+        has.max_by_key(|descriptor| descriptor.epoch.version).map_or(REGION, |descriptor| descriptor.id)
+    }
+}
+
+fn run(path: &str) {
+    goldenscript::run(&mut Script::default(), format!("tests/scripts/{path}"))
+        .expect("the script is as it was");
+}
+
+#[test]
+fn an_election() {
+    run("election");
+}
+
+#[test]
+fn a_set_step_by_step() {
+    run("set");
+}
+
+#[test]
+fn a_lease_is_lost() {
+    run("lease");
+}
+
+#[test]
+fn a_split() {
+    run("split");
+}
+
+#[test]
+fn a_crash_before_and_after_the_sync() {
+    run("crash");
+}
+
+#[test]
+fn answers_that_come_too_late() {
+    run("deadlines");
+}
