@@ -306,3 +306,6 @@ fn change(txn: &mut Txn<'_>, changed: &Changed) -> storage::Result<Option<(Regio
     txn.put(region_descriptor_row(child.id), child.encode());
     Ok(Some((child.clone(), state)))
 }
+
+#[cfg(test)]
+mod tests;

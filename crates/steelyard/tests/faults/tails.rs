@@ -1,5 +1,6 @@
 //! Damage to files at rest: torn tails, cut tails, flipped bits.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -25,10 +26,20 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The segment that was written last.
-fn newest_log(store: &Store) -> PathBuf {
-    let written = |path: &PathBuf| fs::metadata(path).and_then(|of| of.modified()).expect("a segment");
-    files(&store.dir.join("log"), "segment").into_iter().max_by_key(written).expect("a segment")
+/// What is in the log's segments. One may be in the making, ahead of need.
+fn segments(store: &Store) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = files(&store.dir.join("log"), "segment");
+    paths.into_iter().map(|path| (path.clone(), fs::read(&path).unwrap_or_default())).collect()
+}
+
+/// The segment in which a value stands now and did not before: its path, what it held, and what it holds.
+fn written(before: &BTreeMap<PathBuf, Vec<u8>>, store: &Store, value: &str) -> (PathBuf, Vec<u8>, Vec<u8>) {
+    let has = |bytes: &[u8]| bytes.windows(value.len()).any(|window| window == value.as_bytes());
+    let mut found = segments(store).into_iter().filter(|(_, bytes)| has(bytes));
+    let (path, after) = found.next().expect("the batch was written");
+    let before = before.get(&path).cloned().unwrap_or_default();
+    assert!(!has(&before) && found.next().is_none(), "the value is written once");
+    (path, before, after)
 }
 
 /// The bytes that differ: from the first to after the last.
@@ -64,14 +75,13 @@ fn a_tail_torn_at_any_byte_before_it_was_synced_is_cut_back_and_nothing_acknowle
     (0..20).for_each(|n| wire.ok(&["SET", &format!("key:{n}"), "acknowledged"]));
     // An idle log is quiet but for its mark.
     pause(600);
-    let path = newest_log(&stores.all[0]);
-    let before = fs::read(&path).expect("a log");
+    let before = segments(&stores.all[0]);
     disk.fail(Fault::SyncEio);
     let answer = Wire::ask(stores.all[0].client, &[&["SET", "torn", "never acknowledged"]]);
     assert!(answer.is_none(), "a write was answered whose sync failed: {answer:?}");
     stores.all[0].await_end();
     disk.repair();
-    let after = fs::read(&path).expect("a log");
+    let (path, before, after) = written(&before, &stores.all[0], "never acknowledged");
     let (first, last) = difference(&before, &after).expect("the batch was written");
     say(&format!("the tail is {} bytes long", last - first));
     let saved = stores.all[0].dir.with_extension("saved");
@@ -121,11 +131,10 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_and_left_as_it_is() {
     let mut wire = Wire::open(stores.all[0].client);
     wire.ok(&["SET", "before", "acknowledged"]);
     pause(600);
-    let path = newest_log(&stores.all[0]);
-    let before = fs::read(&path).expect("a log");
-    wire.ok(&["SET", "last", "acknowledged"]);
+    let before = segments(&stores.all[0]);
+    wire.ok(&["SET", "last", "acknowledged last"]);
     stores.all[0].kill();
-    let after = fs::read(&path).expect("a log");
+    let (path, before, after) = written(&before, &stores.all[0], "acknowledged last");
     let (first, last) = difference(&before, &after).expect("the batch was written");
     let store = &mut stores.all[0];
     for offset in some_of(first, last - 1, 8) {
@@ -148,7 +157,7 @@ fn an_acknowledged_tail_that_is_cut_or_damaged_is_refused_and_left_as_it_is() {
     }
     store.restart();
     let mut wire = Wire::open(store.client);
-    assert_eq!(wire.text(&["GET", "last"]).as_deref(), Some("acknowledged"));
+    assert_eq!(wire.text(&["GET", "last"]).as_deref(), Some("acknowledged last"));
 }
 
 /// Flips a bit in each of `count` places, evenly over the `used` first bytes of a file.
@@ -232,7 +241,9 @@ fn weak_read_is(store: &Store, key: &str, value: &str) -> bool {
 #[test]
 fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
     damaged_on_a_minority("flipped-log", &[], 0, |store| {
-        let log = newest_log(store);
+        // One may be in the making, and hold nothing.
+        let logs = files(&store.dir.join("log"), "segment");
+        let log = logs.into_iter().max_by_key(|path| used(path)).expect("a segment");
         flip(&log, used(&log), 5);
         1
     });

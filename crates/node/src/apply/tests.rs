@@ -1,0 +1,194 @@
+use std::sync::Arc;
+
+use storage::MemoryKeyspace;
+use types::{RegionChange, FIRST_INDEX};
+
+use super::*;
+use crate::item::Item;
+use crate::queue::Queue;
+use crate::work::{Submit, Work};
+
+fn words(line: &str) -> Vec<Bytes> {
+    line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+}
+
+fn region(id: RegionId, slots: SlotRange) -> RegionDescriptor {
+    RegionDescriptor::founded(id, Some(slots), &[0, 1, 2])
+}
+
+/// The entry at `index`, of these commands, for which `client` waits.
+fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
+    let items = lines.iter().map(|line| Item::new(words(line), 0, false).expect("a command")).collect();
+    let work = Work::Commands(Arc::new(items));
+    let mut queue = Queue::default();
+    queue.add(Submit { region: 1, work, deadline: u64::MAX, client: client.to_owned() });
+    let proposal = queue.build((1, 1), |_| Ok(()), || 1, &mut Vec::new()).pop().expect("one entry");
+    let waiting = queue.take(proposal.token);
+    ToApply { entry: entry(index, proposal.payload, None), waiting }
+}
+
+fn entry(index: LogIndex, payload: Bytes, change: Option<Changed>) -> Committed {
+    Committed { index, term: 6, payload, token: None, change }
+}
+
+fn changed(index: LogIndex, change: Changed) -> ToApply<String> {
+    ToApply { entry: entry(index, Bytes::new(), Some(change)), waiting: None }
+}
+
+fn execute(
+    execution: &mut Execution,
+    rows: &MemoryKeyspace,
+    entries: Vec<ToApply<String>>,
+) -> Result<Vec<ApplyEffect<String>>, ExecutionError> {
+    let mut meta = |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
+    execution.execute(BTreeMap::from([(1, entries)]), rows, &mut meta, &mut ())
+}
+
+/// Executes and writes; gives the names of the effects.
+fn apply(execution: &mut Execution, rows: &mut MemoryKeyspace, entries: Vec<ToApply<String>>) -> Vec<String> {
+    let effects = execute(execution, rows, entries).expect("it can be executed");
+    let mut names = Vec::new();
+    for effect in effects {
+        names.push(match effect {
+            ApplyEffect::Write(writes) => {
+                rows.write(writes);
+                "write".to_owned()
+            }
+            ApplyEffect::Describe(regions) => {
+                format!("describe {:?}", regions.iter().map(|region| region.id).collect::<Vec<_>>())
+            }
+            ApplyEffect::Absorbed { region } => format!("absorbed {region}"),
+            ApplyEffect::State { region, state } => format!("state of {region} at {}", state.applied_index),
+            ApplyEffect::Applied(indexes) => format!("applied {indexes:?}"),
+            ApplyEffect::Answer { client, .. } => format!("answer {client}"),
+        });
+    }
+    names
+}
+
+fn get(rows: &MemoryKeyspace, line: &str) -> Reply {
+    let args = words(line);
+    let mut txn = Txn::read_only(rows, 1);
+    let mut exec = command::Exec {
+        txn: &mut txn,
+        now_ms: 1,
+        seed: 0,
+        db: 0,
+        mode: command::Mode::Read,
+        slots: SlotRange::ALL,
+        limits: command::Limits::default(),
+        resp3: false,
+    };
+    let spec = command::lookup(&args[0]).expect("a command");
+    match command::execute(spec, &args, &mut exec).expect("it can be read") {
+        command::Outcome::Reply(reply) => reply,
+        command::Outcome::NeedsApply => panic!("nothing expires"),
+    }
+}
+
+/// A store with region 1 of all slots.
+fn store() -> (Execution, MemoryKeyspace) {
+    let mut execution = Execution::new(0);
+    execution.load(1, RegionState::default(), Some(SlotRange::ALL));
+    (execution, MemoryKeyspace::default())
+}
+
+const NEXT: LogIndex = FIRST_INDEX + 1;
+
+#[test]
+fn rows_are_written_first_and_answers_come_last() {
+    let (mut execution, mut rows) = store();
+    let split = region(1, SlotRange::ALL).after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
+    let entries = vec![
+        asked(NEXT, "ann", &["SET foo 1"]),
+        changed(NEXT + 1, split),
+        asked(NEXT + 2, "bob", &["SET bar 2"]),
+    ];
+    let expected = [
+        "write".to_owned(),
+        "describe [1, 2]".to_owned(),
+        format!("state of 1 at {}", NEXT + 2),
+        format!("state of 2 at {FIRST_INDEX}"),
+        format!("applied [(1, {}), (2, {FIRST_INDEX})]", NEXT + 2),
+        "answer ann".to_owned(),
+        "answer bob".to_owned(),
+    ];
+    assert_eq!(apply(&mut execution, &mut rows, entries), expected);
+}
+
+#[test]
+fn a_region_that_has_no_peer_here_any_more_is_not_described() {
+    let (_, mut rows) = store();
+    let mut execution = Execution::new(7);
+    execution.load(1, RegionState::default(), Some(SlotRange::ALL));
+    let split = region(1, SlotRange::ALL).after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
+    let names = apply(&mut execution, &mut rows, vec![changed(NEXT, split)]);
+    assert!(names.iter().all(|name| !name.starts_with("describe")), "{names:?}");
+}
+
+#[test]
+fn what_is_behind_a_split_is_executed_in_the_slots_that_are_left() {
+    let (mut execution, mut rows) = store();
+    let split = region(1, SlotRange::ALL).after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
+    // foo's slot is 12182, bar's 5061.
+    let entries = vec![changed(NEXT, split), asked(NEXT + 1, "ann", &["SET foo 1", "SET bar 2"])];
+    let effects = execute(&mut execution, &rows, entries).unwrap();
+    let outcome = effects.into_iter().find_map(|effect| match effect {
+        ApplyEffect::Write(writes) => {
+            rows.write(writes);
+            None
+        }
+        ApplyEffect::Answer { outcome, .. } => Some(outcome),
+        _ => None,
+    });
+    assert_eq!(outcome, Some(Outcome::Applied(vec![None, Some(Reply::OK)])));
+    assert_eq!((get(&rows, "GET foo"), get(&rows, "GET bar")), (Reply::Nil, Reply::bulk("2")));
+}
+
+#[test]
+fn a_split_that_is_applied_again_leaves_a_child_that_went_on() {
+    let (mut execution, mut rows) = store();
+    let whole = region(1, SlotRange::ALL);
+    let split = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
+    apply(&mut execution, &mut rows, vec![asked(NEXT, "ann", &["SET foo 1", "SET bar 2"])]);
+    let before = execution.state(1).cloned().unwrap();
+    // A snapshot brought the child's rows, from after many entries of its own: three keys, and foo is longer.
+    let child = split.split_off.clone().unwrap();
+    let mut later = Execution::new(0);
+    later.load(2, RegionState::default(), child.slots);
+    let mut came = asked(NEXT, "bob", &["SET foo longer", "SET {foo}2 1", "SET {foo}3 1"]);
+    came.entry.index = NEXT;
+    let mut meta = |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
+    let effects = later.execute(BTreeMap::from([(2, vec![came])]), &rows, &mut meta, &mut ()).unwrap();
+    for effect in effects {
+        if let ApplyEffect::Write(writes) = effect {
+            rows.write(writes);
+        }
+    }
+    let child_before = storage::load_state(&rows, 2).unwrap();
+
+    // After a crash the parent is back where it was, and applies the split again.
+    execution.load(1, before, Some(SlotRange::ALL));
+    apply(&mut execution, &mut rows, vec![changed(NEXT + 1, split)]);
+    assert_eq!(get(&rows, "GET foo"), Reply::bulk("longer"));
+    assert_eq!(storage::load_state(&rows, 2).unwrap(), child_before, "it is not reset");
+    assert!(execution.state(2).is_none(), "whoever has the child's state has it from its rows");
+    let parent = execution.state(1).unwrap();
+    assert_eq!(parent.counts(0).keys, 1, "bar alone");
+    assert_eq!(parent.bytes(), "bar".len() as u64 + 1);
+}
+
+#[test]
+fn an_entry_of_a_region_without_rows_stops_the_store() {
+    let (_, rows) = store();
+    let mut execution = Execution::new(0);
+    let error = execute(&mut execution, &rows, vec![asked(NEXT, "ann", &["SET foo 1"])]).err().unwrap();
+    assert!(error.to_string().contains("region 1 cannot apply"), "{error}");
+}
+
+#[test]
+#[should_panic(expected = "apply in order")]
+fn an_entry_is_never_left_out() {
+    let (mut execution, rows) = store();
+    let _ = execute(&mut execution, &rows, vec![asked(NEXT + 1, "ann", &["SET foo 1"])]);
+}
