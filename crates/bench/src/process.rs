@@ -133,6 +133,45 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// The CPU priority of a thread that may lower it and raise it again.
+#[derive(Debug)]
+pub struct ThreadPriority {
+    normal: i32,
+}
+
+impl ThreadPriority {
+    /// The calling thread's. None if the kernel would not let it raise its priority again. The value must stay on the
+    /// thread that made it.
+    pub fn changeable() -> Option<ThreadPriority> {
+        let normal = nice();
+        let is_raised = normal < LOWEST && set_nice(normal + 1).and_then(|()| set_nice(normal)).is_ok();
+        is_raised.then_some(ThreadPriority { normal })
+    }
+
+    /// Lowers the calling thread's priority as far as it goes, or restores it.
+    pub fn set_low(&mut self, is_low: bool) {
+        set_nice(if is_low { LOWEST } else { self.normal }).expect("it was tried before");
+    }
+}
+
+/// The nice value of the lowest priority.
+const LOWEST: i32 = 19;
+
+#[allow(unsafe_code)]
+fn nice() -> i32 {
+    // SAFETY: a system call without pointers. To Linux 0 is the calling thread.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+#[allow(unsafe_code)]
+fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: a system call without pointers. To Linux 0 is the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// `count` loopback ports that were free a moment ago, all different; this process gives one again only after
 /// thousands of others.
 ///
@@ -200,6 +239,21 @@ mod tests {
         let mut children: Vec<Child> = (0..3).map(|_| shell("exec sleep 1000")).collect();
         end_all(&mut children);
         assert!(children.iter_mut().all(|child| child.ended().is_some()));
+    }
+
+    #[test]
+    fn a_priority_that_can_be_restored_is_restored() {
+        std::thread::spawn(|| {
+            let before = nice();
+            if let Some(mut priority) = ThreadPriority::changeable() {
+                priority.set_low(true);
+                assert_eq!(nice(), LOWEST);
+                priority.set_low(false);
+                assert_eq!(nice(), before);
+            }
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

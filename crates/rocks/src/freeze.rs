@@ -1,219 +1,271 @@
-//! Ways in which a sorted run of rows can reach flash: what a RAM tier does with rows that it has frozen.
+//! Ways in which a sorted run of rows can reach flash: what a RAM tier does with the rows that it has frozen.
 //!
-//! All ways are durable on return and leave the same rows. None uses RocksDB's own log. They differ in CPU, in how long
-//! they hold up reads, and in who waits when compaction is behind: see `steelyard bench freeze`.
+//! Every way makes the run durable before it returns, uses no log of RocksDB's, and leaves the same rows. The ways differ
+//! in CPU time, in how they disturb reads, and in who waits while compaction is behind. `steelyard bench freeze`
+//! measures them.
 
+use std::ffi::CStr;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use rocksdb::{IngestExternalFileOptions, MemtableFactory, SstFileWriter, WriteBatch, WriteOptions, DB};
+use rocksdb::perf::{set_perf_stats, PerfContext, PerfMetric, PerfStatsLevel};
+use rocksdb::{
+    properties, Env, IngestExternalFileOptions, MemtableFactory, SstFileWriter, WriteBatch, WriteOptions, DB,
+};
 use storage::{Result, StorageError};
 
 use crate::error::classify;
-use crate::options::Options;
+use crate::keyspace::{flush_memtables, int_property};
+use crate::options::{Options, LEVELS};
+use crate::stats::{self, Stats};
 
 /// Rows of one batch into a memtable.
 const BATCH_ROWS: usize = 1000;
-/// Level 0 is looked at so often while it is full.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The builder of a sorted file rests after this many bytes of rows.
+const SLICE_BYTES: usize = 1 << 20;
+/// Time between two looks at level 0 while an ingest waits for compaction.
+const COMPACTION_POLL: Duration = Duration::from_millis(5);
+const LEVEL0_FILES: &CStr = c"rocksdb.num-files-at-level0";
 
-/// A row of a run; without a value it is deleted.
+/// A row of a run: its key and its value. A row without a value is deleted.
 pub type Row = (Bytes, Option<Bytes>);
 
+/// How a run reaches level 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Batches into a memtable that is a skip list, which is then flushed.
+    /// Batches into a skip-list memtable, then a flush.
     Memtable,
-    /// Batches into a memtable that is a vector, sorted as it is flushed. Reads that its filter does not spare sort it,
-    /// too: whoever reads must not ask for rows of the run.
+    /// Batches into a vector memtable, then a flush, which sorts it.
+    ///
+    /// A read that the memtable's filter lets through sorts a copy of the vector. rust-rocksdb 0.20.1 does not expose
+    /// the read tier that skips memtables, so the caller must not read rows of the run until the freeze returns.
     Vector,
-    /// A sorted file that is ingested, once level 0 has fewer files than that.
+    /// A sorted file, then its ingest.
     SortedFile {
+        /// An ingest waits while level 0 has this many files. RocksDB itself never holds up an ingest.
         level0_files_max: u64,
-        /// A rest after every MiB that is written to the file, so that others get the CPU.
+        /// The builder's pause after each MiB of rows, which leaves the CPU to others. None builds without a pause.
         rest: Option<Duration>,
     },
 }
 
-/// How long a freeze took, by what it did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// For room in level 0.
-    pub waited: Duration,
-    /// Into the memtable or the file.
-    pub wrote: Duration,
-    /// The flush or the ingest.
-    pub published: Duration,
+/// The CPU priority of compaction's threads. RocksDB shares them among all databases of the process, so a lowered
+/// priority stays for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionPriority {
+    Normal,
+    Low,
 }
 
-/// A database that is written in one of the ways.
+/// A step of a freeze, in this order. Only a sorted file has [`Step::Waits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Waits until compaction has made room in level 0.
+    Waits,
+    /// Writes rows into the memtable or the file.
+    Writes,
+    /// Flushes the memtable or ingests the file. Afterwards the run is durable and readable.
+    Publishes,
+}
+
+/// A RocksDB that takes runs in one of the ways. One thread freezes at a time; any number of threads read.
 pub struct Freezer {
     db: DB,
     way: Way,
-    dir: PathBuf,
+    /// Holds files that are not ingested yet.
+    runs: PathBuf,
     options: rocksdb::Options,
+    pending_compaction_bytes_max: u64,
     files: AtomicU64,
 }
 
 impl Freezer {
-    /// `dir` is made, if it is not there.
-    pub fn open(dir: &Path, way: Way, options: &Options) -> Result<Freezer> {
-        let cache = rocksdb::Cache::new_lru_cache(options.block_cache_size as usize).map_err(classify)?;
+    /// Opens the database in `dir`, which is created if it is missing.
+    ///
+    /// # Errors
+    /// RocksDB cannot open it, or level 0's bound is below the number of files at which compaction begins: an ingest
+    /// would wait for ever.
+    pub fn open(dir: &Path, way: Way, options: &Options, priority: CompactionPriority) -> Result<Freezer> {
+        if let Way::SortedFile { level0_files_max, .. } = way {
+            let trigger = options.level0_file_num_compaction_trigger;
+            if level0_files_max < trigger || options.disable_auto_compactions {
+                let text = format!(
+                    "no compaction would make room below {level0_files_max} files (it begins at {trigger})"
+                );
+                return Err(StorageError::Engine(text));
+            }
+        }
+        let pending_compaction_bytes_max = options.soft_pending_compaction_bytes_limit;
+        let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
+        let cache = rocksdb::Cache::new_lru_cache(capacity).map_err(classify)?;
         let mut options = options.to_rocksdb(&cache);
+        options.enable_statistics();
         if way == Way::Vector {
             options.set_memtable_factory(MemtableFactory::Vector);
             options.set_allow_concurrent_memtable_write(false);
         }
+        if priority == CompactionPriority::Low {
+            let mut env = Env::new().map_err(classify)?;
+            env.lower_thread_pool_cpu_priority();
+            options.set_env(&env);
+        }
+        // A file that a crash left here may be a hard link to a table of the database, so it must not be written again.
+        let runs = dir.join("runs");
+        match fs::remove_dir_all(&runs) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(&runs, &error)),
+            _ => fs::create_dir_all(&runs).map_err(|error| io(&runs, &error))?,
+        }
         let db = DB::open(&options, dir.join("rows")).map_err(classify)?;
-        Ok(Freezer { db, way, dir: dir.to_owned(), options, files: AtomicU64::new(0) })
+        Ok(Freezer { db, way, runs, options, pending_compaction_bytes_max, files: AtomicU64::new(0) })
     }
 
-    /// Writes a run: rows in ascending order, none twice, one at least. Durable on return.
-    pub fn freeze(&self, run: &[Row]) -> Result<Times> {
+    /// Writes a run of at least one row, keys ascending and distinct. The run is durable on return.
+    ///
+    /// `observe` is called as each step begins. A crash during a freeze may leave a prefix of the run if the run is larger
+    /// than a memtable; a sorted file is there in whole or not at all.
+    ///
+    /// # Errors
+    /// RocksDB refuses the write, or a sorted file is given rows out of order. The run may be frozen again.
+    pub fn freeze(&self, run: &[Row], observe: &mut dyn FnMut(Step)) -> Result<()> {
         match self.way {
-            Way::Memtable | Way::Vector => self.write(run),
-            Way::SortedFile { level0_files_max, rest } => self.ingest(run, level0_files_max, rest),
+            Way::Memtable | Way::Vector => {
+                observe(Step::Writes);
+                self.write(run)?;
+                observe(Step::Publishes);
+                flush_memtables(&self.db)
+            }
+            Way::SortedFile { level0_files_max, rest } => {
+                observe(Step::Waits);
+                self.wait_for_compaction(level0_files_max)?;
+                self.freeze_into_file(run, rest, observe)
+            }
         }
     }
 
-    pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
-        let found = self.db.get_pinned(row).map_err(classify)?;
+    /// Ingests a run as a sorted file, whatever the database's way is. For filling a database: where nothing overlaps
+    /// the run, it goes to the lowest level at once.
+    ///
+    /// # Errors
+    /// As [`freeze`](Self::freeze).
+    pub fn fill(&self, run: &[Row]) -> Result<()> {
+        self.freeze_into_file(run, None, &mut |_| ())
+    }
+
+    /// Returns the row's value, or None if there is no such row.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let found = self.db.get_pinned(key).map_err(classify)?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    /// Files in level 0.
+    /// The number of files in level 0.
     pub fn level0_files(&self) -> Result<u64> {
-        let files = self.db.property_int_value("rocksdb.num-files-at-level0").map_err(classify)?;
-        files.ok_or_else(|| StorageError::Engine("RocksDB does not count its files".into()))
+        int_property(&self.db, LEVEL0_FILES)
     }
 
-    fn write(&self, run: &[Row]) -> Result<Times> {
+    /// What RocksDB counts. The fields of the row cache are 0.
+    pub fn stats(&self) -> Result<Stats> {
+        stats::read(&self.db, &self.options, LEVELS)
+    }
+
+    fn write(&self, run: &[Row]) -> Result<()> {
         let mut options = WriteOptions::default();
         options.disable_wal(true);
-        let started = Instant::now();
         for rows in run.chunks(BATCH_ROWS) {
             let mut batch = WriteBatch::default();
-            for (row, value) in rows {
+            for (key, value) in rows {
                 match value {
-                    Some(value) => batch.put(row, value),
-                    None => batch.delete(row),
+                    Some(value) => batch.put(key, value),
+                    None => batch.delete(key),
                 }
             }
             self.db.write_opt(batch, &options).map_err(classify)?;
         }
-        let wrote = started.elapsed();
-        self.db.flush().map_err(classify)?;
-        Ok(Times { waited: Duration::ZERO, wrote, published: started.elapsed() - wrote })
+        Ok(())
     }
 
-    fn ingest(&self, run: &[Row], level0_files_max: u64, rest: Option<Duration>) -> Result<Times> {
-        let started = Instant::now();
-        while self.level0_files()? >= level0_files_max {
-            std::thread::sleep(LOOK_EVERY);
+    fn wait_for_compaction(&self, level0_files_max: u64) -> Result<()> {
+        let pending = || int_property(&self.db, properties::ESTIMATE_PENDING_COMPACTION_BYTES);
+        while self.level0_files()? >= level0_files_max || pending()? > self.pending_compaction_bytes_max {
+            std::thread::sleep(COMPACTION_POLL);
         }
-        let waited = started.elapsed();
-        let path = self.dir.join(format!("run-{}.sst", self.files.fetch_add(1, Ordering::Relaxed)));
+        Ok(())
+    }
+
+    fn freeze_into_file(
+        &self,
+        run: &[Row],
+        rest: Option<Duration>,
+        observe: &mut dyn FnMut(Step),
+    ) -> Result<()> {
+        let path = self.runs.join(format!("{}.sst", self.files.fetch_add(1, Ordering::Relaxed)));
+        observe(Step::Writes);
+        let frozen = self.build(&path, run, rest).and_then(|()| {
+            observe(Step::Publishes);
+            // The database takes a hard link, so the rows are not written twice.
+            let mut options = IngestExternalFileOptions::default();
+            options.set_move_files(true);
+            self.db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
+        });
+        if frozen.is_err() {
+            // The next start removes a file that cannot be removed now.
+            let _ = fs::remove_file(&path);
+        }
+        frozen
+    }
+
+    fn build(&self, path: &Path, run: &[Row], rest: Option<Duration>) -> Result<()> {
         let mut file = SstFileWriter::create(&self.options);
-        file.open(&path).map_err(classify)?;
-        let mut bytes = 0;
-        for (row, value) in run {
+        file.open(path).map_err(classify)?;
+        let mut slice_bytes = 0;
+        for (key, value) in run {
             match value {
-                Some(value) => file.put(row, value),
-                None => file.delete(row),
+                Some(value) => file.put(key, value),
+                None => file.delete(key),
             }
             .map_err(classify)?;
-            bytes += row.len() + value.as_ref().map_or(0, Bytes::len);
-            if let Some(rest) = rest.filter(|_| bytes >= 1 << 20) {
-                bytes = 0;
+            slice_bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+            if let Some(rest) = rest.filter(|_| slice_bytes >= SLICE_BYTES) {
+                slice_bytes = 0;
                 std::thread::sleep(rest);
             }
         }
-        file.finish().map_err(classify)?;
-        let wrote = started.elapsed() - waited;
-        let mut options = IngestExternalFileOptions::default();
-        options.set_move_files(true);
-        self.db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)?;
-        Ok(Times { waited, wrote, published: started.elapsed() - waited - wrote })
+        file.finish().map_err(classify)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+/// Measures how long the calling thread waits for RocksDB's mutex, of whichever database. It cannot leave its thread.
+pub struct MutexWait(PerfContext);
 
-    use super::*;
-
-    const WAYS: [Way; 4] = [
-        Way::Memtable,
-        Way::Vector,
-        Way::SortedFile { level0_files_max: 3, rest: None },
-        Way::SortedFile { level0_files_max: 3, rest: Some(Duration::from_micros(1)) },
-    ];
-
-    fn row(key: u64) -> Bytes {
-        Bytes::from(format!("row:{key:05}"))
+impl MutexWait {
+    /// Begins to measure. RocksDB reads the clock more often for this thread from now on.
+    pub fn measure() -> MutexWait {
+        set_perf_stats(PerfStatsLevel::EnableTime);
+        let mut context = PerfContext::default();
+        context.reset();
+        MutexWait(context)
     }
 
-    /// Runs that overlap, with deletions in them; the same for every way.
-    fn run(number: u64) -> Vec<Row> {
-        let value = |key: u64| match (key + number) % 5 {
-            0 => None,
-            _ => Some(Bytes::from(vec![b'a' + (number % 26) as u8; 300 + (key % 100) as usize])),
-        };
-        (0..2000u64)
-            .filter(|key| (key * 7 + number * 13) % 3 != 0)
-            .map(|key| (row(key), value(key)))
-            .collect()
+    /// Returns the time that the thread has waited since the last call.
+    pub fn take(&mut self) -> Duration {
+        let waited = Duration::from_nanos(self.0.metric(PerfMetric::DbMutexLockNanos));
+        self.0.reset();
+        waited
     }
+}
 
-    #[test]
-    fn every_way_leaves_the_same_rows_and_they_are_there_after_it_is_opened_again() {
-        for way in WAYS {
-            let dir = tempfile::tempdir().expect("a directory");
-            let options = Options { write_buffer_size: 1 << 20, ..Options::default() };
-            let mut model: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
-            let freezer = Freezer::open(dir.path(), way, &options).expect("it opens");
-            for number in 0..12 {
-                let run = run(number);
-                freezer.freeze(&run).expect("it is written");
-                model.extend(run);
-                for (row, value) in model.iter().step_by(97) {
-                    assert_eq!(
-                        freezer.get(row).expect("it is read"),
-                        *value,
-                        "{way:?}, run {number}, {row:?}"
-                    );
-                }
-            }
-            drop(freezer);
-            let again = Freezer::open(dir.path(), way, &options).expect("it opens again");
-            for (row, value) in &model {
-                assert_eq!(again.get(row).expect("it is read"), *value, "{way:?}, {row:?}");
-            }
-        }
+impl Drop for MutexWait {
+    fn drop(&mut self) {
+        set_perf_stats(PerfStatsLevel::Disable);
     }
+}
 
-    #[test]
-    fn an_ingest_waits_for_room_in_level_0() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let way = Way::SortedFile { level0_files_max: 2, rest: None };
-        // With so small levels each file is compacted soon.
-        let options = Options { level0_file_num_compaction_trigger: 1, ..Options::default() };
-        let freezer = Freezer::open(dir.path(), way, &options).expect("it opens");
-        for number in 0..20 {
-            freezer.freeze(&run(number)).expect("it is written");
-            assert!(freezer.level0_files().expect("it is counted") <= 2, "after run {number}");
-        }
-    }
-
-    #[test]
-    fn rows_out_of_order_are_refused_by_a_sorted_file() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let way = Way::SortedFile { level0_files_max: 2, rest: None };
-        let freezer = Freezer::open(dir.path(), way, &Options::default()).expect("it opens");
-        let value = Some(Bytes::from_static(b"value"));
-        assert!(freezer.freeze(&[(row(2), value.clone()), (row(1), value)]).is_err());
+fn io(path: &Path, error: &std::io::Error) -> StorageError {
+    match error.kind() {
+        ErrorKind::StorageFull => StorageError::NoSpace(format!("{}: {error}", path.display())),
+        _ => StorageError::Engine(format!("{}: {error}", path.display())),
     }
 }

@@ -117,38 +117,9 @@ impl FlashKeyspace {
     /// by itself, with the memtables as they were: nothing is lost, and nothing need be replayed.
     pub fn flush(&self) -> Result<()> {
         let written = self.written_bytes.load(Ordering::Relaxed);
-        self.flush_memtables()?;
+        flush_memtables(&self.db)?;
         self.flushed_bytes.fetch_max(written, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// RocksDB's own flush seals the memtable and waits for it, but once it has recovered from a background
-    /// error it returns before the memtable is written, and calls that success (7.8: the wait ends early
-    /// for as long as the error of the last recovery is remembered). So after any background error we wait
-    /// ourselves, until no sealed memtable is left. They are written oldest first and leave the list once the
-    /// manifest names their file.
-    fn flush_memtables(&self) -> Result<()> {
-        loop {
-            self.db.flush().map_err(classify)?;
-            let errors = self.int_property(properties::BACKGROUND_ERRORS)?;
-            if errors == 0 {
-                return Ok(());
-            }
-            loop {
-                if self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE)? == 0 {
-                    return Ok(());
-                }
-                std::thread::sleep(FLUSH_POLL);
-                if self.int_property(properties::BACKGROUND_ERRORS)? != errors {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn int_property(&self, name: &CStr) -> Result<u64> {
-        let value = self.db.property_int_value(name).map_err(classify)?;
-        value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
     }
 
     /// Bytes written since the last completed flush began: what a flush schedule goes by.
@@ -197,6 +168,38 @@ impl FlashKeyspace {
 }
 
 /// The present state. Point reads may be served by the row cache; a scan sees one moment.
+/// Makes all memtables of `db` durable, and blocks until they are.
+///
+/// RocksDB's own flush seals the memtable and waits for it, but once it has recovered from a background
+/// error it returns before the memtable is written, and calls that success (7.8: the wait ends early
+/// for as long as the error of the last recovery is remembered). So after any background error we wait
+/// ourselves, until no sealed memtable is left. They are written oldest first and leave the list once the
+/// manifest names their file.
+pub(crate) fn flush_memtables(db: &DB) -> Result<()> {
+    loop {
+        db.flush().map_err(classify)?;
+        let errors = int_property(db, properties::BACKGROUND_ERRORS)?;
+        if errors == 0 {
+            return Ok(());
+        }
+        loop {
+            if int_property(db, properties::NUM_IMMUTABLE_MEM_TABLE)? == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(FLUSH_POLL);
+            if int_property(db, properties::BACKGROUND_ERRORS)? != errors {
+                break;
+            }
+        }
+    }
+}
+
+/// The value of an integer property of RocksDB, by its name.
+pub(crate) fn int_property(db: &DB, name: &CStr) -> Result<u64> {
+    let value = db.property_int_value(name).map_err(classify)?;
+    value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
+}
+
 impl Reader for FlashKeyspace {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         self.get_cached(row)

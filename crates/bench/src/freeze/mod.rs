@@ -1,115 +1,226 @@
-//! How frozen rows reach flash, measured: a writer freezes run after run, and a reader asks for rows on the same database.
+//! Measures how frozen rows reach flash: a writer freezes run after run while a reader asks for rows of the same database.
 //!
-//! The reader leaves out rows of the run that is being written, in all ways alike: in a store the RAM tier answers those.
+//! The reader leaves out the rows of the run that is being frozen, in every variant: in a store the RAM tier answers
+//! those. Reads count twice. *From when they were due* is what a client sees: reads that wait behind a slow one count
+//! as slow. *By step* is the time of the call alone, sorted by what the writer was doing when the call began, with the
+//! time that the reader waited for RocksDB's mutex.
 
+mod reader;
 mod report;
+mod writer;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context};
 use bytes::Bytes;
-use hdrhistogram::Histogram;
-use rocks::freeze::{Freezer, Row, Way};
+use rocks::freeze::{CompactionPriority, Freezer, Row, Step, Way};
+use rocks::Compression;
 use serde::{Deserialize, Serialize};
 
+pub use reader::{StepReads, QUANTILES};
 pub use report::{report, Report};
 
 /// What is written and read, and for how long.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// Rows are drawn from so many keys, all of which are there before the measurement begins.
+    /// Number of keys. All of them are in the lowest level before the measurement begins.
     pub keys: u64,
-    /// Of a run.
+    /// Rows of a run.
     pub rows: u64,
     pub value_bytes: usize,
-    /// Rows that are frozen per second; none: as fast as it goes.
+    /// Rows frozen per second; None is full speed.
     pub rows_per_second: Option<u64>,
     pub reads_per_second: u64,
     pub seconds: u64,
 }
 
-/// The ways that are compared, by their names on the command line.
-pub const WAYS: [(&str, Way); 4] = [
-    ("memtable", Way::Memtable),
-    ("vector", Way::Vector),
-    ("ingest", Way::SortedFile { level0_files_max: 12, rest: None }),
-    ("ingest-slices", Way::SortedFile { level0_files_max: 12, rest: Some(Duration::from_millis(2)) }),
-];
-
-/// What one way did under one load.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    pub way: String,
-    pub load: Load,
-    pub rows_per_second: f64,
-    /// Of the whole process, flush and compaction included; without the reader, and without making the rows.
-    pub cpu_us_per_row: f64,
-    /// Bytes given to the file system over bytes of rows.
-    pub write_amplification: f64,
-    pub level0_files_max: u64,
-    /// Seconds that freezes waited for room in level 0, wrote, and flushed or ingested.
-    pub waited_s: f64,
-    pub wrote_s: f64,
-    pub published_s: f64,
-    pub reads: u64,
-    /// Microseconds.
-    pub read_us: [f64; 5],
+/// A way to freeze, with what is changed around it.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// Its name on the command line.
+    pub name: &'static str,
+    pub way: Way,
+    /// A run has this fraction of the load's rows.
+    pub run_divisor: u64,
+    /// Compaction, and building files, run at the lowest CPU priority.
+    pub low_priority: bool,
 }
 
-/// Of `Measured::read_us`.
-pub const QUANTILES: [(&str, f64); 5] =
-    [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("max", 1.0)];
+/// RocksDB slows writers into memtables at 20 files in level 0. An ingest waits at this number.
+const LEVEL0_FILES_MAX: u64 = 12;
+/// With about 2 ms of work per MiB the builder is busy half of the time.
+const REST: Duration = Duration::from_millis(2);
+const INGEST: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: None };
+const INGEST_SLICES: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: Some(REST) };
 
-/// Writes and reads in `dir`, which is empty, in this process alone.
-pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
-    let (_, way) = WAYS.iter().find(|(known, _)| *known == name).context("a way that is not known")?;
-    ensure!(load.rows > 0 && load.rows <= load.keys, "a run has rows, and no more than there are keys");
-    ensure!(load.value_bytes >= 8, "a value has 8 bytes at least");
-    // A run fits into one memtable, in all ways.
-    let run_bytes = load.rows * (load.value_bytes as u64 + 64);
-    let write_buffer_size = (2 * run_bytes).max(64 << 20);
-    let options = rocks::Options { write_buffer_size, ..rocks::Options::default() };
-    let freezer = Freezer::open(dir, *way, &options)?;
-    for from in (0..load.keys).step_by(load.rows as usize) {
-        let rows: Vec<Row> =
-            (from..load.keys.min(from + load.rows)).map(|key| row(key, load.value_bytes)).collect();
-        freezer.freeze(&rows)?;
+/// Every variant that can be measured.
+pub const VARIANTS: [Variant; 7] = [
+    Variant { name: "memtable", way: Way::Memtable, run_divisor: 1, low_priority: false },
+    Variant { name: "vector", way: Way::Vector, run_divisor: 1, low_priority: false },
+    Variant { name: "vector-low", way: Way::Vector, run_divisor: 1, low_priority: true },
+    Variant { name: "ingest", way: INGEST, run_divisor: 1, low_priority: false },
+    Variant { name: "ingest-slices", way: INGEST_SLICES, run_divisor: 1, low_priority: false },
+    Variant { name: "ingest-small", way: INGEST, run_divisor: 4, low_priority: false },
+    Variant { name: "ingest-low", way: INGEST, run_divisor: 1, low_priority: true },
+];
+
+/// What one variant did under one load.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub variant: String,
+    pub load: Load,
+    pub rows_per_second: f64,
+    /// CPU time of the process per row: with flush and all compaction, also what is left when the writer ends; without
+    /// the reader and without making the rows.
+    pub cpu_us_per_row: f64,
+    /// Bytes given to the file system over bytes of rows, all compaction included.
+    pub write_amplification: f64,
+    pub level0_files_max: u64,
+    pub freezes: u64,
+    /// Seconds that the writer was held up: by RocksDB's stalls, or before ingests by the bound on level 0.
+    pub stalled_s: f64,
+    /// Seconds of compaction left when the writer ended.
+    pub settled_s: f64,
+    /// Microseconds of reads from when they were due, at [`QUANTILES`].
+    pub read_us: [f64; QUANTILES.len()],
+    /// Reads by what the writer was doing, in the order of [`STEPS`].
+    pub steps: Vec<StepReads>,
+    /// CPUs that other processes used meanwhile, on average.
+    pub other_cpus: f64,
+}
+
+/// The states of the writer. It is between freezes while it makes a run or waits for its pace.
+pub const STEPS: [&str; 4] = ["between", "waits", "writes", "publishes"];
+
+/// The writer's state, as the reader sees it.
+#[derive(Default)]
+struct Now(AtomicU8);
+
+impl Now {
+    fn set(&self, step: Option<Step>) {
+        let at = match step {
+            None => 0,
+            Some(Step::Waits) => 1,
+            Some(Step::Writes) => 2,
+            Some(Step::Publishes) => 3,
+        };
+        self.0.store(at, Ordering::Release);
     }
+
+    /// An index into [`STEPS`].
+    fn get(&self) -> usize {
+        usize::from(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// Memtables of the store that is meant to use this; RocksDB unpins filters of files above 1.5 times this size.
+const WRITE_BUFFER_BYTES_MIN: u64 = 256 << 20;
+/// Compaction that is not done by then is left undone.
+const SETTLE_MAX: Duration = Duration::from_secs(300);
+const SETTLE_POLL: Duration = Duration::from_millis(50);
+/// RocksDB has nothing to do if it says so this many times in a row.
+const SETTLE_LOOKS: u32 = 4;
+
+/// Measures one variant in this process, which should do nothing else. `dir` is empty.
+///
+/// # Errors
+/// The load is impossible, the database cannot be written, or a row that must be there is not.
+pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
+    let variant = variant(name)?;
+    let fill_rows = load.rows;
+    let load = Load { rows: load.rows / variant.run_divisor, ..load };
+    ensure!(
+        load.rows > 0 && load.rows <= load.keys,
+        "a run has at least one row and at most as many as there are keys"
+    );
+    ensure!(load.value_bytes >= 8, "a value has at least 8 bytes");
+    let priority = if variant.low_priority { CompactionPriority::Low } else { CompactionPriority::Normal };
+    let freezer = Freezer::open(dir, variant.way, &options(load), priority)?;
+    for from in (0..load.keys).step_by(fill_rows as usize) {
+        let to = load.keys.min(from + fill_rows);
+        freezer.fill(&(from..to).map(|key| row(key, load.value_bytes)).collect::<Vec<Row>>())?;
+    }
+    settle(&freezer)?;
+
     let hidden: Vec<AtomicBool> = (0..load.keys).map(|_| AtomicBool::new(false)).collect();
-    let over = AtomicBool::new(false);
-    let written_before = bytes_written()?;
-    let cpu_before = process_cpu()?;
+    let (now, over) = (Now::default(), AtomicBool::new(false));
+    let stalled_before = freezer.stats()?.stall_micros;
+    let (written_before, cpu_before, busy_before) = (bytes_written()?, process_cpu()?, machine_cpu()?);
     let started = Instant::now();
-    let (frozen, reader) = std::thread::scope(|scope| {
-        let reading = scope.spawn(|| read(&freezer, load, &hidden, &over));
-        let frozen = freeze(&freezer, load, &hidden);
-        over.store(true, Ordering::Release);
-        (frozen, reading.join().expect("the reader does not panic"))
+    let (writer, reader) = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| reader::read(&freezer, load, &hidden, &now, &over));
+        let writing = scope.spawn(|| {
+            let written = writer::write(&freezer, variant, load, &hidden, &now);
+            over.store(true, Ordering::Release);
+            written
+        });
+        let written = writing.join().expect("the writer does not panic");
+        (written, reading.join().expect("the reader does not panic"))
     });
-    let (frozen, reader) = (frozen?, reader?);
-    let elapsed = started.elapsed().as_secs_f64();
-    let cpu = process_cpu()? - cpu_before - frozen.making - reader.cpu;
-    let row_bytes = frozen.rows as f64 * (load.value_bytes as f64 + KEY_BYTES as f64);
+    let (writer, reader) = (writer?, reader?);
+    let elapsed = started.elapsed();
+    let other = (machine_cpu()? - busy_before).saturating_sub(process_cpu()? - cpu_before);
+    let settling = Instant::now();
+    settle(&freezer)?;
+    let settled_s = settling.elapsed().as_secs_f64();
+
+    let cpu = (process_cpu()? - cpu_before).saturating_sub(writer.making).saturating_sub(reader.cpu);
+    let stalled = Duration::from_micros(freezer.stats()?.stall_micros - stalled_before);
+    let row_bytes = writer.rows as f64 * (load.value_bytes + KEY_BYTES) as f64;
     Ok(Measured {
-        way: name.to_owned(),
+        variant: name.to_owned(),
         load,
-        rows_per_second: frozen.rows as f64 / elapsed,
-        cpu_us_per_row: cpu.as_secs_f64() * 1e6 / frozen.rows as f64,
+        rows_per_second: writer.rows as f64 / elapsed.as_secs_f64(),
+        cpu_us_per_row: cpu.as_secs_f64() * 1e6 / writer.rows as f64,
         write_amplification: (bytes_written()? - written_before) as f64 / row_bytes,
-        level0_files_max: frozen.level0_files_max,
-        waited_s: frozen.waited.as_secs_f64(),
-        wrote_s: frozen.wrote.as_secs_f64(),
-        published_s: frozen.published.as_secs_f64(),
-        reads: reader.times.len(),
-        read_us: QUANTILES.map(|(_, quantile)| reader.times.value_at_quantile(quantile) as f64 / 1000.0),
+        level0_files_max: writer.level0_files_max,
+        freezes: writer.freezes,
+        stalled_s: (stalled + writer.in_step[1]).as_secs_f64(),
+        settled_s,
+        read_us: reader.due_us(),
+        steps: reader.steps(&writer.in_step),
+        other_cpus: other.as_secs_f64() / elapsed.as_secs_f64(),
     })
+}
+
+/// Finds a variant by its name.
+///
+/// # Errors
+/// There is none; the error lists all names.
+pub fn variant(name: &str) -> anyhow::Result<&'static Variant> {
+    VARIANTS.iter().find(|variant| variant.name == name).with_context(|| {
+        let names = VARIANTS.map(|variant| variant.name).join(", ");
+        format!("there is no variant '{name}', but {names}")
+    })
+}
+
+/// The same for every variant: a run fits into one memtable, and nothing is compressed.
+fn options(load: Load) -> rocks::Options {
+    let run_bytes = load.rows * (load.value_bytes as u64 + 64);
+    rocks::Options {
+        write_buffer_size: (2 * run_bytes).max(WRITE_BUFFER_BYTES_MIN),
+        compression_per_level: vec![Compression::None],
+        ..rocks::Options::default()
+    }
+}
+
+/// Waits until RocksDB has compacted what there is to compact.
+fn settle(freezer: &Freezer) -> anyhow::Result<()> {
+    let (started, mut quiet) = (Instant::now(), 0);
+    while quiet < SETTLE_LOOKS && started.elapsed() < SETTLE_MAX {
+        let stats = freezer.stats()?;
+        let is_busy = stats.running_compactions + stats.running_flushes + stats.compaction_pending_bytes > 0;
+        quiet = if is_busy { 0 } else { quiet + 1 };
+        std::thread::sleep(SETTLE_POLL);
+    }
+    Ok(())
 }
 
 const KEY_BYTES: usize = 16;
 
-/// Keys are in the order of their numbers.
+/// Keys sort as their numbers do.
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("{number:0KEY_BYTES$}"))
 }
@@ -120,7 +231,7 @@ fn row(number: u64, value_bytes: usize) -> Row {
     (key(number), Some(Bytes::from(value)))
 }
 
-/// Keys that are evenly spread and look random: Steele, Lea and Flood's SplitMix.
+/// Evenly spread numbers from a seed: SplitMix64 (Steele, Lea and Flood).
 struct Draw(u64);
 
 impl Draw {
@@ -133,70 +244,6 @@ impl Draw {
     }
 }
 
-#[derive(Default)]
-struct Frozen {
-    rows: u64,
-    waited: Duration,
-    wrote: Duration,
-    published: Duration,
-    /// CPU time for making the runs, which a RAM tier has at hand.
-    making: Duration,
-    level0_files_max: u64,
-}
-
-fn freeze(freezer: &Freezer, load: Load, hidden: &[AtomicBool]) -> anyhow::Result<Frozen> {
-    let (mut frozen, mut draw) = (Frozen::default(), Draw(1));
-    let started = Instant::now();
-    while started.elapsed().as_secs() < load.seconds {
-        let before = thread_cpu()?;
-        let mut keys: Vec<u64> = (0..load.rows).map(|_| draw.below(load.keys)).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let run: Vec<Row> = keys.iter().map(|key| row(*key, load.value_bytes)).collect();
-        frozen.making += thread_cpu()? - before;
-        keys.iter().for_each(|key| hidden[*key as usize].store(true, Ordering::Release));
-        let times = freezer.freeze(&run)?;
-        keys.iter().for_each(|key| hidden[*key as usize].store(false, Ordering::Release));
-        frozen.rows += run.len() as u64;
-        frozen.waited += times.waited;
-        frozen.wrote += times.wrote;
-        frozen.published += times.published;
-        frozen.level0_files_max = frozen.level0_files_max.max(freezer.level0_files()?);
-        if let Some(rate) = load.rows_per_second {
-            let due = Duration::from_secs_f64(frozen.rows as f64 / rate as f64);
-            std::thread::sleep(due.saturating_sub(started.elapsed()));
-        }
-    }
-    Ok(frozen)
-}
-
-struct Reads {
-    /// Nanoseconds.
-    times: Histogram<u64>,
-    cpu: Duration,
-}
-
-fn read(freezer: &Freezer, load: Load, hidden: &[AtomicBool], over: &AtomicBool) -> anyhow::Result<Reads> {
-    let mut times = Histogram::new_with_bounds(1, 100_000_000_000, 3)?;
-    let (mut draw, started, mut asked) = (Draw(2), Instant::now(), 0u64);
-    let before = thread_cpu()?;
-    while !over.load(Ordering::Acquire) {
-        // A read that is late does not make the next one late: what waited behind it is asked at once, and counts from
-        // when it should have been.
-        let due = Duration::from_secs_f64(asked as f64 / load.reads_per_second as f64);
-        std::thread::sleep(due.saturating_sub(started.elapsed()));
-        asked += 1;
-        let number = draw.below(load.keys);
-        if hidden[number as usize].load(Ordering::Acquire) {
-            continue;
-        }
-        let value = freezer.get(&key(number))?.with_context(|| format!("row {number} is not there"))?;
-        ensure!(value[..8] == number.to_be_bytes(), "row {number} has another one's value");
-        times.saturating_record((started.elapsed().saturating_sub(due)).as_nanos() as u64);
-    }
-    Ok(Reads { times, cpu: thread_cpu()? - before })
-}
-
 /// CPU time of the calling thread.
 fn thread_cpu() -> anyhow::Result<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").context("the thread's CPU time")?;
@@ -204,47 +251,22 @@ fn thread_cpu() -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos.context("the thread's CPU time is a number")?))
 }
 
-/// CPU time of all threads that run.
+/// CPU time of all threads of this process, those that have ended included.
 fn process_cpu() -> anyhow::Result<Duration> {
     crate::measure::cpu_time(std::process::id()).context("the process's CPU time")
 }
 
-/// Bytes that the process has given to the file system.
+fn machine_cpu() -> anyhow::Result<Duration> {
+    crate::measure::machine_busy_time().context("the machine's CPU time")
+}
+
+/// Bytes that this process has given to the file system by write calls. (`write_bytes` counts whole large folios.)
 fn bytes_written() -> anyhow::Result<u64> {
-    let io = std::fs::read_to_string("/proc/self/io").context("the process's bytes")?;
-    let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).context("bytes are counted")?;
+    let io = std::fs::read_to_string("/proc/self/io").context("the process's written bytes")?;
+    let line =
+        io.lines().find_map(|line| line.strip_prefix("wchar: ")).context("written bytes are counted")?;
     Ok(line.trim().parse()?)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_way_is_measured_and_every_row_is_found() {
-        let load = Load {
-            keys: 3000,
-            rows: 500,
-            value_bytes: 100,
-            rows_per_second: Some(4000),
-            reads_per_second: 2000,
-            seconds: 1,
-        };
-        let mut all = Vec::new();
-        for (name, _) in WAYS {
-            let dir = tempfile::tempdir().expect("a directory");
-            let measured = measure(dir.path(), name, load).expect("every row is found");
-            assert!(measured.reads > 0 && measured.rows_per_second > 0.0, "{measured:?}");
-            assert!(measured.write_amplification > 0.5, "what is durable was written: {measured:?}");
-            all.push(measured);
-        }
-        let dir = tempfile::tempdir().expect("a directory");
-        let text = report(&Report {
-            measured: all,
-            file_system: "ext4".into(),
-            sync_us: [1.0, 2.0],
-            dir: dir.path().into(),
-        });
-        WAYS.iter().for_each(|(name, _)| assert!(text.contains(&format!("| {name} |")), "{text}"));
-    }
-}
+mod tests;

@@ -1,66 +1,106 @@
-//! What was measured, as text.
+//! The report of what was measured, in Markdown.
 
 use std::path::PathBuf;
 
-use super::{Measured, QUANTILES};
+use super::{Measured, QUANTILES, STEPS};
 use crate::table::{count, micros, Align, Table};
 
 pub struct Report {
     pub measured: Vec<Measured>,
     pub dir: PathBuf,
     pub file_system: String,
-    /// `fdatasync` of 4 KiB there: median and 99th percentile, microseconds.
-    pub sync_us: [f64; 2],
+    /// `fdatasync` of 4 KiB there, before and after: median and 99th percentile, microseconds.
+    pub sync_us: [[f64; 2]; 2],
+    /// The machine's load average over a minute, before and after.
+    pub load_average: [String; 2],
 }
 
-/// One table, a line for each way and load.
+/// Two tables: one line for each variant and load, and one line for each step of those.
 pub fn report(report: &Report) -> String {
-    use Align::{Left, Right};
     let Some(first) = report.measured.first() else { return String::new() };
     let load = first.load;
-    let text = format!(
-        "# How frozen rows reach flash\n\nRuns of {} rows of {} bytes over {} keys, {} s each; {} reads a second beside \
-         them. On {} ({}): fdatasync of 4 KiB {} (p50), {} (p99).\n\n",
-        count(load.rows as f64),
+    let sync = report.sync_us.map(|[median, p99]| format!("{} (p50), {} (p99)", micros(median), micros(p99)));
+    let [load_before, load_after] = &report.load_average;
+    format!(
+        "# How frozen rows reach flash\n\nValues of {} bytes over {} keys, {} s each, {} reads/s beside.\n\
+         {} ({}); fdatasync of 4 KiB {} before, {} after. Load average {load_before} before, {load_after} after.\n\n\
+         Reads count from when they were due.\n\n{}\n\
+         Reads by what the writer was doing; the time of the call alone.\n\n{}",
         load.value_bytes,
         count(load.keys as f64),
         load.seconds,
         count(load.reads_per_second as f64),
         report.dir.display(),
         report.file_system,
-        micros(report.sync_us[0]),
-        micros(report.sync_us[1]),
-    );
+        sync[0],
+        sync[1],
+        variants(&report.measured).markdown(),
+        steps(&report.measured).markdown(),
+    )
+}
+
+fn asked(one: &Measured) -> String {
+    one.load.rows_per_second.map_or("full speed".to_owned(), |rate| count(rate as f64))
+}
+
+fn variants(measured: &[Measured]) -> Table {
+    use Align::{Left, Right};
     let mut columns = vec![
-        ("way", Left),
+        ("variant", Left),
         ("asked", Right),
+        ("rows of a run", Right),
         ("rows/s", Right),
-        ("CPU a row, us", Right),
-        ("written / bytes of rows", Right),
-        ("files in level 0", Right),
-        ("waited, s", Right),
-        ("wrote, s", Right),
-        ("published, s", Right),
-        ("reads", Right),
+        ("CPU us/row", Right),
+        ("bytes written / stored", Right),
+        ("level-0 files, max", Right),
+        ("stalled, s", Right),
+        ("compaction left, s", Right),
+        ("other CPUs", Right),
     ];
     columns.extend(QUANTILES.iter().map(|(name, _)| (*name, Right)));
     let mut table = Table::new(columns);
-    for one in &report.measured {
-        let asked = one.load.rows_per_second.map_or("all".to_owned(), |rate| count(rate as f64));
-        let mut cells = vec![
-            one.way.clone(),
-            asked,
+    for one in measured {
+        let cells = [
+            one.variant.clone(),
+            asked(one),
+            count(one.load.rows as f64),
             count(one.rows_per_second),
             format!("{:.1}", one.cpu_us_per_row),
             format!("{:.2}", one.write_amplification),
             one.level0_files_max.to_string(),
-            format!("{:.1}", one.waited_s),
-            format!("{:.1}", one.wrote_s),
-            format!("{:.1}", one.published_s),
-            count(one.reads as f64),
+            format!("{:.1}", one.stalled_s),
+            format!("{:.1}", one.settled_s),
+            format!("{:.2}", one.other_cpus),
         ];
-        cells.extend(one.read_us.iter().map(|us| micros(*us)));
-        table.row(cells);
+        table.row(cells.into_iter().chain(one.read_us.iter().map(|us| micros(*us))));
     }
-    text + &table.markdown()
+    table
+}
+
+fn steps(measured: &[Measured]) -> Table {
+    use Align::{Left, Right};
+    let mut columns =
+        vec![("variant", Left), ("asked", Right), ("writer", Left), ("ms a freeze", Right), ("reads", Right)];
+    columns.extend(QUANTILES.iter().map(|(name, _)| (*name, Right)));
+    columns.extend([("mutex, ms a freeze", Right), ("mutex, longest ms", Right)]);
+    let mut table = Table::new(columns);
+    for one in measured {
+        let of_a_freeze = |ms: f64| format!("{:.2}", ms / one.freezes as f64);
+        for (step, name) in one.steps.iter().zip(STEPS) {
+            if step.reads == 0 {
+                continue;
+            }
+            let cells = [
+                one.variant.clone(),
+                asked(one),
+                name.to_owned(),
+                of_a_freeze(step.seconds * 1e3),
+                count(step.reads as f64),
+            ];
+            let times = step.call_us.iter().map(|us| micros(*us));
+            let mutex = [of_a_freeze(step.mutex_ms[0]), format!("{:.1}", step.mutex_ms[1])];
+            table.row(cells.into_iter().chain(times).chain(mutex));
+        }
+    }
+    table
 }

@@ -1,74 +1,106 @@
 //! `steelyard bench freeze`: how frozen rows reach flash.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{ensure, Context};
-use bench::freeze::{measure, report, Load, Measured, Report, WAYS};
+use bench::freeze::{measure, report, variant, Load, Measured, Report, VARIANTS};
+use bench::measure::{fdatasync_micros, file_system};
+use bench::table::{count, micros};
+use clap::value_parser;
 
 #[derive(clap::Args)]
 pub struct Freeze {
-    /// Where the databases are made and removed again: a real disk, or a RAM file system to see the CPU alone
+    /// Where the databases are created and removed again: a real disk, or a RAM file system to leave out the device
     /// [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Ways, one after the other: memtable, vector, ingest, ingest-slices
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "memtable,vector,ingest,ingest-slices"
-    )]
-    ways: Vec<String>,
-    /// Rows per second, one after the other; 0: as fast as it goes
+    /// Variants, one after the other: memtable, vector, vector-low (compaction at low priority), ingest, ingest-slices
+    /// (files are built with pauses), ingest-small (a quarter of the rows), ingest-low (files are built at low
+    /// priority, too) [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    variants: Vec<String>,
+    /// Rows per second, one after the other; 0 is full speed
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,50000")]
     rates: Vec<u64>,
-    /// Seconds for each way and rate
-    #[arg(long, value_name = "S", default_value_t = 60)]
+    /// Seconds for each variant and rate
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Keys that there are
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    /// Number of keys
+    #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     keys: u64,
     /// Rows of a run
-    #[arg(long, value_name = "N", default_value_t = 120_000)]
+    #[arg(long, value_name = "N", default_value_t = 120_000, value_parser = value_parser!(u64).range(1..))]
     rows: u64,
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value_t = 1024)]
     value_bytes: usize,
-    /// Reads per second beside it
-    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Reads per second beside the writer
+    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = value_parser!(u64).range(1..))]
     reads: u64,
-    /// One way and rate, in this process, whose result is printed as JSON
+    /// Also write everything that was measured, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measure the first variant and rate in this process, and print the result as JSON
     #[arg(long, hide = true)]
     one: bool,
 }
 
-pub fn run(options: Freeze) -> anyhow::Result<()> {
-    for way in &options.ways {
-        ensure!(WAYS.iter().any(|(known, _)| known == way), "'{way}' is no way to freeze");
+/// Syncs that are timed before and after.
+const SYNC_ROUNDS: usize = 300;
+
+pub fn run(mut options: Freeze) -> anyhow::Result<()> {
+    if options.variants.is_empty() {
+        options.variants = VARIANTS.iter().map(|variant| variant.name.to_owned()).collect();
     }
-    let dir = match &options.dir {
-        Some(dir) => tempfile::Builder::new().prefix("steelyard-freeze-").tempdir_in(dir),
-        None => tempfile::Builder::new().prefix("steelyard-freeze-").tempdir(),
-    };
-    let dir = dir.context("a directory for the databases")?;
+    options.variants.iter().try_for_each(|name| variant(name).map(drop))?;
+    let within = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = tempfile::Builder::new().prefix("steelyard-freeze-").tempdir_in(&within);
+    let dir = dir.with_context(|| format!("{} cannot be used", within.display()))?;
     if options.one {
-        let measured = measure(dir.path(), &options.ways[0], options.load(options.rates[0]))?;
+        let measured = measure(dir.path(), &options.variants[0], options.load(options.rates[0]))?;
         println!("{}", serde_json::to_string(&measured)?);
         return Ok(());
     }
-    let sync = bench::measure::fdatasync_micros(dir.path(), 300)?;
-    let sync_us = [0.5, 0.99].map(|quantile| sync.value_at_quantile(quantile) as f64);
-    let file_system = bench::measure::file_system(dir.path());
+    let (sync_before, load_before) = (sync_us(dir.path())?, load_average());
     let mut measured = Vec::new();
     for rate in &options.rates {
-        for way in &options.ways {
-            eprintln!("{way}, {} rows/s asked", if *rate == 0 { "all".into() } else { rate.to_string() });
-            measured.push(options.in_a_process(dir.path(), way, *rate)?);
+        for name in &options.variants {
+            let one = options.measure_in_a_process(dir.path(), name, *rate)?;
+            let [_, p99, p999, _] = one.read_us.map(micros);
+            eprintln!(
+                "{name}: {} rows/s, {:.1} us of CPU a row, reads {p99} (p99), {p999} (p99.9)",
+                count(one.rows_per_second),
+                one.cpu_us_per_row
+            );
+            measured.push(one);
+            if let Some(path) = &options.json {
+                let text = serde_json::to_string_pretty(&measured)? + "\n";
+                std::fs::write(path, text)
+                    .with_context(|| format!("{} cannot be written", path.display()))?;
+            }
         }
     }
-    print!("{}", report(&Report { measured, dir: dir.path().to_owned(), file_system, sync_us }));
+    let report_of_all = Report {
+        measured,
+        dir: within,
+        file_system: file_system(dir.path()),
+        sync_us: [sync_before, sync_us(dir.path())?],
+        load_average: [load_before, load_average()],
+    };
+    print!("{}", report(&report_of_all));
     Ok(())
+}
+
+fn sync_us(dir: &Path) -> anyhow::Result<[f64; 2]> {
+    let times = fdatasync_micros(dir, SYNC_ROUNDS).context("the device's sync time")?;
+    Ok([0.5, 0.99].map(|quantile| times.value_at_quantile(quantile) as f64))
+}
+
+/// Over the last minute.
+fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
 }
 
 impl Freeze {
@@ -83,10 +115,10 @@ impl Freeze {
         }
     }
 
-    /// What RocksDB leaves behind in memory and threads does not burden the next.
-    fn in_a_process(&self, dir: &std::path::Path, way: &str, rate: u64) -> anyhow::Result<Measured> {
+    /// RocksDB's threads, their priorities and its memory end with the process.
+    fn measure_in_a_process(&self, dir: &Path, name: &str, rate: u64) -> anyhow::Result<Measured> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bench", "freeze", "--one", "--ways", way, "--dir"]).arg(dir);
+        command.args(["bench", "freeze", "--one", "--variants", name, "--dir"]).arg(dir);
         let numbers = [
             ("--rates", rate),
             ("--seconds", self.seconds),
@@ -95,16 +127,16 @@ impl Freeze {
             ("--value-bytes", self.value_bytes as u64),
             ("--reads", self.reads),
         ];
-        for (name, number) in numbers {
-            command.arg(name).arg(number.to_string());
+        for (option, number) in numbers {
+            command.arg(option).arg(number.to_string());
         }
         let output = bench::process::output(&mut command)?;
         ensure!(
             output.status.success(),
-            "{way}: {}: {}",
+            "{name}: {}: {}",
             output.status,
             String::from_utf8_lossy(&output.stderr).trim()
         );
-        serde_json::from_slice(&output.stdout).context("the measurement's answer cannot be read")
+        serde_json::from_slice(&output.stdout).context("the answer of the measuring process cannot be read")
     }
 }
