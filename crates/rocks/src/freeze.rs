@@ -113,14 +113,23 @@ impl Freezer {
             env.lower_thread_pool_cpu_priority();
             options.set_env(&env);
         }
-        // A file that a crash left here may be a hard link to a table of the database, so it must not be written again.
         let runs = dir.join("runs");
-        match fs::remove_dir_all(&runs) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(&runs, &error)),
-            _ => fs::create_dir_all(&runs).map_err(|error| io(&runs, &error))?,
-        }
+        clear(&runs)?;
         let db = DB::open(&options, dir.join("rows")).map_err(classify)?;
         Ok(Freezer { db, way, runs, options, pending_compaction_bytes_max, files: AtomicU64::new(0) })
+    }
+
+    /// Builds files in `runs`, a directory of its own, instead of beside the database. What is in it is removed.
+    ///
+    /// On another file system than the database's an ingest copies the file. That is meant for a RAM file system:
+    /// RocksDB's builder drops the pages of its file from the page cache, and rust-rocksdb 0.20.1 has no switch for that,
+    /// so reads and compaction fetch them from the device again. The pages of a copy stay.
+    ///
+    /// # Errors
+    /// The directory cannot be emptied or created.
+    pub fn build_in(self, runs: &Path) -> Result<Freezer> {
+        clear(runs)?;
+        Ok(Freezer { runs: runs.to_owned(), ..self })
     }
 
     /// Writes a run of at least one row, keys ascending and distinct. The run is durable on return.
@@ -205,15 +214,13 @@ impl Freezer {
         observe(Step::Writes);
         let frozen = self.build(&path, run, rest).and_then(|()| {
             observe(Step::Publishes);
-            // The database takes a hard link, so the rows are not written twice.
+            // The database takes a hard link if it can, so that the rows are not written twice.
             let mut options = IngestExternalFileOptions::default();
             options.set_move_files(true);
             self.db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
         });
-        if frozen.is_err() {
-            // The next start removes a file that cannot be removed now.
-            let _ = fs::remove_file(&path);
-        }
+        // The database has its own file or none. The next start removes a file that cannot be removed now.
+        let _ = fs::remove_file(&path);
         frozen
     }
 
@@ -260,6 +267,15 @@ impl MutexWait {
 impl Drop for MutexWait {
     fn drop(&mut self) {
         set_perf_stats(PerfStatsLevel::Disable);
+    }
+}
+
+/// Makes an empty directory. A file that a crash left there may be a hard link to a table of the database, so it must not
+/// be written again.
+fn clear(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(dir, &error)),
+        _ => fs::create_dir_all(dir).map_err(|error| io(dir, &error)),
     }
 }
 

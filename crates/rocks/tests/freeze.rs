@@ -138,6 +138,28 @@ fn a_file_that_a_crash_left_is_removed_at_the_next_start() {
 }
 
 #[test]
+fn files_built_elsewhere_are_copied_and_leave_nothing_behind() {
+    // On another file system than the database's where there is one.
+    let ram = Path::new("/dev/shm");
+    let elsewhere = if ram.is_dir() { tempfile::tempdir_in(ram) } else { tempfile::tempdir() };
+    let elsewhere = elsewhere.expect("a directory").keep();
+    let dir = tempfile::tempdir().expect("a directory");
+    let freezer = open(dir.path(), FILE).build_in(&elsewhere).expect("it is created");
+    let mut model: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
+    for number in 0..6 {
+        freeze(&freezer, &run(number));
+        model.extend(run(number));
+        assert_eq!(std::fs::read_dir(&elsewhere).expect("it is there").count(), 0, "after run {number}");
+    }
+    std::fs::remove_dir_all(&elsewhere).expect("it is removed");
+    drop(freezer);
+    let again = open(dir.path(), FILE);
+    for (key, value) in &model {
+        assert_eq!(again.get(key).expect("it is read"), *value, "{key:?}");
+    }
+}
+
+#[test]
 fn a_thread_that_has_read_nothing_has_waited_for_no_mutex() {
     assert_eq!(MutexWait::measure().take(), Duration::ZERO);
 }

@@ -25,7 +25,7 @@ pub use report::{report, Report};
 /// What is written and read, and for how long.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// Number of keys. All of them are in the lowest level before the measurement begins.
+    /// Number of keys. All of them are in the lowest level, and in the page cache, before the measurement begins.
     pub keys: u64,
     /// Rows of a run.
     pub rows: u64,
@@ -46,6 +46,8 @@ pub struct Variant {
     pub run_divisor: u64,
     /// Compaction, and building files, run at the lowest CPU priority.
     pub low_priority: bool,
+    /// Files are built on a RAM file system and copied, which leaves their pages in the page cache.
+    pub built_in_ram: bool,
 }
 
 /// RocksDB slows writers into memtables at 20 files in level 0. An ingest waits at this number.
@@ -55,15 +57,19 @@ const REST: Duration = Duration::from_millis(2);
 const INGEST: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: None };
 const INGEST_SLICES: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: Some(REST) };
 
+const PLAIN: Variant =
+    Variant { name: "", way: Way::Memtable, run_divisor: 1, low_priority: false, built_in_ram: false };
+
 /// Every variant that can be measured.
-pub const VARIANTS: [Variant; 7] = [
-    Variant { name: "memtable", way: Way::Memtable, run_divisor: 1, low_priority: false },
-    Variant { name: "vector", way: Way::Vector, run_divisor: 1, low_priority: false },
-    Variant { name: "vector-low", way: Way::Vector, run_divisor: 1, low_priority: true },
-    Variant { name: "ingest", way: INGEST, run_divisor: 1, low_priority: false },
-    Variant { name: "ingest-slices", way: INGEST_SLICES, run_divisor: 1, low_priority: false },
-    Variant { name: "ingest-small", way: INGEST, run_divisor: 4, low_priority: false },
-    Variant { name: "ingest-low", way: INGEST, run_divisor: 1, low_priority: true },
+pub const VARIANTS: [Variant; 8] = [
+    Variant { name: "memtable", ..PLAIN },
+    Variant { name: "vector", way: Way::Vector, ..PLAIN },
+    Variant { name: "vector-low", way: Way::Vector, low_priority: true, ..PLAIN },
+    Variant { name: "ingest", way: INGEST, ..PLAIN },
+    Variant { name: "ingest-cached", way: INGEST, built_in_ram: true, ..PLAIN },
+    Variant { name: "ingest-slices", way: INGEST_SLICES, ..PLAIN },
+    Variant { name: "ingest-small", way: INGEST, run_divisor: 4, ..PLAIN },
+    Variant { name: "ingest-low", way: INGEST, low_priority: true, ..PLAIN },
 ];
 
 /// What one variant did under one load.
@@ -75,7 +81,7 @@ pub struct Measured {
     /// CPU time of the process per row: with flush and all compaction, also what is left when the writer ends; without
     /// the reader and without making the rows.
     pub cpu_us_per_row: f64,
-    /// Bytes given to the file system over bytes of rows, all compaction included.
+    /// Bytes given to the file system over bytes of rows, all compaction included; without files that are built in RAM.
     pub write_amplification: f64,
     pub level0_files_max: u64,
     pub freezes: u64,
@@ -137,12 +143,17 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     );
     ensure!(load.value_bytes >= 8, "a value has at least 8 bytes");
     let priority = if variant.low_priority { CompactionPriority::Low } else { CompactionPriority::Normal };
-    let freezer = Freezer::open(dir, variant.way, &options(load), priority)?;
+    let mut freezer = Freezer::open(dir, variant.way, &options(load), priority)?;
+    let ram = if variant.built_in_ram { Some(ram_directory()?) } else { None };
+    if let Some(ram) = &ram {
+        freezer = freezer.build_in(ram.path())?;
+    }
     for from in (0..load.keys).step_by(fill_rows as usize) {
         let to = load.keys.min(from + fill_rows);
         freezer.fill(&(from..to).map(|key| row(key, load.value_bytes)).collect::<Vec<Row>>())?;
     }
     settle(&freezer)?;
+    warm(dir)?;
 
     let hidden: Vec<AtomicBool> = (0..load.keys).map(|_| AtomicBool::new(false)).collect();
     let (now, over) = (Now::default(), AtomicBool::new(false));
@@ -169,12 +180,13 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     let cpu = (process_cpu()? - cpu_before).saturating_sub(writer.making).saturating_sub(reader.cpu);
     let stalled = Duration::from_micros(freezer.stats()?.stall_micros - stalled_before);
     let row_bytes = writer.rows as f64 * (load.value_bytes + KEY_BYTES) as f64;
+    let in_ram = if variant.built_in_ram { row_bytes } else { 0.0 };
     Ok(Measured {
         variant: name.to_owned(),
         load,
         rows_per_second: writer.rows as f64 / elapsed.as_secs_f64(),
         cpu_us_per_row: cpu.as_secs_f64() * 1e6 / writer.rows as f64,
-        write_amplification: (bytes_written()? - written_before) as f64 / row_bytes,
+        write_amplification: ((bytes_written()? - written_before) as f64 - in_ram) / row_bytes,
         level0_files_max: writer.level0_files_max,
         freezes: writer.freezes,
         stalled_s: (stalled + writer.in_step[1]).as_secs_f64(),
@@ -196,6 +208,12 @@ pub fn variant(name: &str) -> anyhow::Result<&'static Variant> {
     })
 }
 
+/// A directory on a RAM file system, which is removed when it is dropped.
+fn ram_directory() -> anyhow::Result<tempfile::TempDir> {
+    let dir = tempfile::Builder::new().prefix("steelyard-freeze-").tempdir_in("/dev/shm");
+    dir.context("a directory on a RAM file system")
+}
+
 /// The same for every variant: a run fits into one memtable, and nothing is compressed.
 fn options(load: Load) -> rocks::Options {
     let run_bytes = load.rows * (load.value_bytes as u64 + 64);
@@ -204,6 +222,17 @@ fn options(load: Load) -> rocks::Options {
         compression_per_level: vec![Compression::None],
         ..rocks::Options::default()
     }
+}
+
+/// Reads all files once, so that every variant begins with the same pages in the page cache: as many as fit.
+fn warm(dir: &Path) -> anyhow::Result<()> {
+    let database = dir.join("rows");
+    let entries = std::fs::read_dir(&database).with_context(|| database.display().to_string())?;
+    for entry in entries {
+        let mut file = std::fs::File::open(entry?.path())?;
+        std::io::copy(&mut file, &mut std::io::sink())?;
+    }
+    Ok(())
 }
 
 /// Waits until RocksDB has compacted what there is to compact.

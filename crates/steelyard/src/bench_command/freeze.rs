@@ -15,8 +15,8 @@ pub struct Freeze {
     /// [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Variants, one after the other: memtable, vector, vector-low (compaction at low priority), ingest, ingest-slices
-    /// (files are built with pauses), ingest-small (a quarter of the rows), ingest-low (files are built at low
+    /// Variants, one after the other: memtable, vector, vector-low (compaction at low priority), ingest, ingest-cached
+    /// (files are built in RAM and copied), ingest-slices (files are built with pauses), ingest-small (a quarter of the rows), ingest-low (files are built at low
     /// priority, too) [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     variants: Vec<String>,
