@@ -83,6 +83,8 @@ pub struct Measured {
     pub cpu_us_per_row: f64,
     /// Bytes given to the file system over bytes of rows, all compaction included; without files that are built in RAM.
     pub write_amplification: f64,
+    /// Bytes that the process read from the device over bytes of rows, all compaction included.
+    pub read_amplification: f64,
     pub level0_files_max: u64,
     pub freezes: u64,
     /// Seconds that the writer was held up: by RocksDB's stalls, or before ingests by the bound on level 0.
@@ -158,7 +160,7 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     let hidden: Vec<AtomicBool> = (0..load.keys).map(|_| AtomicBool::new(false)).collect();
     let (now, over) = (Now::default(), AtomicBool::new(false));
     let stalled_before = freezer.stats()?.stall_micros;
-    let (written_before, cpu_before, busy_before) = (bytes_written()?, process_cpu()?, machine_cpu()?);
+    let (bytes_before, cpu_before, busy_before) = (bytes_written_and_read()?, process_cpu()?, machine_cpu()?);
     let started = Instant::now();
     let (writer, reader) = std::thread::scope(|scope| {
         let reading = scope.spawn(|| reader::read(&freezer, load, &hidden, &now, &over));
@@ -181,12 +183,15 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     let stalled = Duration::from_micros(freezer.stats()?.stall_micros - stalled_before);
     let row_bytes = writer.rows as f64 * (load.value_bytes + KEY_BYTES) as f64;
     let in_ram = if variant.built_in_ram { row_bytes } else { 0.0 };
+    let bytes_after = bytes_written_and_read()?;
+    let [written, read] = [0, 1].map(|at| (bytes_after[at] - bytes_before[at]) as f64);
     Ok(Measured {
         variant: name.to_owned(),
         load,
         rows_per_second: writer.rows as f64 / elapsed.as_secs_f64(),
         cpu_us_per_row: cpu.as_secs_f64() * 1e6 / writer.rows as f64,
-        write_amplification: ((bytes_written()? - written_before) as f64 - in_ram) / row_bytes,
+        write_amplification: (written - in_ram) / row_bytes,
+        read_amplification: read / row_bytes,
         level0_files_max: writer.level0_files_max,
         freezes: writer.freezes,
         stalled_s: (stalled + writer.in_step[1]).as_secs_f64(),
@@ -289,12 +294,15 @@ fn machine_cpu() -> anyhow::Result<Duration> {
     crate::measure::machine_busy_time().context("the machine's CPU time")
 }
 
-/// Bytes that this process has given to the file system by write calls. (`write_bytes` counts whole large folios.)
-fn bytes_written() -> anyhow::Result<u64> {
-    let io = std::fs::read_to_string("/proc/self/io").context("the process's written bytes")?;
-    let line =
-        io.lines().find_map(|line| line.strip_prefix("wchar: ")).context("written bytes are counted")?;
-    Ok(line.trim().parse()?)
+/// The bytes that this process has given to the file system by write calls, and that it has read from a device. (The
+/// kernel's own count of bytes written has whole large folios.)
+fn bytes_written_and_read() -> anyhow::Result<[u64; 2]> {
+    let io = std::fs::read_to_string("/proc/self/io").context("the process's bytes")?;
+    let count = |name: &str| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name)).context("bytes are counted")?;
+        anyhow::Ok(line.trim().parse::<u64>()?)
+    };
+    Ok([count("wchar: ")?, count("read_bytes: ")?])
 }
 
 #[cfg(test)]
