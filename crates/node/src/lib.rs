@@ -14,6 +14,7 @@
 //!   which entry.
 //! - [`Execution`] makes rows of committed entries, and says what must be written, published and answered, in that order.
 //! - [`recovery`] makes peers of what the log and the rows hold at a start.
+//! - [`lives`] has the steps by which a snapshot replaces a region's rows, and by which a peer ends.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
 //! - [`Leadership`] is what a store believes of who leads a region.
 //!
@@ -24,6 +25,7 @@
 mod apply;
 mod item;
 mod leadership;
+pub mod lives;
 pub mod planted;
 mod queue;
 pub mod reads;

@@ -16,14 +16,20 @@ pub enum Bug {
     SnapshotNotFinished,
     /// A start opens a peer whose removal it had applied.
     EndForgotten,
+    /// The log says that a snapshot is applied before the rows are replaced.
+    ExistsBeforeRows,
+    /// The rows of a peer that ends are deleted before its tombstone is written.
+    TombstoneAfterRows,
 }
 
-pub const BUGS: [Bug; 5] = [
+pub const BUGS: [Bug; 7] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
     Bug::SnapshotNotFinished,
     Bug::EndForgotten,
+    Bug::ExistsBeforeRows,
+    Bug::TombstoneAfterRows,
 ];
 
 #[cfg(feature = "planted")]

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use replica::eraftpb::Message;
 use replica::{Action, Committed, DropReason, Fatal, Lane, LogBatch, LogStore, RegionStatus, RestartCause};
 use types::{
-    BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
-    UnixMillis,
+    BootNanos, LogIndex, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis,
 };
 
 use crate::apply::{ToApply, Watch};
 use crate::leadership::Leadership;
+use crate::lives::Job;
 use crate::queue::{Queue, Waiting};
 use crate::work::{Outcome, Refusal, Submit};
 
@@ -91,18 +91,8 @@ pub enum Effect<C, R> {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// After everything of the region that was handed out before: its rows become those of the snapshot.
-    ApplySnapshot {
-        region: RegionId,
-        index: LogIndex,
-        term: Term,
-        descriptor: RegionDescriptor,
-    },
-    /// After everything of the region that was handed out before: see `replica::Action::Destroy`.
-    Destroy {
-        region: RegionId,
-        peer: PeerId,
-    },
+    /// To be begun after everything of the region that was handed out before, and after earlier jobs.
+    Life(Job),
     /// The log may forget the entries through `index`.
     Truncate {
         region: RegionId,
@@ -337,10 +327,10 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                 Action::SendSnapshot { region, to, message } => {
                     later.push(Effect::SendSnapshot { region, to, message });
                 }
-                Action::ApplySnapshot { region, index, term, descriptor } => {
-                    later.push(Effect::ApplySnapshot { region, index, term, descriptor });
+                Action::ApplySnapshot { index, term, descriptor, .. } => {
+                    later.push(Effect::Life(Job::Replace { descriptor, index, term }));
                 }
-                Action::Destroy { region, peer } => later.push(Effect::Destroy { region, peer }),
+                Action::Destroy { region, peer } => later.push(Effect::Life(Job::End { region, peer })),
                 Action::FlushSoon => later.push(Effect::FlushSoon),
                 Action::Dropped { region, from, reason } => {
                     later.push(Effect::Dropped { region, from, reason });

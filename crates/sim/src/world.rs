@@ -140,10 +140,8 @@ pub enum Work {
         message: Box<Message>,
         made: Option<Box<Snapshot>>,
     },
-    /// The rows of a peer that is no more are deleted.
-    Cleaned {
-        region: RegionId,
-    },
+    /// The next step of a snapshot that replaces rows, or of a peer that ends.
+    Life,
     FlushSoon,
 }
 

@@ -31,7 +31,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use goldenscript::{Command, Runner};
 use node::{
-    ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
+    lives, ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply,
+    Work,
 };
 use replica::eraftpb::Message;
 use replica::{LogBatch, Worker};
@@ -244,7 +245,9 @@ impl Script {
                 self.say(id, format!("the log of region {region} may forget entries through {index}"));
             }
             Effect::FlushSoon => self.say(id, "wants a flush soon".into()),
-            Effect::Destroy { region, .. } => self.say(id, format!("the peer of region {region} is to go")),
+            Effect::Life(lives::Job::End { region, .. }) => {
+                self.say(id, format!("the peer of region {region} is to go"));
+            }
             Effect::Announce { to, .. } => self.say(id, format!("tells {to} what the region is now")),
             Effect::ChangeRefused { reason, .. } => {
                 self.tell(id, format!("the change is refused: {reason:?}"))
@@ -253,7 +256,9 @@ impl Script {
                 self.tell(id, format!("lead handed to {to}: {is_done}"))
             }
             Effect::Dropped { reason, .. } => self.tell(id, format!("drops a message: {reason}")),
-            Effect::ApplySnapshot { .. } | Effect::MakeSnapshot { .. } | Effect::SendSnapshot { .. } => {
+            Effect::Life(lives::Job::Replace { .. })
+            | Effect::MakeSnapshot { .. }
+            | Effect::SendSnapshot { .. } => {
                 return Err("snapshots are in no script".into());
             }
         }

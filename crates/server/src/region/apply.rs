@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use node::{ApplyEffect, Execution, Outcome};
+use node::{lives, ApplyEffect, Execution, Outcome};
 use storage::{RegionState, StorageError, Txn, WriteSet};
 use tokio::sync::mpsc;
 use types::{RegionDescriptor, RegionId, META_REGION};
 
 use super::inbox::{Asker, ToWorker};
-use super::lives::LifeJob;
 use super::turn::Turn;
 use crate::store::Store;
 
@@ -42,7 +41,7 @@ pub type Outcomes = Vec<(Asker, Outcome)>;
 pub enum Job {
     Entries(RegionId, Vec<ToApply>),
     /// Nothing of this region comes until its rows were replaced, or ever again.
-    Life(LifeJob),
+    Life(lives::Job),
     /// The region's rows are those of a snapshot now.
     Reload(RegionDescriptor),
     Stop,
@@ -67,7 +66,7 @@ impl ApplyQueue {
         let _ = self.jobs.send(Job::Entries(region, entries));
     }
 
-    pub fn send_life(&self, job: LifeJob) {
+    pub fn send_life(&self, job: lives::Job) {
         let _ = self.jobs.send(Job::Life(job));
     }
 
@@ -85,7 +84,7 @@ pub struct Applier {
     store: Arc<Store>,
     execution: Execution,
     jobs: Receiver<Job>,
-    lives: Sender<LifeJob>,
+    lives: Sender<lives::Job>,
     outcomes: mpsc::UnboundedSender<Outcomes>,
     /// Turns from here on in which rows are read ahead.
     ahead: u32,
@@ -96,7 +95,7 @@ impl Applier {
     pub fn new(
         store: Arc<Store>,
         outcomes: mpsc::UnboundedSender<Outcomes>,
-        lives: Sender<LifeJob>,
+        lives: Sender<lives::Job>,
     ) -> (Applier, ApplyQueue, Sender<Job>) {
         let mut execution = Execution::new(store.id);
         for region in store.regions.all().iter().filter(|region| region.is_local()) {

@@ -1,28 +1,19 @@
-//! The life of peers on this store: rows that a snapshot replaces, and peers that are no more.
+//! The thread on which a snapshot's rows take the place of a region's, and on which peers end: it carries out the steps
+//! of `node::lives`, each of which waits as long as there is no room for it.
 //!
-//! Both wait for flushes and may take seconds, so they have a thread of their own. Whatever a crash leaves
-//! half-done is done at the next start, by what the log says of the peer's life (`recovery`):
-//!
-//! ```text
-//!  snapshot   log: Applying (synced by the batch that accepted it) ─▶ rows replaced ─▶ log: Exists
-//!  removal    flush ─▶ log: Tombstone ─▶ rows deleted ─▶ flush ─▶ log deleted
-//! ```
-//!
-//! A region that merged into another is removed alike. Its rows in slots that are the other's by now stay:
-//! `destroy_region` asks the descriptors that are here.
-//!
-//! The first flush of a removal is for regions that splits of this one made: until it returned, only this
-//! log could make their rows again; so it is for a merge, until a flush covers the target's entry.
+//! A region that merged into another ends as one that was removed does. Its rows in slots that are the other's by now
+//! stay: `destroy_region` asks the descriptors that are here.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use raftlog::{LogError, PeerLife, RaftLog};
+use node::lives::{self, Step};
+use raftlog::{LogError, RaftLog};
 use replica::Input;
 use storage::StorageError;
-use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, Term};
+use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
 use super::apply::Job;
 use super::flusher;
@@ -31,24 +22,10 @@ use crate::store::Store;
 
 const RETRY: Duration = Duration::from_millis(200);
 
-pub enum LifeJob {
-    Snapshot { descriptor: RegionDescriptor, index: LogIndex, term: Term },
-    Destroy { region: RegionId, peer: PeerId },
-}
-
-impl LifeJob {
-    pub fn region(&self) -> RegionId {
-        match self {
-            LifeJob::Snapshot { descriptor, .. } => descriptor.id,
-            LifeJob::Destroy { region, .. } => *region,
-        }
-    }
-}
-
 pub struct Lives {
     pub store: Arc<Store>,
     pub log: RaftLog,
-    pub jobs: Receiver<LifeJob>,
+    pub jobs: Receiver<lives::Job>,
     pub apply: Sender<Job>,
 }
 
@@ -59,24 +36,56 @@ impl Lives {
     /// Runs until the apply thread has gone.
     pub fn run(self) {
         while let Ok(job) = self.jobs.recv() {
-            let done = match job {
-                LifeJob::Snapshot { descriptor, index, term } => self.replace(descriptor, index, term),
-                LifeJob::Destroy { region, peer } => self.destroy(region, peer),
-            };
-            if done.is_err() {
-                return;
+            let region = job.region();
+            // As of now: the steps take away what says it.
+            let slots = self.slots_of(region);
+            for step in job.steps() {
+                if self.carry_out(region, &slots, step).is_err() {
+                    return;
+                }
             }
         }
     }
 
-    fn replace(&self, descriptor: RegionDescriptor, index: LogIndex, term: Term) -> Result<(), Stopping> {
-        let region = descriptor.id;
-        let replaced = self.slots_of(region);
-        if let Some(shared) = self.store.regions.get(region) {
-            shared.begin_replacing();
+    fn carry_out(&self, region: RegionId, slots: &[SlotRange], step: Step) -> Result<(), Stopping> {
+        match step {
+            Step::HideRows => {
+                if let Some(shared) = self.store.regions.get(region) {
+                    shared.begin_replacing();
+                }
+            }
+            Step::ReplaceRows { descriptor, index, term } => self.replace(&descriptor, index, term, slots)?,
+            Step::Record(life) => self.log(|log| log.set_peers(&[(region, life.clone())]))?,
+            Step::Load(descriptor) => drop(self.apply.send(Job::Reload(descriptor))),
+            Step::TellApplied => drop(self.store.worker.send(ToWorker::SnapshotApplied { region })),
+            Step::RemovePeer => self.store.peer_gone(region),
+            Step::Flush => self.flush()?,
+            Step::DeleteRows => self.delete(region, slots)?,
+            Step::DestroyLog { peer } => {
+                // They count as held, or as space that is given back, at no time as neither.
+                let bytes = self.store.engine.bytes_in_region(region);
+                slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots, bytes));
+                self.store.engine.forget_counts(region);
+                self.log(|log| log.destroy(region, peer))?;
+                tracing::info!(region, peer, "the peer and its rows are gone");
+            }
+            Step::TellDestroyed => {
+                drop(self.store.worker.send(ToWorker::Input(Input::Destroyed { region })));
+            }
         }
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        descriptor: &RegionDescriptor,
+        index: LogIndex,
+        term: Term,
+        replaced: &[SlotRange],
+    ) -> Result<(), Stopping> {
+        let region = descriptor.id;
         loop {
-            match self.store.snapshots().ingest(&descriptor, index, term, &replaced) {
+            match self.store.snapshots().ingest(descriptor, index, term, replaced) {
                 Ok(()) => break,
                 Err(error) if error.is_no_space() => {
                     self.store.disk.set_full();
@@ -89,24 +98,15 @@ impl Lives {
             }
             self.pause()?;
         }
-        let exists = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
-        self.log(|log| log.set_peers(&[(region, exists.clone())]))?;
         tracing::info!(region, index, "a snapshot has replaced the region's rows");
-        // In this order: nothing of the region is handed to the apply thread before the worker is told.
-        let _ = self.apply.send(Job::Reload(descriptor));
-        let _ = self.store.worker.send(ToWorker::SnapshotApplied { region });
         Ok(())
     }
 
-    fn destroy(&self, region: RegionId, peer: PeerId) -> Result<(), Stopping> {
-        self.store.peer_gone(region);
-        let slots = self.slots_of(region);
-        self.flush()?;
-        self.log(|log| log.set_peers(&[(region, PeerLife::Tombstone { peer })]))?;
+    fn delete(&self, region: RegionId, slots: &[SlotRange]) -> Result<(), Stopping> {
         self.store.snapshots().forget(region);
         loop {
-            match self.store.engine.flash().destroy_region(region, &slots) {
-                Ok(()) => break,
+            match self.store.engine.flash().destroy_region(region, slots) {
+                Ok(()) => return Ok(()),
                 Err(StorageError::NoSpace(_)) => self.store.disk.set_full(),
                 Err(error) => {
                     self.store.fatal(&format!("rows of region {region} cannot be deleted: {error}"))
@@ -114,15 +114,6 @@ impl Lives {
             }
             self.pause()?;
         }
-        self.flush()?;
-        // They count as held, or as space that is given back, at no time as neither.
-        let bytes = self.store.engine.bytes_in_region(region);
-        slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots, bytes));
-        self.store.engine.forget_counts(region);
-        self.log(|log| log.destroy(region, peer))?;
-        tracing::info!(region, peer, "the peer and its rows are gone");
-        let _ = self.store.worker.send(ToWorker::Input(Input::Destroyed { region }));
-        Ok(())
     }
 
     /// What the rows of the region span now.
@@ -233,7 +224,7 @@ mod tests {
             store.engine.flash().write_snapshot(1, &dir, 1 << 20, pace).unwrap();
             fill(&fixture, &descriptor, before);
             to_lives
-                .send(LifeJob::Snapshot { descriptor: descriptor.clone(), index: after, term: TERM })
+                .send(lives::Job::Replace { descriptor: descriptor.clone(), index: after, term: TERM })
                 .unwrap();
             let mut key = 0;
             let reloaded = loop {

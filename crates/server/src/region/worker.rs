@@ -18,7 +18,6 @@ use types::{RegionId, StoreId};
 use super::apply::ApplyQueue;
 use super::dropped::Dropped;
 use super::inbox::{Asker, Reader, ToWorker};
-use super::lives::LifeJob;
 use crate::clock;
 use crate::store::Store;
 use crate::transport::frame::Lane;
@@ -175,10 +174,7 @@ impl RegionWorker {
                 }
             }
             Effect::Apply { region, entries } => self.apply.send(region, entries),
-            Effect::ApplySnapshot { index, term, descriptor, .. } => {
-                self.apply.send_life(LifeJob::Snapshot { descriptor, index, term });
-            }
-            Effect::Destroy { region, peer } => self.apply.send_life(LifeJob::Destroy { region, peer }),
+            Effect::Life(job) => self.apply.send_life(job),
             Effect::Truncate { region, index, term } => self.log.truncate(region, index, term),
             // Whoever does not wait any more has been answered otherwise.
             Effect::Answer { client, outcome } => drop(client.send(outcome)),

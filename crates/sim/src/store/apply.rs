@@ -74,8 +74,11 @@ impl World {
                 }
             }
             if by_region.is_empty() {
-                if let Some(job) = process.to_apply.pop_front() {
-                    self.do_job(id, job);
+                if let Some(Job::Life(job)) = process.to_apply.pop_front() {
+                    let region = job.region();
+                    process.execution.unload(region);
+                    process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
+                    self.wake_lives(id);
                 }
                 return self.wake_apply(id);
             }

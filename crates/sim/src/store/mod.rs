@@ -1,14 +1,14 @@
 //! A simulated store: its process, which a crash ends, and what outlives it.
 //!
-//! The process does what a running store's threads do, in the same order: the worker carries out a turn's
-//! actions, sends first and hands the log its jobs afterwards; the log thread writes, syncs and then tells the
-//! worker; the apply thread executes everything that waits in one write set, publishes how far it came, and
-//! answers last; the flusher reads how far everything is applied before it flushes; a reader takes its view
-//! before it looks at the lease.
+//! The process does what a running store's threads do: the worker carries out a turn's effects; the log thread writes,
+//! syncs and then tells the worker; the apply thread executes everything that waits and carries out what comes of it;
+//! another carries out the steps of peers' lives; the flusher reads how far everything is applied before it flushes; a
+//! reader takes its view before it looks at the lease.
 
 mod apply;
 mod clocks;
 mod heartbeat;
+mod lives;
 mod log;
 mod reads;
 mod recovery;
@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
+use node::lives::Step;
 use node::reads::Local;
 use node::{ApplyEffect, Execution, Input, Leadership, Shard, ToApply};
 use replica::{Config, Truncation, Worker};
 use storage::rows::{slots_range, SPACE_META_REGION};
 use storage::{MemoryKeyspace, RegionState};
 use types::{
-    BootNanos, LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term,
-    UnixMillis,
+    BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
 
 use crate::client::ClientId;
@@ -76,6 +76,8 @@ pub struct Shared {
     pub descriptor: RegionDescriptor,
     /// There is a peer with rows here.
     pub is_local: bool,
+    /// A snapshot is taking the rows' place.
+    is_replaced: bool,
     pub leadership: Leadership,
     pub lease: Option<BootNanos>,
     pub applied: LogIndex,
@@ -89,7 +91,7 @@ impl Local for Shared {
     type Token = u64;
 
     fn rows(&self) -> Option<u64> {
-        self.is_local.then_some(self.replacements)
+        (self.is_local && !self.is_replaced).then_some(self.replacements)
     }
 
     fn lease_holds(&self, now: BootNanos) -> bool {
@@ -123,8 +125,7 @@ type ToShard = Input<Asker, (ClientId, OpId)>;
 /// What the apply thread does, in the order given.
 enum Job {
     Entries { region: RegionId, entries: Vec<ToApply<Asker>> },
-    Ingest { region: RegionId, index: LogIndex, descriptor: RegionDescriptor },
-    Destroy { region: RegionId, peer: PeerId },
+    Life(node::lives::Job),
 }
 
 pub struct Process {
@@ -136,6 +137,9 @@ pub struct Process {
     log_is_busy: bool,
     to_apply: VecDeque<Job>,
     has_apply: bool,
+    /// Steps of snapshots that replace rows and of peers that end, in their order, beside execution.
+    lives: VecDeque<(RegionId, Step)>,
+    has_life: bool,
     execution: Execution,
     /// Of entries that are executed: what is left to do.
     applying: VecDeque<ApplyEffect<Asker>>,
@@ -164,6 +168,7 @@ impl Shared {
         Shared {
             descriptor,
             is_local: false,
+            is_replaced: false,
             leadership: Leadership::default(),
             lease: None,
             applied: 0,
@@ -194,6 +199,7 @@ impl Process {
         self.set_applied(descriptor.id, &state);
         if let Some(shared) = self.regions.get_mut(&descriptor.id) {
             shared.replacements += 1;
+            shared.is_replaced = false;
         }
         self.execution.load(descriptor.id, state, descriptor.slots);
     }
@@ -321,6 +327,8 @@ impl World {
             log_is_busy: false,
             to_apply: VecDeque::new(),
             has_apply: false,
+            lives: VecDeque::new(),
+            has_life: false,
             execution: Execution::new(id),
             applying: VecDeque::new(),
             executed: Vec::new(),
@@ -428,7 +436,7 @@ impl World {
             Work::SnapshotSent { region, to, message, made } => {
                 self.snapshot_sent(id, region, to, *message, made)
             }
-            Work::Cleaned { region } => self.cleaned(id, region),
+            Work::Life => self.live(id),
             Work::FlushSoon => self.flush_now(id),
         }
     }

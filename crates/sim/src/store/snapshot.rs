@@ -1,5 +1,4 @@
-//! Snapshots as a store makes, sends, receives and applies them, and the end of a peer. A crash may come at
-//! every step.
+//! Snapshots as a store makes, sends and receives them. A crash may come at every step.
 
 use std::ops::ControlFlow;
 
@@ -8,10 +7,9 @@ use replica::eraftpb::Message;
 use replica::Input;
 use storage::rows::{prefix_end, region_state_row};
 use storage::{Reader, RegionState};
-use types::{LogIndex, PeerId, RegionDescriptor, RegionId, StoreId};
-use wal::PeerLife;
+use types::{RegionDescriptor, RegionId, StoreId};
 
-use super::{rows_of, Job};
+use super::rows_of;
 use crate::clock::MILLISECOND;
 use crate::world::{Packet, Work, World};
 
@@ -104,95 +102,5 @@ impl World {
             self.receive(to, id, Packet::Raft { region, message });
         }
         self.input(id, Input::SnapshotSent { region, to, delivered });
-    }
-
-    pub(super) fn apply_snapshot(
-        &mut self,
-        id: StoreId,
-        region: RegionId,
-        index: LogIndex,
-        promised: &RegionDescriptor,
-    ) {
-        if self.may_crash(id, "crash before a snapshot is ingested") {
-            return;
-        }
-        let store = self.store_mut(id);
-        if let Err(what) = store.ingest(region, index) {
-            return self.violate("recovery", format!("store {id}: {what}"));
-        }
-        if self.may_crash(id, "crash after a snapshot is ingested") {
-            return;
-        }
-        let Some((state, descriptor)) = self.stores[&id].described(region) else {
-            return self.violate("recovery", format!("store {id}: a snapshot without its own rows"));
-        };
-        if descriptor != *promised || state.applied_index != index {
-            let what = format!(
-                "store {id}: a snapshot of {descriptor:?} at {}, not {promised:?} at {index}",
-                state.applied_index
-            );
-            return self.violate("recovery", what);
-        }
-        let store = self.store_mut(id);
-        store.disk.set_life(region, PeerLife::Exists { descriptor: descriptor.clone(), parent: None });
-        store.received.retain(|&(of, _), _| of != region);
-        self.tally.snapshots += 1;
-        let Some(process) = self.process(id) else { return };
-        process.load(&descriptor, state);
-        if region == types::META_REGION {
-            self.load_meta(id);
-        }
-        self.say(&format!("store {id} has taken in a snapshot of region {region} at {index}"));
-        self.show_rows(id, region);
-        if !self.may_crash(id, "crash with a snapshot applied") {
-            self.tell(id, node::Input::SnapshotApplied { region });
-        }
-    }
-
-    /// A flush, for other regions' rows may need this log to be made again; then the tombstone; then the rows.
-    pub(super) fn destroy(&mut self, id: StoreId, region: RegionId, peer: PeerId) {
-        self.store_mut(id).engine.flush();
-        if self.may_crash(id, "crash before a tombstone") {
-            return;
-        }
-        self.stores[&id].disk.set_life(region, PeerLife::Tombstone { peer });
-        self.tally.destroyed += 1;
-        self.say(&format!("store {id} has no peer of region {region} any more"));
-        if self.may_crash(id, "crash after a tombstone") {
-            return;
-        }
-        self.store_mut(id).delete_own_rows(region);
-        let Some(process) = self.process(id) else { return };
-        if let Some(shared) = process.regions.get_mut(&region) {
-            shared.is_local = false;
-            shared.lease = None;
-            shared.replacements += 1;
-        }
-        let delay = self.rng.below(300) * MILLISECOND;
-        self.schedule_work(id, delay, Work::Cleaned { region });
-    }
-
-    /// A flush covers the deletion: the log goes too.
-    pub(super) fn cleaned(&mut self, id: StoreId, region: RegionId) {
-        let store = self.store_mut(id);
-        store.engine.flush();
-        store.disk.forget(region);
-        self.input(id, Input::Destroyed { region });
-    }
-
-    /// One of the apply thread's jobs that are not entries.
-    pub(super) fn do_job(&mut self, id: StoreId, job: Job) {
-        let Some(process) = self.process(id) else { return };
-        match job {
-            Job::Ingest { region, index, descriptor } => {
-                process.execution.unload(region);
-                self.apply_snapshot(id, region, index, &descriptor);
-            }
-            Job::Destroy { region, peer } => {
-                process.execution.unload(region);
-                self.destroy(id, region, peer);
-            }
-            Job::Entries { .. } => unreachable!("entries are executed together"),
-        }
     }
 }

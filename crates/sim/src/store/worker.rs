@@ -132,10 +132,7 @@ impl World {
                 self.observe(&Observation::Committed { region, term, entries: &committed });
                 self.queue_job(id, Job::Entries { region, entries });
             }
-            Effect::ApplySnapshot { region, index, descriptor, .. } => {
-                self.queue_job(id, Job::Ingest { region, index, descriptor });
-            }
-            Effect::Destroy { region, peer } => self.queue_job(id, Job::Destroy { region, peer }),
+            Effect::Life(job) => self.queue_job(id, Job::Life(job)),
             Effect::Truncate { region, index, term } => {
                 self.log(id, ToLog::Truncate { region, index, term });
                 self.tally.truncations += 1;

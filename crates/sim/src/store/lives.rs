@@ -1,0 +1,112 @@
+//! A thread that carries out the steps by which a snapshot replaces rows and a peer ends, as `node` orders them. It may be
+//! held up, and the store may crash, between any two of them, while other regions' entries are executed.
+
+use node::lives::Step;
+use replica::Input;
+use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
+use wal::PeerLife;
+
+use crate::clock::MILLISECOND;
+use crate::world::{Work, World};
+
+/// What a crash counts as, if it comes before the step.
+fn crash_before(step: &Step) -> &'static str {
+    match step {
+        Step::HideRows | Step::ReplaceRows { .. } => "crash before a snapshot is ingested",
+        Step::Record(PeerLife::Exists { .. } | PeerLife::Applying { .. }) => {
+            "crash after a snapshot is ingested"
+        }
+        Step::Load(_) | Step::TellApplied => "crash with a snapshot applied",
+        Step::RemovePeer | Step::Record(PeerLife::Tombstone { .. }) => "crash before a tombstone",
+        Step::DeleteRows => "crash after a tombstone",
+        Step::Flush => "crash before the rows of a peer's end are flushed",
+        Step::DestroyLog { .. } | Step::TellDestroyed => "crash before the log of a peer is destroyed",
+    }
+}
+
+impl World {
+    pub(super) fn wake_lives(&mut self, id: StoreId) {
+        let slow = if self.rng.chance(10) { 100 } else { 1 };
+        let delay = self.rng.below(3 * slow * MILLISECOND);
+        let Some(process) = self.process(id) else { return };
+        if !process.lives.is_empty() && !std::mem::replace(&mut process.has_life, true) {
+            self.schedule_work(id, delay, Work::Life);
+        }
+    }
+
+    /// Does the next step.
+    pub(super) fn live(&mut self, id: StoreId) {
+        let Some(process) = self.process(id) else { return };
+        process.has_life = false;
+        let Some((region, step)) = process.lives.pop_front() else { return };
+        if self.may_crash(id, crash_before(&step)) {
+            return;
+        }
+        self.do_step(id, region, step);
+        self.wake_lives(id);
+    }
+
+    fn do_step(&mut self, id: StoreId, region: RegionId, step: Step) {
+        match step {
+            Step::HideRows => {
+                if let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) {
+                    shared.is_replaced = true;
+                }
+            }
+            Step::ReplaceRows { descriptor, index, .. } => self.replace_rows(id, &descriptor, index),
+            Step::Record(life) => {
+                if let PeerLife::Tombstone { .. } = life {
+                    self.tally.destroyed += 1;
+                    self.say(&format!("store {id} has no peer of region {region} any more"));
+                }
+                self.stores[&id].disk.set_life(region, life);
+            }
+            Step::Load(descriptor) => self.load(id, &descriptor),
+            Step::TellApplied => self.tell(id, node::Input::SnapshotApplied { region }),
+            Step::RemovePeer => {
+                if let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) {
+                    shared.is_local = false;
+                    shared.lease = None;
+                    shared.replacements += 1;
+                }
+            }
+            Step::Flush => self.store_mut(id).engine.flush(),
+            Step::DeleteRows => self.store_mut(id).delete_own_rows(region),
+            Step::DestroyLog { .. } => self.stores[&id].disk.forget(region),
+            Step::TellDestroyed => self.input(id, Input::Destroyed { region }),
+        }
+    }
+
+    fn replace_rows(&mut self, id: StoreId, promised: &RegionDescriptor, index: LogIndex) {
+        let region = promised.id;
+        if let Err(what) = self.store_mut(id).ingest(region, index) {
+            return self.violate("recovery", format!("store {id}: {what}"));
+        }
+        let Some((state, descriptor)) = self.stores[&id].described(region) else {
+            return self.violate("recovery", format!("store {id}: a snapshot without its own rows"));
+        };
+        if descriptor != *promised || state.applied_index != index {
+            let at = state.applied_index;
+            let what =
+                format!("store {id}: a snapshot of {descriptor:?} at {at}, not {promised:?} at {index}");
+            return self.violate("recovery", what);
+        }
+        self.tally.snapshots += 1;
+        self.say(&format!("store {id} has taken in a snapshot of region {region} at {index}"));
+    }
+
+    /// Done at once here; the real apply thread is told, and does it before any entry that follows.
+    fn load(&mut self, id: StoreId, descriptor: &RegionDescriptor) {
+        let region = descriptor.id;
+        let Some((state, _)) = self.stores[&id].described(region) else {
+            return self.violate("recovery", format!("store {id}: no rows of region {region} to load"));
+        };
+        self.store_mut(id).received.retain(|&(of, _), _| of != region);
+        let Some(process) = self.process(id) else { return };
+        process.load(descriptor, state);
+        if region == types::META_REGION {
+            self.load_meta(id);
+        }
+        self.show_rows(id, region);
+    }
+}
