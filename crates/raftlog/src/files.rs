@@ -32,6 +32,8 @@ const MAGIC: u64 = 0x5374_6C79_4C6F_6731;
 const COPY_OFFSETS: [usize; 2] = [0, 512];
 const COPY_LEN: usize = 24;
 const ZEROS: usize = 1 << 20;
+/// Bytes of a segment that a start still reads. A block's length takes four bytes, and one block may fill a segment.
+const SEGMENT_BYTES_MAX: u64 = 8 << 30;
 
 /// Whether files may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl Files {
     pub(crate) fn open(dir: &Path, access: Access) -> Result<(Files, Secret), LogError> {
         let opened = open(dir, access);
         opened.map_err(|error| match error.kind() {
-            ErrorKind::StorageFull => LogError::NoSpace(error.to_string()),
+            _ if is_no_space(&error) => LogError::NoSpace(error.to_string()),
             ErrorKind::InvalidData => LogError::Corrupt(error.to_string()),
             ErrorKind::WouldBlock => LogError::Options(format!("{} is open already", dir.display())),
             _ => LogError::Device(format!("{}: {error}", dir.display())),
@@ -93,7 +95,13 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
         let path = entry?.path();
         match path.extension().and_then(|extension| extension.to_str()) {
             Some(SEGMENT) => {
-                segments.insert(number_of(&path)?, Arc::new(open_file(&path, access)?));
+                let segment = number_of(&path)?;
+                let file = open_file(&path, access)?;
+                let len = file.metadata()?.len();
+                if len > SEGMENT_BYTES_MAX {
+                    return Err(damaged(format!("{} has {len} bytes, as no segment has", path.display())));
+                }
+                segments.insert(segment, Arc::new(file));
             }
             Some(UNFINISHED) if access == Access::Write => fs::remove_file(&path)?,
             Some("raftlog" | "rewrite") => {
@@ -143,9 +151,20 @@ fn open_file(path: &Path, access: Access) -> io::Result<File> {
     OpenOptions::new().read(true).write(access == Access::Write).open(path)
 }
 
+/// The name of a segment's file. Each number has one name; the largest number is none, for another must follow it.
+fn name_of(segment: SegmentId) -> String {
+    format!("{segment:08}.{SEGMENT}")
+}
+
 fn number_of(path: &Path) -> io::Result<SegmentId> {
     let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
-    number.ok_or_else(|| damaged(format!("{} is no segment's name", path.display())))
+    let has_name = |number: &SegmentId| *number < SegmentId::MAX && path.ends_with(name_of(*number));
+    number.filter(has_name).ok_or_else(|| damaged(format!("{} is no segment's name", path.display())))
+}
+
+/// A quota is room as well: an operator gives more, and the store goes on.
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 fn name_of_mark(mark: MarkFile) -> &'static str {
@@ -206,9 +225,9 @@ fn read_identity(path: &Path) -> io::Result<Secret> {
 }
 
 fn told(error: io::Error) -> DiskError {
-    match error.kind() {
-        ErrorKind::StorageFull => DiskError::NoSpace(error.to_string()),
-        _ => DiskError::Failed(error.to_string()),
+    match is_no_space(&error) {
+        true => DiskError::NoSpace(error.to_string()),
+        false => DiskError::Failed(error.to_string()),
     }
 }
 
@@ -221,7 +240,7 @@ fn end(error: &io::Error) -> ! {
 
 impl Disk for Files {
     fn create(&self, segment: SegmentId, len: u64) -> Result<(), DiskError> {
-        let path = self.0.dir.join(format!("{segment:08}.{SEGMENT}"));
+        let path = self.0.dir.join(name_of(segment));
         let unfinished = path.with_extension(UNFINISHED);
         let made = || {
             let mut file =
@@ -248,7 +267,7 @@ impl Disk for Files {
 
     fn delete(&self, segment: SegmentId) -> Result<(), DiskError> {
         self.0.segments.write().remove(&segment);
-        fs::remove_file(self.0.dir.join(format!("{segment:08}.{SEGMENT}"))).map_err(told)
+        fs::remove_file(self.0.dir.join(name_of(segment))).map_err(told)
     }
 
     fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
@@ -285,5 +304,33 @@ impl Disk for Files {
 
     fn read_mark(&self, mark: MarkFile) -> Result<Vec<u8>, DiskError> {
         fs::read(self.0.dir.join(name_of_mark(mark))).map_err(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_full_device_and_a_full_quota_wait_for_room_and_nothing_else_does() {
+        for full in [Errno::NOSPC, Errno::DQUOT] {
+            assert!(matches!(told(full.into()), DiskError::NoSpace(_)), "{full}");
+        }
+        for failed in [Errno::IO, Errno::ROFS, Errno::FBIG] {
+            assert!(matches!(told(failed.into()), DiskError::Failed(_)), "{failed}");
+        }
+    }
+
+    #[test]
+    fn a_segments_number_has_one_name() {
+        for number in [0, 7, 99_999_999, 100_000_000, SegmentId::MAX - 1] {
+            assert_eq!(number_of(&Path::new("log").join(name_of(number))).unwrap(), number);
+        }
+        let last = name_of(SegmentId::MAX);
+        for name in ["7.segment", "+0000007.segment", "000000007.segment", "x.segment", ".segment", &last] {
+            assert!(number_of(&Path::new("log").join(name)).is_err(), "{name}");
+        }
     }
 }

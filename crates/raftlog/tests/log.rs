@@ -336,6 +336,25 @@ fn a_log_without_one_of_its_small_files_is_refused_every_time() {
 }
 
 #[test]
+fn files_that_no_log_has_made_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let huge = dir.path().join("00000009.segment");
+    // A hole, of which nothing may be read into memory.
+    fs::File::create(&huge).unwrap().set_len(1 << 42).unwrap();
+    for name in ["00000009.segment", "4294967295.segment", "9.segment"] {
+        let strange = dir.path().join(name);
+        if strange != huge {
+            fs::write(&strange, []).unwrap();
+        }
+        let LogError::Corrupt(why) = refusal(dir.path()) else { panic!("not refused as it should be") };
+        assert!(why.contains(name), "{why}");
+        fs::remove_file(&strange).unwrap();
+    }
+    drop(open(dir.path()));
+}
+
+#[test]
 fn a_log_of_the_engine_before_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("0000000000000001.raftlog"), b"").unwrap();
