@@ -10,7 +10,6 @@ use types::{
 };
 
 use crate::log_store::{HardState, LogError};
-use crate::peer::inspect::DropReason;
 
 /// What recovery found of one region on this store.
 #[derive(Clone, Debug)]
@@ -369,4 +368,37 @@ pub enum Fatal {
     Diverged { region: RegionId, index: LogIndex, in_log: Term, in_engine: Term },
     #[error("region {region}: consensus: {reason}")]
     Consensus { region: RegionId, reason: String },
+}
+
+/// Why a message or an announcement of another store was dropped. A correct store gives no reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum DropReason {
+    #[error("its sender is no peer of the region on that store")]
+    Sender,
+    #[error("peers do not send messages of its kind to each other")]
+    Kind,
+    #[error("it carries what messages of its kind do not")]
+    Shape,
+    #[error("its term is 0 or out of reach")]
+    Term,
+    #[error("an index in it is out of reach")]
+    Index,
+    #[error("its entries do not follow each other")]
+    Entries,
+    #[error("an entry in it changes the region in a way that cannot be read")]
+    Change,
+    #[error("its snapshot is none of the region")]
+    Snapshot,
+    #[error("its term has another leader")]
+    SecondLeader,
+    #[error("it acknowledges entries that this leader does not have")]
+    BeyondLog,
+    #[error("it commits entries that are not in the log here: the sender lies, or this store lost them")]
+    CommitBeyondLog,
+    #[error("it grants a vote that was not asked for")]
+    UnaskedVote,
+    #[error("its descriptor is no region's, or not one with a peer of the sender's")]
+    Announcement,
+    #[error("too many peers wait for their first snapshot here")]
+    TooManyBlank,
 }

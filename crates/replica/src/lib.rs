@@ -38,12 +38,11 @@ mod vote_hold;
 mod worker;
 
 pub use action::{
-    Action, Committed, Fatal, Input, Lane, LogBatch, PeerProgress, PeerSeed, Refusal, RegionStatus,
-    RegionWrite, Restart, RestartCause, Role,
+    Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerSeed, Refusal,
+    RegionStatus, RegionWrite, Restart, RestartCause, Role,
 };
 pub use config::{Config, DRIFT_BOUND_PPM};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
-pub use peer::inspect::DropReason;
 pub use truncation::Truncation;
 pub use worker::Worker;
 

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use raft::eraftpb::{Message, MessageType};
 use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 
-use crate::action::{Action, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus};
+use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus};
 use crate::config::Config;
 use crate::log_store::LogStore;
-use crate::peer::inspect::{self, DropReason};
+use crate::peer::inspect;
 use crate::peer::{Outbox, Peer, Turnover};
 
 mod merges;

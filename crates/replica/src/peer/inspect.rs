@@ -27,6 +27,7 @@ use types::{
     LogIndex, PeerId, PeerRole, RegionChange, RegionDescriptor, RegionId, StoreId, Term, META_REGION,
 };
 
+use crate::action::DropReason;
 use crate::change_entry;
 use crate::conf::conf_state_of;
 
@@ -37,39 +38,6 @@ const TERM_MAX: Term = u64::MAX / 4;
 const TERM_LEAD_MAX: Term = 1 << 32;
 /// Rounds of reads have 16 bytes, and so has the mark of a transfer.
 const CONTEXT_BYTES_MAX: usize = 64;
-
-/// Why a message or an announcement of another store was dropped. A correct store gives no reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
-pub enum DropReason {
-    #[error("its sender is no peer of the region on that store")]
-    Sender,
-    #[error("peers do not send messages of its kind to each other")]
-    Kind,
-    #[error("it carries what messages of its kind do not")]
-    Shape,
-    #[error("its term is 0 or out of reach")]
-    Term,
-    #[error("an index in it is out of reach")]
-    Index,
-    #[error("its entries do not follow each other")]
-    Entries,
-    #[error("an entry in it changes the region in a way that cannot be read")]
-    Change,
-    #[error("its snapshot is none of the region")]
-    Snapshot,
-    #[error("its term has another leader")]
-    SecondLeader,
-    #[error("it acknowledges entries that this leader does not have")]
-    BeyondLog,
-    #[error("it commits entries that are not in the log here: the sender lies, or this store lost them")]
-    CommitBeyondLog,
-    #[error("it grants a vote that was not asked for")]
-    UnaskedVote,
-    #[error("its descriptor is no region's, or not one with a peer of the sender's")]
-    Announcement,
-    #[error("too many peers wait for their first snapshot here")]
-    TooManyBlank,
-}
 
 /// A peer as a message finds it.
 pub(super) struct Stance {

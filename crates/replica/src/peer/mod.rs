@@ -16,8 +16,8 @@ use types::{
 };
 
 use crate::action::{
-    Action, Committed, Fatal, PeerProgress, PeerSeed, Refusal, RegionStatus, RegionWrite, Restart,
-    RestartCause, Role,
+    Action, Committed, DropReason, Fatal, PeerProgress, PeerSeed, Refusal, RegionStatus, RegionWrite,
+    Restart, RestartCause, Role,
 };
 use crate::conf::conf_state_of;
 use crate::config::Config;
@@ -31,7 +31,7 @@ use crate::reads::Reads;
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
 use crate::vote_hold::VoteHold;
-use inspect::{DropReason, Stance};
+use inspect::Stance;
 use merge::Takeover;
 
 mod changes;
