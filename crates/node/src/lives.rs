@@ -1,8 +1,9 @@
 //! How a snapshot takes the place of a region's rows while the store runs, and how a peer ends.
 //!
 //! Both wait for flushes and may take seconds, so they run beside the execution of other regions. The jobs of a store
-//! run one after another. A job runs its steps in their order, and each step is durable before the next begins. After
-//! a crash between two steps the next start does the rest ([`crate::recovery`]), by what the log says of the peer:
+//! run one after another, and the steps of a job in their order. What a step writes to the log is synced before the next
+//! begins; what it writes to the rows is durable after the next [`Step::Flush`], but for a snapshot, which is durable at
+//! once. After a crash between two steps the next start does the rest ([`crate::recovery`]), by what the log says:
 //!
 //! ```text
 //!  replace   log: Applying (synced by the batch that accepted it) ─▶ rows replaced ─▶ log: Exists
@@ -27,11 +28,8 @@ pub enum Job {
 pub enum Step {
     /// Reads of the region's rows end: their token is another one from now on.
     HideRows,
-    ReplaceRows {
-        descriptor: RegionDescriptor,
-        index: LogIndex,
-        term: Term,
-    },
+    /// By those of the snapshot, durably. It may be done again after a crash.
+    ReplaceRows { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Written to the log and synced.
     Record(PeerLife),
     /// The region's rows are those of a snapshot, for execution and for readers.
@@ -45,9 +43,7 @@ pub enum Step {
     /// The region's own rows, and those in its slots but for what other regions here have of them.
     DeleteRows,
     /// All of the region's log but for the tombstone.
-    DestroyLog {
-        peer: PeerId,
-    },
+    DestroyLog { peer: PeerId },
     /// The groups are told: `replica::Input::Destroyed`.
     TellDestroyed,
 }
