@@ -15,10 +15,10 @@ use wal::PeerLife;
 
 use crate::planted::{self, Bug};
 
-/// Nothing of the region is executed while a job of it runs.
+/// Whoever begins a job has unloaded the region first ([`crate::Execution::unload`]): nothing of it is executed meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// The region's rows become those of a snapshot, all of which is here.
+    /// A snapshot, all of which this store has received, takes the place of the region's rows.
     Replace { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// The peer is no more: see `replica::Action::Destroy`.
     End { region: RegionId, peer: PeerId },
@@ -26,9 +26,9 @@ pub enum Job {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Reads of the region's rows end: their token is another one from now on.
+    /// Nobody reads the region's rows until they are loaded: they have no token, and the next one is another.
     HideRows,
-    /// By those of the snapshot, durably. It may be done again after a crash.
+    /// The snapshot's rows stand in their place, durably. The step may be done again after a crash.
     ReplaceRows { descriptor: RegionDescriptor, index: LogIndex, term: Term },
     /// Written to the log and synced.
     Record(PeerLife),
@@ -36,13 +36,13 @@ pub enum Step {
     Load(RegionDescriptor),
     /// The groups are told: `Input::SnapshotApplied`.
     TellApplied,
-    /// The store has no peer of the region any more, for readers and for whoever looks for its leader.
+    /// From now on readers, and those who look for the region's leader, find no peer of it on this store.
     RemovePeer,
     /// What was written to the rows so far survives a crash.
     Flush,
-    /// The region's own rows, and those in its slots but for what other regions here have of them.
+    /// Deletes the region's own rows, and those in its slots, except what other regions on this store have of them.
     DeleteRows,
-    /// All of the region's log but for the tombstone.
+    /// Deletes all of the region's log except the tombstone, and syncs.
     DestroyLog { peer: PeerId },
     /// The groups are told: `replica::Input::Destroyed`.
     TellDestroyed,

@@ -340,7 +340,7 @@ fn files_that_no_log_has_made_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let huge = dir.path().join("00000009.segment");
-    // A hole, of which nothing may be read into memory.
+    // The file is sparse and far larger than memory: a start must not read it.
     fs::File::create(&huge).unwrap().set_len(1 << 42).unwrap();
     for name in ["00000009.segment", "4294967295.segment", "9.segment"] {
         let strange = dir.path().join(name);

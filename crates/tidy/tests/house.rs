@@ -194,8 +194,8 @@ fn production_sources(name: &str) -> Vec<(PathBuf, String)> {
 /// Crates whose modules still depend on each other in circles. None may join them.
 const WITH_CIRCLES: &[&str] = &["bench", "command", "devshim", "placement", "server", "sim"];
 
-/// Of a path that begins at the crate's root, the first name; of a group, the first name of each. `depth` is that of the
-/// module in which the code stands: so many times `super` is the root, too.
+/// The first name of each path that begins at the crate's root, and of each path in a group that begins there. The code
+/// stands in a module `depth` levels below the root, so `super` repeated `depth` times names the root, too.
 fn modules_named(code: &str, depth: usize) -> BTreeSet<String> {
     let is_name = |char: char| char.is_alphanumeric() || char == '_';
     let first = |text: &str| text.trim_start().chars().take_while(|char| is_name(*char)).collect::<String>();

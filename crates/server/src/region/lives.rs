@@ -1,5 +1,5 @@
-//! The thread on which a snapshot's rows take the place of a region's, and on which peers end: it carries out the steps
-//! of `node::lives`, each of which waits as long as there is no room for it.
+//! The thread that carries out the steps of `node::lives`, by which a snapshot replaces a region's rows and a peer ends. A
+//! step that finds no room waits until there is some, or the store stops.
 //!
 //! A region that merged into another ends as one that was removed does. Its rows in slots that are the other's by now
 //! stay: `destroy_region` asks the descriptors that are here.

@@ -2,6 +2,7 @@
 //! held up, and the store may crash, between any two of them, while other regions' entries are executed.
 
 use node::lives::Step;
+use node::recovery::Kept;
 use replica::Input;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 use wal::PeerLife;
@@ -72,7 +73,11 @@ impl World {
             }
             Step::Flush => self.store_mut(id).engine.flush(),
             Step::DeleteRows => self.store_mut(id).delete_own_rows(region),
-            Step::DestroyLog { .. } => self.stores[&id].disk.forget(region),
+            Step::DestroyLog { peer } => {
+                if let Err(what) = self.store_mut(id).destroy_log(region, peer) {
+                    self.violate("recovery", format!("store {id}: {what}"));
+                }
+            }
             Step::TellDestroyed => self.input(id, Input::Destroyed { region }),
         }
     }
