@@ -25,7 +25,7 @@ test-large: build ## logs of gigabytes, killed and robbed of power while they ar
 	@$(ENV) cargo test --release -p steelyard-raftlog --test log -- --ignored more_than && \
 	STEELYARD_WAL_ROUNDS=$${ROUNDS:-300}00 cargo test --release -p steelyard-wal --test crashes -- --nocapture && \
 	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release -p steelyard-raftlog --test power && \
-	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 600_mb
+	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 _of_log _600_mb
 
 soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts
 	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release -p steelyard-sim && \

@@ -194,7 +194,7 @@ impl Driver {
         step: &mut Step,
     ) {
         self.report(meta, ledger, now, step);
-        self.adopt_merges(meta, ledger, now, step);
+        self.unseal(meta, ledger, now, step);
         if ledger.is_settled(meta, now) {
             let mut view = crate::view(meta, ledger, self, now);
             let since = now.saturating_sub(std::mem::replace(&mut self.cpus_at, now));
@@ -386,20 +386,13 @@ impl Driver {
     }
 
     /// A region that takes no commands and that no operator answers for, since the order to prepare its
-    /// merge came after that was given up, gets one: it is merged, or takes commands again.
-    fn adopt_merges(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
+    /// merge came after that was given up, gets one that frees it. It needs no other region, so it waits for none.
+    fn unseal(&mut self, meta: &MetaState, ledger: &Ledger, now: BootNanos, step: &mut Step) {
         for region in meta.regions.keys() {
             let Some(into) = ledger.lead(*region).and_then(|lead| lead.merging_into()) else { continue };
-            let is_other = |id: &&RegionId| **id != *region && **id != META_REGION;
-            let into = match meta.regions.contains_key(&into) {
-                true => Some(into),
-                // It merged away itself. Any other will do to hold the region while it is freed.
-                false => meta.regions.keys().find(is_other).copied(),
-            };
-            let Some(into) = into else { continue };
-            let operator = Operator::Merge { region: *region, into, reason: Reason::Requested };
+            let operator = Operator::Unseal { region: *region, reason: Reason::MergeGivenUp { into } };
             if is_current(meta, ledger, &operator)
-                && !self.beginning().any(|other| touches(other, *region) || touches(other, into))
+                && !self.beginning().any(|other| touches(other, *region))
                 && meta.check_operator(&operator).is_ok()
             {
                 let command = self.begin(meta, operator, now);
@@ -464,7 +457,7 @@ fn touches(operator: &Operator, region: RegionId) -> bool {
 /// Whether what is agreed about the ranges of an operator's regions is what their leaders say: splits and
 /// merges tell by a region's version that they have been done.
 fn is_current(meta: &MetaState, ledger: &Ledger, operator: &Operator) -> bool {
-    if !matches!(operator, Operator::Split { .. } | Operator::Merge { .. }) {
+    if !matches!(operator, Operator::Split { .. } | Operator::Merge { .. } | Operator::Unseal { .. }) {
         return true;
     }
     [Some(operator.region()), operator.into_region()].into_iter().flatten().all(|region| {

@@ -16,6 +16,7 @@
 //! - [`recovery`] makes peers of what the log and the rows hold at a start.
 //! - [`lives`] has the steps by which a snapshot replaces a region's rows, and by which a peer ends.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
+//! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
 //! - [`Leadership`] is what a store believes of who leads a region.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, nor waits.
@@ -31,6 +32,7 @@ mod queue;
 pub mod reads;
 pub mod recovery;
 mod shard;
+mod silence;
 mod work;
 
 pub use apply::{ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, Rows, ToApply, Watch};
@@ -38,4 +40,5 @@ pub use item::{Item, ItemSlot};
 pub use leadership::Leadership;
 pub use queue::Waiting;
 pub use shard::{Effect, Input, Messages, Moment, Shard};
+pub use silence::Silence;
 pub use work::{Maintenance, Outcome, Refusal, Submit, Work};

@@ -118,6 +118,14 @@ pub enum Effect<C, R> {
         to: StoreId,
         descriptor: RegionDescriptor,
     },
+    /// Entries for a follower that lags are read, beside everything else, and given back as `replica::Input::LogRead`.
+    ReadLog {
+        region: RegionId,
+        number: u64,
+        low: LogIndex,
+        high: LogIndex,
+        max_bytes: u64,
+    },
     MakeSnapshot {
         region: RegionId,
     },
@@ -323,6 +331,9 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     later.push(Effect::Truncate { region, index, term });
                 }
                 Action::Announce { to, descriptor } => later.push(Effect::Announce { to, descriptor }),
+                Action::ReadLog { region, number, low, high, max_bytes } => {
+                    later.push(Effect::ReadLog { region, number, low, high, max_bytes });
+                }
                 Action::MakeSnapshot { region } => later.push(Effect::MakeSnapshot { region }),
                 Action::SendSnapshot { region, to, message } => {
                     later.push(Effect::SendSnapshot { region, to, message });

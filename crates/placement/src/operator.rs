@@ -48,6 +48,11 @@ pub enum Operator {
         into: RegionId,
         reason: Reason,
     },
+    /// `region`, which takes no commands because it was to merge, takes them again.
+    Unseal {
+        region: RegionId,
+        reason: Reason,
+    },
 }
 
 impl Operator {
@@ -58,7 +63,8 @@ impl Operator {
             | Operator::RemovePeer { region, .. }
             | Operator::MovePeer { region, .. }
             | Operator::Split { region, .. }
-            | Operator::Merge { region, .. } => *region,
+            | Operator::Merge { region, .. }
+            | Operator::Unseal { region, .. } => *region,
         }
     }
 
@@ -78,6 +84,7 @@ impl Operator {
             Operator::MovePeer { .. } => "move-peer",
             Operator::Split { .. } => "split",
             Operator::Merge { .. } => "merge",
+            Operator::Unseal { .. } => "unseal",
         }
     }
 
@@ -87,7 +94,10 @@ impl Operator {
             Operator::TransferLeader { from, .. }
             | Operator::RemovePeer { from, .. }
             | Operator::MovePeer { from, .. } => Some(*from),
-            Operator::AddPeer { .. } | Operator::Split { .. } | Operator::Merge { .. } => None,
+            Operator::AddPeer { .. }
+            | Operator::Split { .. }
+            | Operator::Merge { .. }
+            | Operator::Unseal { .. } => None,
         }
     }
 
@@ -97,7 +107,10 @@ impl Operator {
             Operator::TransferLeader { to, .. }
             | Operator::AddPeer { to, .. }
             | Operator::MovePeer { to, .. } => Some(*to),
-            Operator::RemovePeer { .. } | Operator::Split { .. } | Operator::Merge { .. } => None,
+            Operator::RemovePeer { .. }
+            | Operator::Split { .. }
+            | Operator::Merge { .. }
+            | Operator::Unseal { .. } => None,
         }
     }
 
@@ -113,7 +126,8 @@ impl Operator {
             | Operator::RemovePeer { reason, .. }
             | Operator::MovePeer { reason, .. }
             | Operator::Split { reason, .. }
-            | Operator::Merge { reason, .. } => reason,
+            | Operator::Merge { reason, .. }
+            | Operator::Unseal { reason, .. } => reason,
         }
     }
 }
@@ -133,6 +147,7 @@ impl fmt::Display for Operator {
             }
             Operator::Split { region, .. } => write!(f, "split region {region}")?,
             Operator::Merge { region, into, .. } => write!(f, "merge region {region} into region {into}")?,
+            Operator::Unseal { region, .. } => write!(f, "let region {region} take commands again")?,
         }
         write!(f, ": {}", self.reason())
     }

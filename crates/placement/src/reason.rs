@@ -76,6 +76,8 @@ pub enum Reason {
     TooBusy { ops_per_s: u64, ops_per_s_max: u64 },
     /// A merge: of both together.
     Small { bytes: u64, bytes_max: u64 },
+    /// The order to prepare the region's merge came after the merge was given up.
+    MergeGivenUp { into: RegionId },
     /// Somebody asked for it.
     Requested,
 }
@@ -216,6 +218,7 @@ impl fmt::Display for Reason {
             Reason::Small { bytes, bytes_max } => {
                 write!(f, "together they hold {}, less than {}", Bytes(*bytes), Bytes(*bytes_max))
             }
+            Reason::MergeGivenUp { into } => write!(f, "its merge into region {into} was given up"),
             Reason::Requested => f.write_str("it was asked for"),
         }
     }

@@ -107,7 +107,7 @@ fn execute(view: &mut ClusterView, operator: &Operator) {
             remove(view, at, from, Some(to));
         }
         // The limits turn both off, as they are by default in the cluster.
-        Operator::Split { .. } | Operator::Merge { .. } => {}
+        Operator::Split { .. } | Operator::Merge { .. } | Operator::Unseal { .. } => {}
     }
 }
 

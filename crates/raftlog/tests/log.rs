@@ -211,6 +211,48 @@ fn more_than_two_gibibytes_that_waited_for_room_are_one_batch() {
     assert_eq!(log.entries(1, 41, 42, u64::MAX).unwrap()[0].data, payload);
 }
 
+/// Says how fast a log is read at a start: no process but this one has the machine.
+#[test]
+#[ignore = "gigabytes: make test-large"]
+fn more_than_two_gibibytes_of_log_are_read_at_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::of_size(8 << 30);
+    for entry_bytes in [100usize, 1 << 10, 64 << 10] {
+        let dir = dir.path().join(entry_bytes.to_string());
+        let log = RaftLog::open(&dir, &options).unwrap();
+        log.found(&[founded(1), founded(2)]).unwrap();
+        let payload = Bytes::from(vec![7; entry_bytes]);
+        let entry = |index| Entry { index, term: 5, data: payload.clone(), ..Entry::default() };
+        let count = (512 << 10) / entry_bytes as u64;
+        let (mut first, mut bytes) = (6, 0);
+        while bytes <= 2 << 30 {
+            let entries: Vec<Entry> = (first..first + count).map(entry).collect();
+            let written =
+                log.append(&batch(vec![write(1, entries.clone()), write(2, entries)]), false).unwrap();
+            bytes += written.bytes as u64;
+            first += count;
+        }
+        log.sync().unwrap();
+        drop(log);
+        // Written out, so that it can be dropped from the page cache, where that is allowed.
+        rustix::fs::sync();
+        let is_cold = fs::write("/proc/sys/vm/drop_caches", "3").is_ok();
+        for cold in [is_cold, false] {
+            let began = std::time::Instant::now();
+            let log = RaftLog::open(&dir, &options).unwrap();
+            let seconds = began.elapsed().as_secs_f64();
+            assert_eq!(log.bounds(2).unwrap(), LogBounds { first: 6, last: first - 1 });
+            let mib = bytes >> 20;
+            let from = if cold { "the device" } else { "the page cache" };
+            println!(
+                "{mib} MiB of entries of {entry_bytes} bytes, read from {from}: {seconds:.2} s, {:.0} MiB/s",
+                mib as f64 / seconds
+            );
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
 #[test]
 fn a_destroyed_peer_leaves_a_tombstone_and_may_live_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -111,6 +111,17 @@ pub enum Input {
     Destroyed {
         region: RegionId,
     },
+    /// The store's log is too large, and these regions hold most of it: they are to let go of what they can do without.
+    /// Followers that lag get a snapshot instead.
+    LogPinned {
+        regions: Vec<RegionId>,
+    },
+    /// `ReadLog` is done. Every one is answered, once.
+    LogRead {
+        region: RegionId,
+        number: u64,
+        entries: Result<Vec<Entry>, LogError>,
+    },
     /// Nothing was heard of this store for a while: the regions that it led do not sleep on.
     StoreSilent {
         store: StoreId,
@@ -178,6 +189,16 @@ pub enum Action {
     Announce {
         to: StoreId,
         descriptor: RegionDescriptor,
+    },
+    /// Read entries for a follower that lags, of `low..high` from `low` on, as many as fit in `max_bytes`, at least one. It
+    /// may wait for a device, and other actions need not wait for it. What is dropped from the log before it is read
+    /// is an error.
+    ReadLog {
+        region: RegionId,
+        number: u64,
+        low: LogIndex,
+        high: LogIndex,
+        max_bytes: u64,
     },
     /// Take a view of the region's rows as they are applied now, to be sent to whoever needs it.
     MakeSnapshot {

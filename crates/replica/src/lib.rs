@@ -25,6 +25,7 @@ mod change_entry;
 mod conf;
 mod config;
 mod lease;
+mod log_reads;
 mod log_store;
 mod log_view;
 mod message;

@@ -12,6 +12,7 @@ use raft::eraftpb::{ConfState, Entry, HardState as RaftHardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use types::{LogIndex, RegionId, Term};
 
+use crate::log_reads::{LogReads, Range};
 use crate::log_store::{LogError, LogStore};
 
 pub(crate) struct LogView<L> {
@@ -31,6 +32,7 @@ pub(crate) struct LogView<L> {
     /// The consensus code panics on most errors of its storage. So a failed read is kept here, the answer
     /// is one that it survives, and the worker stops before anything of that turn gets out.
     failure: RefCell<Option<LogError>>,
+    reads: RefCell<LogReads>,
     /// What can be sent to a peer that needs entries which are gone.
     offer: Option<Snapshot>,
     /// A peer needs a snapshot, and there is none that this log continues.
@@ -84,6 +86,7 @@ impl<L: LogStore> LogView<L> {
             budget,
             entry_bytes: 64,
             failure: RefCell::new(None),
+            reads: RefCell::new(LogReads::default()),
             offer: None,
             snapshot_wanted: Cell::new(false),
         }
@@ -96,6 +99,7 @@ impl<L: LogStore> LogView<L> {
         (self.truncated_term, self.last_term) = (term, term);
         self.cache.clear();
         self.cache_bytes = 0;
+        self.reads.borrow_mut().clear();
         self.offer = None;
     }
 
@@ -129,6 +133,9 @@ impl<L: LogStore> LogView<L> {
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(head) = entries.first() else { return };
         assert!(self.first <= head.index && head.index <= self.last + 1, "entries follow the log");
+        if head.index <= self.last {
+            self.reads.borrow_mut().clear();
+        }
         self.stable = self.stable.min(head.index - 1);
         while self.cache.back().is_some_and(|entry| entry.index >= head.index) {
             self.cache_bytes -= self.cache.pop_back().map_or(0, |entry| size_of(&entry));
@@ -194,7 +201,14 @@ impl<L: LogStore> LogView<L> {
 
     /// The part of `low..high` that the log engine has to answer.
     fn read(&self, low: LogIndex, high: LogIndex, max_bytes: u64) -> Vec<Entry> {
-        match self.store.entries(self.region, low, high, max_bytes) {
+        let read = self.store.entries(self.region, low, high, max_bytes);
+        self.checked(Range { low, high, max_bytes }, read)
+    }
+
+    /// What was read, if it is what was asked for. Else nothing, and the worker stops.
+    fn checked(&self, range: Range, read: Result<Vec<Entry>, LogError>) -> Vec<Entry> {
+        let Range { low, high, .. } = range;
+        match read {
             Ok(entries) => {
                 let contiguous = entries.iter().zip(low..high).all(|(entry, index)| entry.index == index);
                 if contiguous && !entries.is_empty() && entries.len() as u64 <= high - low {
@@ -206,6 +220,27 @@ impl<L: LogStore> LogView<L> {
             Err(error) => self.fail(error),
         }
         Vec::new()
+    }
+
+    /// Reads that are wanted and that nobody has taken up, under the next numbers after `last`.
+    pub fn take_up_reads(&self, last: &mut u64) -> Vec<(u64, Range)> {
+        self.reads.borrow_mut().take_up(last)
+    }
+
+    pub fn wants_read(&self, number: u64) -> bool {
+        self.reads.borrow().range(number).is_some()
+    }
+
+    /// A read is done. Who asked for it is to be asked again now, and then [`forget_fetched`](Self::forget_fetched)
+    /// called. A read of what has been dropped from the log meanwhile may have failed.
+    pub fn fetched(&self, number: u64, read: Result<Vec<Entry>, LogError>) -> Vec<GetEntriesContext> {
+        let Some(range) = self.reads.borrow().range(number) else { return Vec::new() };
+        let entries = if range.low < self.first { Vec::new() } else { self.checked(range, read) };
+        self.reads.borrow_mut().finish(number, entries)
+    }
+
+    pub fn forget_fetched(&self) {
+        self.reads.borrow_mut().forget_fetched();
     }
 }
 
@@ -219,7 +254,7 @@ impl<L: LogStore> Storage for LogView<L> {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
         if low < self.first {
             return Err(Error::Store(StorageError::Compacted));
@@ -231,7 +266,14 @@ impl<L: LogStore> Storage for LogView<L> {
         let mut bytes = 0u64;
         if low < cache_first {
             let stop = high.min(cache_first);
-            entries = self.read(low, stop, max_bytes);
+            entries = self.reads.borrow().fetched(low, stop).to_vec();
+            if entries.is_empty() && context.can_async() {
+                self.reads.borrow_mut().want(Range { low, high: stop, max_bytes }, context);
+                return Err(Error::Store(StorageError::LogTemporarilyUnavailable));
+            }
+            if entries.is_empty() {
+                entries = self.read(low, stop, max_bytes);
+            }
             if entries.len() as u64 != stop - low {
                 return Ok(entries);
             }
@@ -357,6 +399,44 @@ mod tests {
         assert_eq!(ids(&view, 7, 11, 3 * 164), vec![(7, 1), (8, 1), (9, 2)]);
         assert_eq!(ids(&view, 9, 11, 0), vec![(9, 2)]);
         assert_eq!((view.term(8).unwrap(), view.term(10).unwrap()), (1, 2));
+    }
+
+    #[test]
+    fn what_followers_lack_is_read_by_others_and_given_when_it_is_asked_for_again() {
+        let (store, mut view) = view(u64::MAX);
+        let ask = |view: &LogView<Ten>| view.entries(3, 9, 2 * 164, GetEntriesContext::empty(true));
+        let is_to_come = |view: &LogView<Ten>| {
+            matches!(ask(view), Err(Error::Store(StorageError::LogTemporarilyUnavailable)))
+        };
+        // However often it is asked for, it is read once.
+        assert!(is_to_come(&view) && is_to_come(&view));
+        let mut last = 0;
+        let range = Range { low: 3, high: 9, max_bytes: 2 * 164 };
+        assert_eq!(view.take_up_reads(&mut last), [(1, range)]);
+        assert!(is_to_come(&view));
+        assert_eq!((view.take_up_reads(&mut last), store.reads.get()), (vec![], 0));
+        assert_eq!(view.fetched(1, Ok(vec![entry(3, 1), entry(4, 1)])).len(), 3);
+        let given: Vec<u64> = ask(&view).unwrap().iter().map(|entry| entry.index).collect();
+        assert_eq!(given, [3, 4]);
+        view.forget_fetched();
+        assert!(is_to_come(&view));
+        assert_eq!(view.take_up_reads(&mut last).len(), 1);
+        // What is replaced meanwhile is not given.
+        view.append(&[entry(9, 2)]);
+        assert!(!view.wants_read(2));
+        assert!(view.fetched(2, Ok(vec![entry(3, 1)])).is_empty());
+        // What is dropped meanwhile may be gone, and nothing else may.
+        assert!(is_to_come(&view));
+        assert_eq!(view.take_up_reads(&mut last).len(), 1);
+        let gone = || Err(LogError { region: 1, reason: "gone".into() });
+        view.persisted(9, 2);
+        view.truncate(3);
+        assert_eq!((view.fetched(3, gone()).len(), view.take_failure()), (1, None));
+        assert!(matches!(ask(&view), Err(Error::Store(StorageError::Compacted))));
+        assert!(view.entries(4, 8, None, GetEntriesContext::empty(true)).is_err());
+        assert_eq!(view.take_up_reads(&mut last).len(), 1);
+        assert_eq!(view.fetched(4, gone()).len(), 1);
+        assert!(view.take_failure().is_some());
     }
 
     #[test]

@@ -32,9 +32,13 @@ pub enum Bug {
     SnapshotOfThePresent,
     /// A snapshot is applied before the log says that it will be.
     SnapshotNotRecorded,
+    /// What a region took behind the seal of a merge is executed.
+    SealIgnored,
+    /// A merge's target goes on before its source has come to its end on this store.
+    MergeNotAwaited,
 }
 
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 15] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -48,6 +52,8 @@ pub const BUGS: [Bug; 13] = [
     Bug::PromotionLost,
     Bug::SnapshotOfThePresent,
     Bug::SnapshotNotRecorded,
+    Bug::SealIgnored,
+    Bug::MergeNotAwaited,
 ];
 
 #[cfg(feature = "planted")]

@@ -10,6 +10,7 @@ use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
 
 use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusal, RegionStatus};
 use crate::config::Config;
+use crate::log_reads::{Range, LOG_READS_MAX};
 use crate::log_store::LogStore;
 use crate::peer::inspect;
 use crate::peer::{Outbox, Peer, Turnover};
@@ -81,6 +82,10 @@ pub struct Worker<L: LogStore> {
     is_urgent: bool,
     batches: u64,
     in_flight: Option<BatchInFlight>,
+    /// Reads of the log that wait for others to be done, and how many of those there are.
+    log_reads: VecDeque<(RegionId, u64, Range)>,
+    reads_under_way: usize,
+    last_read: u64,
     ticks: TickGate,
     outbox: Outbox,
     failure: Option<Fatal>,
@@ -158,6 +163,9 @@ impl<L: LogStore> Worker<L> {
             is_urgent: false,
             batches: 0,
             in_flight: None,
+            log_reads: VecDeque::new(),
+            reads_under_way: 0,
+            last_read: 0,
             ticks: TickGate { due: now.saturating_add(config.tick_nanos), length: config.tick_nanos },
             outbox,
             failure: None,
@@ -243,6 +251,21 @@ impl<L: LogStore> Worker<L> {
                     peer.truncate_hint(&self.config, index, &mut self.outbox);
                 }
             }
+            Input::LogPinned { regions } => {
+                for region in regions {
+                    if let Some(peer) = self.peers.get_mut(&region) {
+                        peer.let_go(&mut self.outbox);
+                    }
+                }
+            }
+            Input::LogRead { region, number, entries } => {
+                self.reads_under_way = self.reads_under_way.saturating_sub(1);
+                if let Some(peer) = self.peers.get_mut(&region) {
+                    peer.log_read(&self.config, number, entries, now, &mut self.outbox);
+                    self.dirty.insert(region);
+                }
+                self.read_log();
+            }
             Input::StoreSilent { store } => {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
@@ -272,6 +295,8 @@ impl<L: LogStore> Worker<L> {
                     self.failure.get_or_insert(fatal);
                 }
             }
+            let wanted = peer.take_up_reads(&mut self.last_read);
+            self.log_reads.extend(wanted.into_iter().map(|(number, range)| (region, number, range)));
             if peer.awaits().is_some() {
                 self.mergers.insert(region);
             }
@@ -281,6 +306,7 @@ impl<L: LogStore> Worker<L> {
             }
         }
         self.see_to_merges(now);
+        self.read_log();
         if let Some(fatal) = &self.failure {
             return Err(fatal.clone());
         }
@@ -553,6 +579,19 @@ impl<L: LogStore> Worker<L> {
         *last = peer.id().max(*last);
         self.destroying.insert(region, None);
         Some(Action::Destroy { region, peer: peer.id() })
+    }
+
+    /// Has entries read for followers that lag, so many at a time. What nobody waits for any more is not read.
+    fn read_log(&mut self) {
+        while self.reads_under_way < LOG_READS_MAX {
+            let Some((region, number, range)) = self.log_reads.pop_front() else { return };
+            if !self.peers.get(&region).is_some_and(|peer| peer.wants_read(number)) {
+                continue;
+            }
+            self.reads_under_way += 1;
+            let Range { low, high, max_bytes } = range;
+            self.outbox.later.push(Action::ReadLog { region, number, low, high, max_bytes });
+        }
     }
 
     fn refuse_unknown(&mut self, region: RegionId, token: u64) {

@@ -9,7 +9,8 @@ use cluster::disk::Disk;
 use cluster::{config, descriptor, MILLISECOND};
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
-    Action, DropReason, Fatal, HardState, Input, LogBatch, PeerSeed, Refusal, RegionWrite, Role, Worker,
+    Action, DropReason, Fatal, HardState, Input, LogBatch, LogStore, PeerSeed, Refusal, RegionWrite, Role,
+    Worker,
 };
 use types::{BootNanos, PeerRole, StoreId};
 
@@ -89,6 +90,10 @@ impl Trio {
                     Action::Apply { region, entries } => {
                         let index = entries.last().unwrap().index;
                         node.worker.step(Input::Applied { region, index }, self.now);
+                    }
+                    Action::ReadLog { region, number, low, high, max_bytes } => {
+                        let entries = node.disk.entries(region, low, high, max_bytes);
+                        node.worker.step(Input::LogRead { region, number, entries }, self.now);
                     }
                     _ => {}
                 }

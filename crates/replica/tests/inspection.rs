@@ -13,7 +13,7 @@ use cluster::{config, descriptor, MILLISECOND};
 use proptest::prelude::*;
 use protobuf::ProtobufEnum;
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
-use steelyard_replica::{Action, DropReason, Input, LogBatch, PeerSeed, Role, Worker};
+use steelyard_replica::{Action, DropReason, Input, LogBatch, LogStore, PeerSeed, Role, Worker};
 use types::{BootNanos, PeerRole, RegionDescriptor, SlotRange, StoreId};
 
 const REGION: u64 = 1;
@@ -126,6 +126,10 @@ impl Victim {
             }
             Action::Destroy { region, .. } => self.worker.step(Input::Destroyed { region }, self.now),
             Action::MakeSnapshot { region } => self.worker.step(Input::SnapshotFailed { region }, self.now),
+            Action::ReadLog { region, number, low, high, max_bytes } => {
+                let entries = self.disk.entries(region, low, high, max_bytes);
+                self.worker.step(Input::LogRead { region, number, entries }, self.now);
+            }
             Action::SendSnapshot { region, to, .. } => {
                 self.worker.step(Input::SnapshotSent { region, to, delivered: true }, self.now);
             }

@@ -30,7 +30,7 @@ use crate::region::shared::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
 use crate::wall_clock::ClockKeeper;
-use node::Work;
+use node::{Silence, Work};
 
 const PERIOD: Duration = Duration::from_millis(200);
 /// Two heartbeats of which the second was rung for are at least this far apart.
@@ -55,7 +55,7 @@ pub async fn run(store: Arc<Store>) {
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let mut clocks = ClockKeeper::default();
-    let (mut silent, mut quiet) = (BTreeSet::new(), BTreeSet::new());
+    let (mut silent, mut quiet) = (Silence::default(), Silence::default());
     let mut planned = false;
     loop {
         members.look(&store);
@@ -126,37 +126,31 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
 }
 
 /// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it
-/// as far as this store knows. `silent`: the stores of which this was already said.
-fn forget_the_dead(store: &Store, silent: &mut BTreeSet<StoreId>) {
+/// as far as this store knows.
+fn forget_the_dead(store: &Store, silent: &mut Silence) {
     let members = store.members();
-    let now_silent: BTreeSet<StoreId> =
-        members.list.iter().map(|member| member.id).filter(|id| !store.is_heard(*id)).collect();
-    if now_silent.difference(silent).next().is_some() {
+    let stores = members.list.iter().map(|member| (member.id, store.is_heard(member.id)));
+    if !silent.look(stores).is_empty() {
         for region in store.regions.table().iter().filter(|region| !region.is_local()) {
-            if let Some(leader) = region.leader().filter(|leader| now_silent.contains(leader)) {
+            if let Some(leader) = region.leader().filter(|leader| silent.is_silent(*leader)) {
                 if region.forget_leader(leader) {
                     store.leader_changed(region, Some(leader));
                 }
             }
         }
     }
-    *silent = now_silent;
 }
 
-/// Sleeping regions hear nothing of their leaders and need not: this store's word for another is for all that
-/// it leads. `quiet`: the stores of which this was already said.
-fn wake_what_the_silent_led(store: &Store, quiet: &mut BTreeSet<StoreId>) {
+fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
     let now = clock::boot_nanos();
-    let is_quiet = |id: &StoreId| {
-        let heard = store.cluster.heard_at(*id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
-        *id != store.id && !(heard && store.transport().is_connected(*id))
+    let is_heard = |id: StoreId| {
+        let heard = store.cluster.heard_at(id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
+        id == store.id || (heard && store.transport().is_connected(id))
     };
-    let now_quiet: BTreeSet<StoreId> =
-        store.members().list.iter().map(|member| member.id).filter(is_quiet).collect();
-    for id in now_quiet.difference(quiet) {
-        let _ = store.worker.send(ToWorker::Input(Input::StoreSilent { store: *id }));
+    let members = store.members();
+    for id in quiet.look(members.list.iter().map(|member| (member.id, is_heard(member.id)))) {
+        let _ = store.worker.send(ToWorker::Input(Input::StoreSilent { store: id }));
     }
-    *quiet = now_quiet;
 }
 
 /// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.

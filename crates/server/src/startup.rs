@@ -24,6 +24,7 @@ use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::lives::Lives;
 use crate::region::log_keeper;
+use crate::region::log_reader;
 use crate::region::log_writer::LogWriter;
 use crate::region::snapshots::Host;
 use crate::region::worker::RegionWorker;
@@ -153,13 +154,17 @@ pub async fn run(
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
     let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), outcome_sender, life_sender);
     let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
-    let worker = RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, log.clone(), apply_queue);
+    let (reads, wanted) = crossbeam_channel::unbounded();
+    let worker =
+        RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, log.clone(), reads, apply_queue);
     let log_writer = LogWriter::new(log.clone(), jobs, worker_sender, store.clone());
     let (flush_store, flush_log) = (store.clone(), log.clone());
     let (keep_store, keep_log) = (store.clone(), log.clone());
+    let (read_store, read_log) = (store.clone(), log.clone());
     let threads = [
         spawn("log", Box::new(move || log_writer.run())),
         spawn("regions", Box::new(move || worker.run())),
+        spawn("log-reader", Box::new(move || log_reader::run(read_store, read_log, wanted))),
         spawn("apply", Box::new(move || applier.run())),
         spawn("lives", Box::new(move || lives.run())),
         spawn("flusher", Box::new(move || flusher::run(flush_store, flush_log))),

@@ -31,6 +31,8 @@ pub struct Asking {
     pub since: u64,
     /// Where the request is now.
     pub at: StoreId,
+    /// Any store may answer from what it has applied.
+    pub is_weak: bool,
 }
 
 /// How a store answers a request.
@@ -39,11 +41,11 @@ pub enum Outcome {
     Done {
         reply: Reply,
         read_ms: Option<UnixMillis>,
+        /// The life of the store that answered a weak read.
+        weakly: Option<(StoreId, u64)>,
     },
     /// Nothing was proposed.
-    Refused {
-        leader: Option<StoreId>,
-    },
+    Refused { leader: Option<StoreId> },
     /// It may have taken effect, or may yet.
     Unknown,
 }
@@ -82,8 +84,13 @@ impl World {
         self.tally.operations += 1;
         self.observe(&Observation::Invoked { op: &op });
         self.schedule(PATIENCE, Event::Impatience { client: id, op: op.id });
-        let at = self.guess(&op);
-        self.ask(id, op, at);
+        let is_weak = op.command.is_read() && !self.is_calm && self.rng.chance(10);
+        let stores: Vec<StoreId> = self.stores.keys().copied().collect();
+        let at = match is_weak {
+            true => self.rng.pick(&stores).expect("there are stores"),
+            false => self.guess(&op),
+        };
+        self.ask(id, op, at, is_weak);
     }
 
     pub(crate) fn new_op(&mut self) -> Op {
@@ -111,9 +118,9 @@ impl World {
         }
     }
 
-    fn ask(&mut self, client: ClientId, op: Op, at: StoreId) {
+    fn ask(&mut self, client: ClientId, op: Op, at: StoreId, is_weak: bool) {
         let id = op.id;
-        self.clients[client].asking = Some(Asking { op, since: self.now, at });
+        self.clients[client].asking = Some(Asking { op, since: self.now, at, is_weak });
         let delay = self.client_delay();
         self.schedule(delay, Event::Request { store: at, client, op: id });
     }
@@ -128,15 +135,18 @@ impl World {
             return;
         };
         match outcome {
-            Outcome::Done { reply, read_ms } => {
+            Outcome::Done { reply, read_ms, weakly } => {
                 if self.is_tracing {
-                    let text = format!("client {client}: {op} {:?} -> {reply:?}", asking.op.command);
+                    let weakly = if asking.is_weak { ", weakly" } else { "" };
+                    let Asking { op: Op { group, command, .. }, at, .. } = asking;
+                    let text =
+                        format!("client {client}: {op} of group {group}, store {at}{weakly}: {command:?} -> {reply:?}");
                     self.say(&text);
                 }
                 self.tally.answered += 1;
                 self.tally.reads += u64::from(read_ms.is_some());
                 self.tally.slowest_ns = self.tally.slowest_ns.max(self.now - asking.since);
-                self.observe(&Observation::Answered { op, reply: &reply, read_ms });
+                self.observe(&Observation::Answered { op, reply: &reply, read_ms, weakly });
                 self.content(client);
             }
             Outcome::Unknown => self.give_up(client),
@@ -148,7 +158,8 @@ impl World {
                     Some(leader) if self.rng.chance(90) => leader,
                     _ => self.guess(&op),
                 };
-                self.clients[client].asking = Some(Asking { op, since, at });
+                // Only the leader is asked again.
+                self.clients[client].asking = Some(Asking { op, since, at, is_weak: false });
                 let pause = if leader.is_some() { MILLISECOND } else { 40 * MILLISECOND };
                 let delay = pause + self.client_delay();
                 self.schedule(delay, Event::Request { store: at, client, op: id });
@@ -182,6 +193,15 @@ impl World {
         let span = if self.is_quiet() { 200 } else { 60 };
         let pause = self.rng.below(span) * MILLISECOND;
         self.schedule(pause, Event::Client { client });
+    }
+
+    pub(crate) fn turn_clients_away(&mut self, store: StoreId) {
+        for client in 0..self.clients.len() {
+            let asking = self.clients[client].asking.as_ref().filter(|asking| asking.at == store);
+            if let Some(op) = asking.map(|asking| asking.op.id) {
+                self.answered(client, op, Outcome::Refused { leader: None });
+            }
+        }
     }
 
     /// The connections of a store that crashed are reset.

@@ -1,12 +1,14 @@
 //! What goes wrong, and how often. Each seed draws which kinds of trouble it has and how much of each, so that
 //! some runs are full of one kind and free of the others.
 
+use cluster::{InFlight, MetaCommand, Outcome, Phase, StoreState};
 use placement::{Operator, Reason};
 use types::{PeerChange, PeerRole, RegionChange, RegionId, StoreId, META_REGION};
 
 use crate::clock::{MILLISECOND, SECOND};
 use crate::network::{Weather, PARTITIONS};
 use crate::rng::Rng;
+use crate::store::{facts, Process};
 use crate::world::{Asked, Event, Packet, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,12 @@ pub enum Fault {
     Pause,
     Partition,
     SlowLog,
+    /// A device runs out of room, down to the reserve or to the wall.
+    FullDevice,
+    /// A store is asked to go, or to stay after all.
+    Drain,
+    /// A store joins with an empty disk.
+    Join,
     ClockJump,
     Drift,
     Transfer,
@@ -33,6 +41,8 @@ pub enum Fault {
     LateAnswers,
     /// Somebody asks for an operator.
     Operator,
+    /// Somebody asks for neighbours to merge. Sometimes a store falls silent, and the merge is taken back.
+    Merge,
     /// A change of peers that nobody planned.
     Change,
     /// A store is gone with all that it held.
@@ -41,7 +51,7 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 20] = [
+pub const FAULTS: [(Fault, &str); 24] = [
     (Fault::Kill, "process killed"),
     (Fault::KillAll, "all processes killed"),
     (Fault::KillStaggered, "majorities killed in turn"),
@@ -50,6 +60,9 @@ pub const FAULTS: [(Fault, &str); 20] = [
     (Fault::Pause, "process stood still"),
     (Fault::Partition, "network parted"),
     (Fault::SlowLog, "log device slow"),
+    (Fault::FullDevice, "device full"),
+    (Fault::Drain, "store asked to go or to stay"),
+    (Fault::Join, "store asked to join"),
     (Fault::ClockJump, "wall clock jumped"),
     (Fault::Drift, "clock drifted"),
     (Fault::Transfer, "leader transfer"),
@@ -59,6 +72,7 @@ pub const FAULTS: [(Fault, &str); 20] = [
     (Fault::TransferDeaf, "transfer from a leader gone deaf"),
     (Fault::LateAnswers, "answers came late to a mute leader"),
     (Fault::Operator, "operator asked for"),
+    (Fault::Merge, "merge asked for"),
     (Fault::Change, "unplanned change of peers"),
     (Fault::StoreLost, "store lost with its disk"),
     (Fault::TailDamaged, "synced log tail damaged"),
@@ -74,6 +88,11 @@ const DAY_MS: u64 = 86_400_000;
 
 /// No more regions are asked for.
 const REGIONS_MAX: usize = 8;
+
+/// No more stores join.
+const STORES_MAX: usize = 8;
+/// Keys and addresses of stores that join are numbered from here.
+const FIRST_STRANGER: u64 = 100;
 
 /// Clocks run at most this far off.
 const DRIFT_PPM: u64 = replica::DRIFT_BOUND_PPM;
@@ -100,8 +119,18 @@ impl Plan {
             let pause_ns = rng.between(1200, 3000) * MILLISECOND;
             return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, is_over: false };
         }
+        if rng.chance(25) {
+            // Regions and stores that change, and little else: there are leaders as a rule, and time.
+            for kind in [Fault::Merge, Fault::Operator, Fault::Drain, Fault::Join, Fault::Change] {
+                let weight = rng.between(1, if kind == Fault::Merge { 12 } else { 4 });
+                kinds.extend((0..weight).map(|_| kind));
+            }
+            kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
+            let pause_ns = rng.between(400, 1500) * MILLISECOND;
+            return Plan { kinds, pause_ns, least_ns: 15 * SECOND, step_crash_percent, is_over: false };
+        }
         for (kind, _) in FAULTS {
-            let often = if kind == Fault::Operator { 8 } else { 3 };
+            let often = if matches!(kind, Fault::Operator | Fault::Merge) { 8 } else { 3 };
             let weight = if rng.chance(45) { 0 } else { rng.between(1, often) };
             kinds.extend((0..weight).map(|_| kind));
         }
@@ -163,6 +192,17 @@ impl World {
                 let until = self.now + length;
                 self.store_mut(victim).slow_log_until = until;
             }
+            Fault::FullDevice => {
+                let is_at_the_wall = self.rng.chance(60);
+                let until = self.now + length;
+                let store = self.store_mut(victim);
+                store.low_until = until + SECOND / 2;
+                if is_at_the_wall {
+                    store.full_until = until;
+                }
+            }
+            Fault::Drain => self.ask_to_go(&stores),
+            Fault::Join => self.ask_to_join(&stores),
             Fault::ClockJump => {
                 let span = self.rng.pick(&[4_000, 20_000, 2 * DAY_MS]).expect("there are spans");
                 let offset = self.rng.below(span + 1) as i64 - span as i64 / 2;
@@ -186,6 +226,7 @@ impl World {
             Fault::TransferDeaf => self.transfer_deaf(victim, &stores, length),
             Fault::LateAnswers => self.delay_answers(victim, &stores),
             Fault::Operator => self.ask_for_operator(&stores),
+            Fault::Merge => self.ask_for_merge(&stores),
             Fault::Change => self.ask_for_change(victim, &stores),
             Fault::StoreLost => self.lose(victim, false),
             Fault::TailDamaged => self.lose(victim, true),
@@ -251,14 +292,14 @@ impl World {
     /// One store of a cluster may be lost for good, if there is another to take its place.
     fn lose(&mut self, victim: StoreId, by_damage: bool) {
         let has_lost = self.stores.values().any(|store| store.is_lost);
-        if has_lost || self.stores.len() < 4 || self.stores[&victim].process.is_none() {
+        if has_lost || self.staying().len() < 4 || self.stores[&victim].process.is_none() {
             return;
         }
         self.tally.fault(if by_damage { "synced log tail damaged" } else { "store lost with its disk" });
         self.crash(victim, true);
         let store = self.store_mut(victim);
         if by_damage {
-            let is_damaged = store.disk.damage_tail();
+            let is_damaged = store.durable.disk.damage_tail();
             self.start(victim);
             if is_damaged && !self.stores[&victim].is_lost {
                 self.violate("recovery", format!("store {victim} took a damaged log for whole"));
@@ -268,9 +309,59 @@ impl World {
         }
     }
 
+    fn meta_leader(&self, stores: &[StoreId]) -> Option<StoreId> {
+        stores.iter().copied().find(|store| self.stores[store].led().contains(&META_REGION))
+    }
+
+    /// Stores that are members and were not asked to go, by the word of whoever leads the meta region.
+    fn staying(&self) -> Vec<StoreId> {
+        let stores: Vec<StoreId> = self.stores.keys().copied().collect();
+        let leader = self.meta_leader(&stores).and_then(|leader| self.stores[&leader].process.as_ref());
+        let stays = |store: &StoreId| {
+            let is_up = |process: &Process| {
+                process.meta.stores.get(store).is_some_and(|record| record.state == StoreState::Up)
+            };
+            let known = &self.stores[store];
+            !known.is_removed
+                && !known.is_lost
+                && !self.asked_to_go.contains(store)
+                && leader.is_some_and(is_up)
+        };
+        stores.into_iter().filter(stays).collect()
+    }
+
+    /// Only as long as enough stores stay for three peers of every region.
+    fn ask_to_go(&mut self, stores: &[StoreId]) {
+        let Some(leader) = self.meta_leader(stores) else { return };
+        let Some(process) = self.stores[&leader].process.as_ref() else { return };
+        let going = process.meta.members().filter(|record| record.state == StoreState::Draining);
+        let going: Vec<StoreId> = going.map(|record| record.id).collect();
+        let staying = self.staying();
+        let (store, state) = match self.rng.pick(&going).filter(|_| self.rng.chance(50)) {
+            Some(store) => (store, StoreState::Up),
+            None => match self.rng.pick(&staying) {
+                Some(store) if staying.len() > 3 => (store, StoreState::Draining),
+                _ => return,
+            },
+        };
+        self.asked_to_go.insert(store);
+        let command = MetaCommand::SetStoreState { store, state };
+        self.send(leader, leader, Packet::Asked(Asked::Meta(command)));
+    }
+
+    fn ask_to_join(&mut self, stores: &[StoreId]) {
+        let Some(leader) = self.meta_leader(stores) else { return };
+        if stores.len() >= STORES_MAX {
+            return;
+        }
+        // Sometimes it asks again.
+        let number = FIRST_STRANGER + self.tally.joined + self.rng.below(2);
+        let command = MetaCommand::Join { facts: facts(number) };
+        self.send(leader, leader, Packet::Asked(Asked::Meta(command)));
+    }
+
     fn ask_for_operator(&mut self, stores: &[StoreId]) {
-        let leads = |store: &&StoreId| self.stores[store].led().contains(&META_REGION);
-        let Some(&meta_leader) = stores.iter().find(leads) else { return };
+        let Some(meta_leader) = self.meta_leader(stores) else { return };
         let Some(process) = self.stores[&meta_leader].process.as_ref() else { return };
         let regions: Vec<RegionId> = process.meta.regions.keys().copied().collect();
         let Some(region) = self.rng.pick(&regions) else { return };
@@ -284,6 +375,41 @@ impl World {
             2 | 3 => Operator::MovePeer { region, from, to, reason },
             _ if regions.len() < REGIONS_MAX => Operator::Split { region, reason },
             _ => return,
+        };
+        self.send(meta_leader, meta_leader, Packet::Asked(Asked::Operator(operator)));
+    }
+
+    /// Where there are none that could merge, a region is asked to split.
+    fn ask_for_merge(&mut self, stores: &[StoreId]) {
+        let Some(meta_leader) = self.meta_leader(stores) else { return };
+        let Some(process) = self.stores[&meta_leader].process.as_ref() else { return };
+        let regions = &process.meta.regions;
+        let pairs: Vec<(RegionId, RegionId)> = regions
+            .values()
+            .flat_map(|one| {
+                let fits = regions.values().filter(|other| other.joined(one).is_some());
+                fits.map(|other| (one.id, other.id))
+            })
+            .collect();
+        let ids: Vec<RegionId> = regions.keys().copied().filter(|id| *id != META_REGION).collect();
+        let reason = Reason::Requested;
+        let operator = match self.rng.pick(&pairs).filter(|_| self.rng.chance(75)) {
+            Some((region, into)) => {
+                let members: Vec<StoreId> = regions[&region].peers.iter().map(|peer| peer.store).collect();
+                // As a rule after the source is sealed, and before it is known that all of its peers hold the seal.
+                let delay = self.rng.between(300, 2000) * MILLISECOND;
+                match (self.rng.below(3), self.rng.pick(&members)) {
+                    (0, Some(silent)) => self.schedule(delay, Event::Silence { store: silent }),
+                    (1, _) => self.schedule(delay, Event::GiveUpMerges),
+                    _ => {}
+                }
+                Operator::Merge { region, into, reason }
+            }
+            None if ids.len() < REGIONS_MAX => match self.rng.pick(&ids) {
+                Some(region) => Operator::Split { region, reason },
+                None => return,
+            },
+            None => return,
         };
         self.send(meta_leader, meta_leader, Packet::Asked(Asked::Operator(operator)));
     }
@@ -307,6 +433,30 @@ impl World {
         };
         let change = RegionChange::Peers(changes);
         self.send(leader, leader, Packet::Asked(Asked::Change { region, change }));
+    }
+
+    /// Merges that can still be taken back are.
+    pub(crate) fn give_up_merges(&mut self) {
+        let stores: Vec<StoreId> = self.stores.keys().copied().collect();
+        let Some(leader) = self.meta_leader(&stores).filter(|_| !self.plan.is_over) else { return };
+        let Some(process) = self.stores[&leader].process.as_ref() else { return };
+        let is_going = |flight: &&InFlight| {
+            flight.phase == Phase::Going && matches!(flight.operator, Operator::Merge { .. })
+        };
+        let going: Vec<_> =
+            process.meta.operators.values().filter(is_going).map(|flight| flight.id).collect();
+        for id in going {
+            let phase = Phase::Undoing { because: Outcome::Aborted };
+            let command = MetaCommand::AdvanceOperator { id, phase };
+            self.send(leader, leader, Packet::Asked(Asked::Meta(command)));
+        }
+    }
+
+    pub(crate) fn silence(&mut self, store: StoreId) {
+        if !self.plan.is_over {
+            let length = self.rng.between(2000, 9000) * MILLISECOND;
+            self.pause(store, length);
+        }
     }
 
     pub(crate) fn change_weather(&mut self) {
@@ -342,6 +492,7 @@ impl World {
         for store in self.stores.values_mut() {
             store.paused_until = 0;
             store.slow_log_until = now;
+            (store.low_until, store.full_until) = (now, now);
         }
         let down: Vec<StoreId> =
             self.stores.iter().filter(|(_, s)| s.process.is_none()).map(|(&id, _)| id).collect();

@@ -57,6 +57,11 @@ impl Command {
         matches!(self, Command::Get { .. } | Command::GetBoth | Command::GetField { .. })
     }
 
+    /// A store that is out of room refuses it.
+    pub fn adds_data(&self) -> bool {
+        !self.is_read() && !matches!(self, Command::Delete { .. })
+    }
+
     pub fn args(&self, group: Group) -> Vec<Bytes> {
         let word = |word: &'static str| Bytes::from_static(word.as_bytes());
         match *self {

@@ -98,6 +98,8 @@ pub enum Observation<'a> {
         op: OpId,
         reply: &'a Reply,
         read_ms: Option<UnixMillis>,
+        /// The life of the store that answered from what it had applied, after `READONLY`.
+        weakly: Option<(StoreId, u64)>,
     },
     /// A store whose clock is below its lease's end would answer reads from what it has applied.
     Leased {

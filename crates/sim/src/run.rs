@@ -1,6 +1,6 @@
 //! One seed from beginning to end: a cluster in trouble, then peace, in which everything must finish.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use cluster::Layout;
@@ -94,7 +94,7 @@ fn begin(options: Options) -> World {
     let count = rng.pick(&[1, 3, 3, 3, 3, 4, 5]).expect("a number of stores");
     // Stores that begin without peers.
     let spares = rng.pick(&[0, 0, 1, 2]).expect("a number of spares");
-    let regions = rng.pick(&[1, 1, 2, 3]).expect("a number of regions");
+    let regions = rng.pick(&[1, 2, 3, 4]).expect("a number of regions");
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
     world.is_tracing = options.is_tracing;
@@ -117,7 +117,7 @@ pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (
     }
     for &id in &stores {
         for descriptor in world.layout.iter().filter(|region| region.has_peer_on(id)) {
-            world.stores[&id].disk.found(descriptor.clone());
+            world.stores[&id].durable.disk.found(descriptor.clone());
         }
     }
     for id in world.stores.keys().copied().collect::<Vec<_>>() {
@@ -220,6 +220,8 @@ fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
             }
         }
     }
+    let merged: BTreeSet<RegionId> = newest.values().flat_map(|region| region.absorbed.clone()).collect();
+    newest.retain(|region, _| !merged.contains(region));
     newest
 }
 
@@ -229,6 +231,9 @@ fn unsettled(world: &World) -> Option<String> {
     for (region, descriptor) in newest(world) {
         if descriptor.is_joint() {
             return Some(format!("region {region} stays in a joint configuration"));
+        }
+        if descriptor.merging.is_some() {
+            return Some(format!("region {region} waits for its merge"));
         }
         let mut first = None;
         for (&id, store) in &world.stores {

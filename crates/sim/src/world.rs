@@ -1,7 +1,8 @@
 //! One simulated cluster: everything that exists, and the events that are to come, in true time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::MetaCommand;
 use node::reads::Read;
 use placement::Operator;
 use replica::eraftpb::Message;
@@ -10,12 +11,13 @@ use types::{LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, StoreId, U
 
 use crate::client::{Client, ClientId, Outcome};
 use crate::clock::{MILLISECOND, SECOND};
+use crate::durable::Snapshot;
 use crate::faults::Plan;
 use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
-use crate::store::{Snapshot, Store};
+use crate::store::Store;
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub enum Asked {
     },
     /// Of the meta region's leader, as people do.
     Operator(Operator),
+    /// Of the meta region's leader: a store joins or is to go, a merge is given up.
+    Meta(MetaCommand),
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +92,16 @@ pub enum Event {
     Restart {
         store: StoreId,
     },
+    /// Somebody takes back what merges have begun.
+    GiveUpMerges,
+    /// A store stands still for seconds.
+    Silence {
+        store: StoreId,
+    },
+    /// A store that is no member any more ends.
+    Removed {
+        store: StoreId,
+    },
     Duel {
         leader: StoreId,
         rival: StoreId,
@@ -113,6 +127,13 @@ pub enum Work {
         writes: usize,
     },
     Heartbeat,
+    /// A read takes its view.
+    View {
+        region: RegionId,
+        client: ClientId,
+        op: OpId,
+        read: Read<u64>,
+    },
     /// A read took its view; now it is looked at whether that may be answered.
     Read {
         region: RegionId,
@@ -127,6 +148,14 @@ pub enum Work {
         region: RegionId,
         client: ClientId,
         op: OpId,
+    },
+    /// Entries of the log are read for a follower that lags.
+    ReadLog {
+        region: RegionId,
+        number: u64,
+        low: LogIndex,
+        high: LogIndex,
+        max_bytes: u64,
     },
     MakeSnapshot {
         region: RegionId,
@@ -162,6 +191,10 @@ pub struct World {
     /// A digest of everything that happened.
     pub digest: u64,
     pub is_tracing: bool,
+    /// Through where the meta region was looked at for stores that came and went.
+    pub(crate) members_as_of: LogIndex,
+    /// Stores that somebody asked to go, even if they were asked to stay since.
+    pub(crate) asked_to_go: BTreeSet<StoreId>,
     /// From now on every request must be answered.
     pub is_calm: bool,
     /// Clients only read until this store leads something, or this moment.
@@ -192,6 +225,8 @@ impl World {
             violation: None,
             digest: seed,
             is_tracing: false,
+            members_as_of: 0,
+            asked_to_go: BTreeSet::new(),
             is_calm: false,
             quiet: None,
             last_op: 0,
@@ -256,6 +291,9 @@ impl World {
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),
             Event::Restart { store } => self.restart(store),
+            Event::GiveUpMerges => self.give_up_merges(),
+            Event::Silence { store } => self.silence(store),
+            Event::Removed { store } => self.end_removed(store),
             Event::Duel { leader, rival, others } => self.begin_duel(leader, rival, &others),
             Event::Mute { store, stores } => self.mute(store, &stores),
         }

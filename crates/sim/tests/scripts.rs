@@ -6,7 +6,8 @@
 //! tick STORE... [times=N]    a tenth of a second for each time, and a tick at these stores
 //! submit STORE NAME COMMAND  NAME asks for a command; wait=MS: until then
 //! read STORE NAME KEY        NAME asks for a proof, and then reads
-//! change STORE split AT NEW | remove AT_STORE
+//! change STORE split AT NEW           region 1 is cut in two
+//! change STORE prepare SOURCE INTO | rollback SOURCE | commit SOURCE INTO   a merge, or its end
 //! pass MS                    time passes, and deadlines with it
 //! turn STORE                 turns until there is nothing to do
 //! sync STORE                 the batch that is on its way to the log is written and synced
@@ -14,10 +15,14 @@
 //! deliver [from=STORE] [to=STORE]  messages that are on their way arrive, and nothing else happens
 //! drop [from=STORE] [to=STORE] messages that are on their way are lost
 //! settle                     all of the above until nothing is left to do; shows answers and leadership
+//! rounds COUNT               so many times, a tick at all stores, and settle
 //! lead STORE                 ticks and settles until the store leads region 1
 //! cut STORE | heal STORE     messages to and from it are lost from now on, or no more
 //! lease STORE                may local reads be answered now?
+//! live STORE                 the next step by which a snapshot replaces rows, or a peer ends
+//! view STORE | make STORE | ship STORE   a snapshot that is wanted: of what it is, is ready, arrives
 //! flush STORE                its rows are durable, and the groups are told
+//! pin STORE [REGION]         its log is too large, and the region is told to let go
 //! crash STORE                the process ends: what was not synced or flushed is gone
 //! start STORE                recovery
 //! show STORE                 its regions: term, leader, what is committed and applied; the log
@@ -30,17 +35,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use goldenscript::{Command, Runner};
+use node::lives::Step;
+use node::recovery::Kept;
 use node::{
-    lives, ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply,
-    Work,
+    ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
 };
 use replica::eraftpb::Message;
-use replica::{LogBatch, Worker};
+use replica::{Config, LogBatch, LogStore, Worker};
 use resp::Reply;
 use sim::disk::Disk;
-use storage::rows::{region_descriptor_row, region_state_row};
-use storage::{MemoryKeyspace, Reader, RegionState, Txn, WriteSet};
+use sim::durable::{Durable, Snapshot};
+use storage::{RegionState, Txn};
 use types::{RegionChange, RegionDescriptor, RegionId, SlotRange, StoreId};
+use wal::PeerLife;
 
 const MILLISECOND: u64 = 1_000_000;
 const REGION: RegionId = 1;
@@ -54,12 +61,17 @@ struct Process {
     leadership: BTreeMap<RegionId, Leadership>,
     leases: BTreeMap<RegionId, u64>,
     applied: BTreeMap<RegionId, u64>,
+    lives: VecDeque<(RegionId, Step)>,
+    /// Snapshots that are wanted, those of which the view is taken, and those that may be sent.
+    to_make: VecDeque<RegionId>,
+    views: VecDeque<Snapshot>,
+    made: BTreeMap<RegionId, Snapshot>,
+    to_ship: VecDeque<(RegionId, StoreId, Message)>,
 }
 
 #[derive(Default)]
 struct Store {
-    disk: Disk,
-    rows: MemoryKeyspace,
+    durable: Durable,
     process: Option<Process>,
 }
 
@@ -107,13 +119,9 @@ impl Script {
         *self = Script { now: 1_000_000 * MILLISECOND, ..Script::default() };
         for id in ids {
             let mut store = Store::default();
-            store.disk.found(region.clone());
-            let rows = vec![
-                (region_state_row(REGION), Some(RegionState::default().encode())),
-                (region_descriptor_row(REGION), Some(region.encode())),
-            ];
-            store.rows.write(WriteSet { ranges_deleted: Vec::new(), rows });
-            store.rows.flush();
+            store.durable.disk.found(region.clone());
+            store.durable.set_own_rows(&region, &RegionState::default())?;
+            store.durable.engine.flush();
             self.stores.insert(id, store);
             self.start(id)?;
         }
@@ -123,19 +131,19 @@ impl Script {
     fn start(&mut self, id: StoreId) -> Outcomes<()> {
         let now = self.now;
         let store = self.stores.get_mut(&id).ok_or("no such store")?;
-        let mut kept = Kept { disk: &store.disk, rows: &mut store.rows };
-        let recovered = node::recovery::recover(id, &mut kept)?;
+        let recovered = store.durable.recover(id)?;
         let mut execution = Execution::new(id);
         let mut applied = BTreeMap::new();
         for seed in &recovered.seeds {
             let region = seed.descriptor.id;
-            if let Some((state, _)) = described(&store.rows, region) {
+            if let Some((state, _)) = store.durable.described(region) {
                 applied.insert(region, state.applied_index);
                 execution.load(region, state, seed.descriptor.slots);
             }
         }
-        let config = replica::Config::new(id, 7);
-        let worker = Worker::new(config, store.disk.clone(), recovered.seeds, recovered.tombstones, now)?;
+        let config = Config::new(id, 7);
+        let worker =
+            Worker::new(config, store.durable.disk.clone(), recovered.seeds, recovered.tombstones, now)?;
         let line = format!("starts with {applied:?} applied, by region");
         store.process = Some(Process {
             shard: Shard::new(worker),
@@ -146,6 +154,11 @@ impl Script {
             leadership: BTreeMap::new(),
             leases: BTreeMap::new(),
             applied,
+            lives: VecDeque::new(),
+            to_make: VecDeque::new(),
+            views: VecDeque::new(),
+            made: BTreeMap::new(),
+            to_ship: VecDeque::new(),
         });
         self.tell(id, line);
         Ok(())
@@ -154,8 +167,8 @@ impl Script {
     fn crash(&mut self, id: StoreId) -> Outcomes<()> {
         let store = self.stores.get_mut(&id).ok_or("no such store")?;
         store.process = None;
-        store.disk.lose_unsynced();
-        store.rows.crash();
+        store.durable.disk.lose_unsynced();
+        store.durable.engine.crash();
         Ok(())
     }
 
@@ -245,8 +258,30 @@ impl Script {
                 self.say(id, format!("the log of region {region} may forget entries through {index}"));
             }
             Effect::FlushSoon => self.say(id, "wants a flush soon".into()),
-            Effect::Life(lives::Job::End { region, .. }) => {
-                self.say(id, format!("the peer of region {region} is to go"));
+            Effect::Life(job) => {
+                let region = job.region();
+                let process = self.process(id)?;
+                process.execution.unload(region);
+                let steps = job.steps();
+                self.say(id, format!("{} steps are to be done for region {region}", steps.len()));
+                let process = self.process(id)?;
+                process.lives.extend(steps.into_iter().map(|step| (region, step)));
+            }
+            Effect::ReadLog { region, number, low, high, max_bytes } => {
+                let disk = self.stores[&id].durable.disk.clone();
+                let entries = disk.entries(region, low, high, max_bytes);
+                let input = replica::Input::LogRead { region, number, entries };
+                let now = self.now;
+                self.process(id)?.shard.step(Input::Raft(input), now);
+            }
+            Effect::MakeSnapshot { region } => {
+                self.say(id, format!("wants a snapshot of region {region}"));
+                self.process(id)?.to_make.push_back(region);
+            }
+            Effect::SendSnapshot { region, to, message } => {
+                let index = message.get_snapshot().get_metadata().index;
+                self.say(id, format!("wants to send {to} the snapshot of region {region} at {index}"));
+                self.process(id)?.to_ship.push_back((region, to, message));
             }
             Effect::Announce { to, .. } => self.say(id, format!("tells {to} what the region is now")),
             Effect::ChangeRefused { reason, .. } => {
@@ -256,11 +291,6 @@ impl Script {
                 self.tell(id, format!("lead handed to {to}: {is_done}"))
             }
             Effect::Dropped { reason, .. } => self.tell(id, format!("drops a message: {reason}")),
-            Effect::Life(lives::Job::Replace { .. })
-            | Effect::MakeSnapshot { .. }
-            | Effect::SendSnapshot { .. } => {
-                return Err("snapshots are in no script".into());
-            }
         }
         Ok(())
     }
@@ -277,7 +307,7 @@ impl Script {
     fn get(&self, id: StoreId, region: RegionId, key: &str) -> Outcomes<String> {
         let args: Vec<Bytes> = ["GET", key].map(|arg| Bytes::copy_from_slice(arg.as_bytes())).into();
         let spec = command::lookup(&args[0]).ok_or("GET is a command")?;
-        let mut txn = Txn::read_only(&self.stores[&id].rows, region);
+        let mut txn = Txn::read_only(&self.stores[&id].durable.engine, region);
         let mut exec = command::Exec {
             txn: &mut txn,
             now_ms: self.now / MILLISECOND,
@@ -298,8 +328,8 @@ impl Script {
         let now = self.now;
         let Some(batch) = self.process(id)?.batches.pop_front() else { return Ok(false) };
         let store = &self.stores[&id];
-        store.disk.append(&batch);
-        store.disk.sync();
+        store.durable.disk.append(&batch);
+        store.durable.disk.sync();
         self.say(id, format!("synced: {}", batch_line(&batch)));
         let input = replica::Input::Persisted { batch: batch.number };
         self.process(id)?.shard.step(Input::Raft(input), now);
@@ -319,14 +349,19 @@ impl Script {
                 return Ok(false);
             }
             let mut meta = |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
-            process.applying.extend(process.execution.execute(by_region, &store.rows, &mut meta, &mut ())?);
+            process.applying.extend(process.execution.execute(
+                by_region,
+                &store.durable.engine,
+                &mut meta,
+                &mut (),
+            )?);
         }
         while let Some(effect) = self.process(id)?.applying.pop_front() {
             let now = self.now;
             match effect {
                 ApplyEffect::Write(writes) => {
                     self.say(id, format!("writes {} rows", writes.rows.len()));
-                    self.stores.get_mut(&id).expect("it runs").rows.write(writes);
+                    self.stores.get_mut(&id).expect("it runs").durable.engine.write(writes);
                     if stop_at_write {
                         return Ok(true);
                     }
@@ -358,13 +393,107 @@ impl Script {
         Ok(true)
     }
 
+    /// The next step by which a snapshot replaces rows, or a peer ends.
+    fn live(&mut self, id: StoreId) -> Outcomes<bool> {
+        let now = self.now;
+        let Some((region, step)) = self.process(id)?.lives.pop_front() else { return Ok(false) };
+        let line = match &step {
+            Step::HideRows => format!("nobody reads region {region} any more"),
+            Step::ReplaceRows { index, .. } => {
+                format!("the rows of region {region} are those of the snapshot at {index}")
+            }
+            Step::Record(PeerLife::Tombstone { peer }) => {
+                format!("the log says that peer {peer} of region {region} is gone")
+            }
+            Step::Record(_) => format!("the log says that the peer of region {region} exists"),
+            Step::Load(_) => format!("region {region} may be executed and read"),
+            Step::TellApplied => format!("the groups are told that region {region} has its snapshot"),
+            Step::RemovePeer => format!("no peer of region {region} is found here"),
+            Step::Flush => "flushes".into(),
+            Step::DeleteRows => format!("deletes what is region {region}'s alone"),
+            Step::DestroyLog { .. } => format!("deletes the log of region {region}"),
+            Step::TellDestroyed => format!("the groups are told that region {region} is gone"),
+        };
+        self.say(id, line);
+        let store = self.stores.get_mut(&id).ok_or("no such store")?;
+        let (durable, process) = (&mut store.durable, store.process.as_mut().ok_or("it does not run")?);
+        match step {
+            Step::HideRows | Step::RemovePeer => {}
+            Step::ReplaceRows { index, .. } => durable.ingest(region, index)?,
+            Step::Record(life) => durable.disk.set_life(region, life),
+            Step::Load(descriptor) => {
+                let (state, _) = durable.described(region).ok_or("there are no rows to load")?;
+                process.applied.insert(region, state.applied_index);
+                process.execution.load(region, state, descriptor.slots);
+            }
+            Step::TellApplied => process.shard.step(Input::SnapshotApplied { region }, now),
+            Step::Flush => durable.engine.flush(),
+            Step::DeleteRows => durable.delete_own_rows(region)?,
+            Step::DestroyLog { peer } => durable.destroy_log(region, peer)?,
+            Step::TellDestroyed => {
+                process.shard.step(Input::Raft(replica::Input::Destroyed { region }), now);
+            }
+        }
+        self.turn(id)?;
+        Ok(true)
+    }
+
+    /// A view is taken of the rows of which a snapshot is wanted.
+    fn view(&mut self, id: StoreId) -> Outcomes<bool> {
+        let Some(region) = self.process(id)?.to_make.pop_front() else { return Ok(false) };
+        let snapshot = self.stores[&id].durable.view(region).ok_or("there are no rows to make it of")?;
+        let index = snapshot.state.applied_index;
+        self.say(id, format!("takes a view of region {region} at {index}"));
+        self.process(id)?.views.push_back(snapshot);
+        Ok(true)
+    }
+
+    /// The view is written out, and the groups are told.
+    fn make(&mut self, id: StoreId) -> Outcomes<bool> {
+        let now = self.now;
+        let Some(snapshot) = self.process(id)?.views.pop_front() else { return Ok(false) };
+        let (index, term) = (snapshot.state.applied_index, snapshot.state.applied_term);
+        let descriptor = snapshot.descriptor.clone();
+        let region = descriptor.id;
+        self.say(id, format!("has made the snapshot of region {region} at {index}"));
+        let process = self.process(id)?;
+        process.made.insert(region, snapshot);
+        let input = replica::Input::SnapshotMade { region, index, term, descriptor };
+        process.shard.step(Input::Raft(input), now);
+        self.turn(id)?;
+        Ok(true)
+    }
+
+    /// A snapshot that is to be sent arrives, whole.
+    fn ship(&mut self, id: StoreId) -> Outcomes<bool> {
+        let now = self.now;
+        let Some((region, to, message)) = self.process(id)?.to_ship.pop_front() else { return Ok(false) };
+        let runs = self.stores.get(&to).is_some_and(|store| store.process.is_some());
+        let snapshot = self.process(id)?.made.get(&region).cloned();
+        let arrived = snapshot.filter(|_| runs && !self.cut.contains(&to) && !self.cut.contains(&id));
+        let delivered = arrived.is_some();
+        if let Some(snapshot) = arrived {
+            let index = snapshot.state.applied_index;
+            self.say(to, format!("has the snapshot of region {region} at {index} from {id}"));
+            let store = self.stores.get_mut(&to).ok_or("no such store")?;
+            store.durable.received.insert((region, index), snapshot);
+            let input = replica::Input::Message { from: id, region, message };
+            self.process(to)?.shard.step(Input::Raft(input), now);
+            self.turn(to)?;
+        }
+        let input = replica::Input::SnapshotSent { region, to, delivered };
+        self.process(id)?.shard.step(Input::Raft(input), now);
+        self.turn(id)?;
+        Ok(true)
+    }
+
     fn flush(&mut self, id: StoreId) -> Outcomes<()> {
         let now = self.now;
         let process = self.process(id)?;
         for (region, index) in process.applied.clone() {
             process.shard.step(Input::Raft(replica::Input::Flushed { region, index }), now);
         }
-        self.stores.get_mut(&id).expect("it runs").rows.flush();
+        self.stores.get_mut(&id).expect("it runs").durable.engine.flush();
         self.turn(id)?;
         Ok(())
     }
@@ -401,6 +530,10 @@ impl Script {
                 any |= self.turn(*id)?;
                 any |= self.sync(*id)?;
                 any |= self.apply(*id, false)?;
+                any |= self.live(*id)?;
+                any |= self.view(*id)?;
+                any |= self.make(*id)?;
+                any |= self.ship(*id)?;
             }
             if !any {
                 self.is_quiet = false;
@@ -469,79 +602,6 @@ impl Script {
                 self.tell(id, line);
             }
         }
-        Ok(())
-    }
-}
-
-/// The log and the rows, as recovery finds them.
-struct Kept<'a> {
-    disk: &'a Disk,
-    rows: &'a mut MemoryKeyspace,
-}
-
-fn described(rows: &MemoryKeyspace, region: RegionId) -> Option<(RegionState, RegionDescriptor)> {
-    let state = rows.get(&region_state_row(region)).ok()??;
-    let descriptor = rows.get(&region_descriptor_row(region)).ok()??;
-    Some((RegionState::decode(&state).ok()?, RegionDescriptor::decode(&descriptor).ok()?))
-}
-
-impl node::recovery::Kept for Kept<'_> {
-    type Error = String;
-
-    fn lives(&self) -> Vec<(RegionId, wal::PeerLife)> {
-        self.disk.lives()
-    }
-
-    fn set_lives(&mut self, lives: &[(RegionId, wal::PeerLife)]) -> Result<(), String> {
-        lives.iter().for_each(|(region, life)| self.disk.set_life(*region, life.clone()));
-        Ok(())
-    }
-
-    fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), String> {
-        peers.iter().for_each(|peer| self.disk.found(peer.clone()));
-        Ok(())
-    }
-
-    fn logs(&self) -> Vec<RegionId> {
-        self.disk.regions()
-    }
-
-    fn destroy_log(&mut self, region: RegionId, peer: types::PeerId) -> Result<(), String> {
-        self.disk.forget(region);
-        self.disk.set_life(region, wal::PeerLife::Tombstone { peer });
-        Ok(())
-    }
-
-    fn forget_log(&mut self, region: RegionId) -> Result<(), String> {
-        self.disk.forget(region);
-        Ok(())
-    }
-
-    fn regions(&self) -> Result<Vec<RegionId>, String> {
-        Ok((1..10).filter(|region| described(self.rows, *region).is_some()).collect())
-    }
-
-    fn own_rows(&self, region: RegionId) -> Result<Option<node::recovery::OwnRows>, String> {
-        Ok(described(self.rows, region).map(|(state, descriptor)| (state, Some(descriptor))))
-    }
-
-    fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), String> {
-        let rows = vec![
-            (region_state_row(region.id), Some(state.encode())),
-            (region_descriptor_row(region.id), Some(region.encode())),
-        ];
-        self.rows.write(WriteSet { ranges_deleted: Vec::new(), rows });
-        Ok(())
-    }
-
-    fn replace_rows(&mut self, _: &RegionDescriptor, _: u64, _: u64) -> Result<(), String> {
-        Err("snapshots are in no script".into())
-    }
-
-    fn delete_rows(&mut self, region: RegionId, _: &[SlotRange]) -> Result<(), String> {
-        let rows = vec![(region_state_row(region), None), (region_descriptor_row(region), None)];
-        self.rows.write(WriteSet { ranges_deleted: Vec::new(), rows });
-        self.rows.flush();
         Ok(())
     }
 }
@@ -615,13 +675,24 @@ impl Runner for Script {
             "change" => {
                 let words: Vec<String> = args.rest_pos().iter().map(|arg| arg.value.clone()).collect();
                 let id: StoreId = words[0].parse()?;
-                let status = self.process(id)?.shard.status(REGION, now).ok_or("no such region")?;
-                let change = match words[1].as_str() {
-                    "split" => RegionChange::Split { at: words[2].parse()?, new_region: words[3].parse()? },
+                let number = |at: usize| -> Outcomes<RegionId> { Ok(words[at].parse()?) };
+                let process = self.process(id)?;
+                let described = |region| process.shard.status(region, now).map(|status| status.descriptor);
+                let (region, change) = match words[1].as_str() {
+                    "split" => {
+                        (REGION, RegionChange::Split { at: words[2].parse()?, new_region: number(3)? })
+                    }
+                    "prepare" => (number(2)?, RegionChange::PrepareMerge { into: number(3)? }),
+                    "rollback" => (number(2)?, RegionChange::RollbackMerge),
+                    "commit" => {
+                        let source = described(number(2)?).ok_or("no such region")?;
+                        let source_index = source.merging.ok_or("it is not prepared")?.sealed_at;
+                        (number(3)?, RegionChange::CommitMerge { source: Box::new(source), source_index })
+                    }
                     other => return Err(format!("no such change: {other}").into()),
                 };
-                let expect = status.descriptor.epoch;
-                self.process(id)?.shard.step(Input::ChangeRegion { region: REGION, expect, change }, now);
+                let expect = described(region).ok_or("no such region")?.epoch;
+                process.shard.step(Input::ChangeRegion { region, expect, change }, now);
             }
             "pass" => {
                 let ms: u64 = args.next_pos().ok_or("how long")?.value.parse()?;
@@ -638,6 +709,15 @@ impl Runner for Script {
                 self.deliver(from, to, command.name == "drop")?;
             }
             "settle" => self.settle()?,
+            "rounds" => {
+                let count: u64 = args.next_pos().ok_or("how many")?.value.parse()?;
+                for _ in 0..count {
+                    self.is_quiet = true;
+                    let running = self.running();
+                    self.tick(&running)?;
+                    self.settle()?;
+                }
+            }
             "apply" => {
                 let stop: Option<String> = args.lookup_parse("through")?;
                 let id = args.next_pos().ok_or("a store")?.value.parse()?;
@@ -654,7 +734,24 @@ impl Runner for Script {
                             return Err("no batch is on its way".into());
                         }
                     }
+                    "live" | "view" | "make" | "ship" => {
+                        let is_done = match name {
+                            "live" => self.live(id)?,
+                            "view" => self.view(id)?,
+                            "make" => self.make(id)?,
+                            _ => self.ship(id)?,
+                        };
+                        if !is_done {
+                            return Err(format!("nothing to {name}").into());
+                        }
+                    }
                     "flush" => self.flush(id)?,
+                    "pin" => {
+                        let region = args.next_pos().map_or(Ok(REGION), |arg| arg.value.parse())?;
+                        let input = replica::Input::LogPinned { regions: vec![region] };
+                        self.process(id)?.shard.step(Input::Raft(input), now);
+                        self.turn(id)?;
+                    }
                     "crash" => self.crash(id)?,
                     "start" => self.start(id)?,
                     "show" => self.show(id)?,
@@ -679,8 +776,8 @@ impl Script {
     /// The region of a key, as the stores have it: the youngest whose slots it is in.
     fn region_of(&self, key: &str) -> RegionId {
         let slot = types::slot_of_key(key.as_bytes());
-        let rows = self.stores.values().map(|store| &store.rows);
-        let regions = rows.flat_map(|rows| (1..10).filter_map(|region| described(rows, region)));
+        let kept = self.stores.values().map(|store| &store.durable);
+        let regions = kept.flat_map(|kept| (1..10).filter_map(|region| kept.described(region)));
         let has = regions.map(|(_, descriptor)| descriptor).filter(|descriptor| descriptor.contains(slot));
         has.max_by_key(|descriptor| descriptor.epoch.version).map_or(REGION, |descriptor| descriptor.id)
     }
@@ -714,6 +811,31 @@ fn a_split() {
 #[test]
 fn a_crash_before_and_after_the_sync() {
     run("crash");
+}
+
+#[test]
+fn a_merge_is_taken_back_and_another_is_done() {
+    run("merge");
+}
+
+#[test]
+fn a_merge_outlives_crashes() {
+    run("merge-crash");
+}
+
+#[test]
+fn a_snapshot_of_the_target_takes_the_place_of_a_merged_region() {
+    run("merge-snapshot");
+}
+
+#[test]
+fn a_snapshot_of_what_a_split_made_waits_until_the_split_is_flushed() {
+    run("split-snapshot");
+}
+
+#[test]
+fn a_snapshot_races_an_append() {
+    run("snapshot");
 }
 
 #[test]

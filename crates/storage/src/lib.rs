@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod count;
+pub mod extent;
 mod memory;
 pub mod meta;
 pub mod rows;

@@ -28,6 +28,20 @@ impl SlotRange {
         self.first > self.last
     }
 
+    /// What is left of the range on both sides of another: none, one or two ranges, ascending.
+    pub fn without(self, other: Option<SlotRange>) -> impl Iterator<Item = SlotRange> {
+        let (before, behind) = match other {
+            Some(other) => (
+                SlotRange { first: self.first, last: self.last.min(other.first.saturating_sub(1)) },
+                SlotRange { first: self.first.max(other.last.saturating_add(1)), last: self.last },
+            ),
+            None => (self, SlotRange { first: 1, last: 0 }),
+        };
+        // Nothing is before slot 0.
+        let has_before = other.is_none_or(|other| other.first > 0);
+        [before].into_iter().filter(move |_| has_before).chain([behind]).filter(|slots| !slots.is_empty())
+    }
+
     /// Splits all slots into `parts` ranges whose sizes differ by at most one.
     pub fn split_evenly(parts: u16) -> Vec<SlotRange> {
         assert!((1..=SLOT_COUNT).contains(&parts), "1 to 16384 parts");
@@ -99,6 +113,32 @@ mod tests {
         assert_eq!(hash_tag(b"foo{{bar}}zap"), b"{bar");
         assert_eq!(hash_tag(b"foo{bar}{zap}"), b"bar");
         assert_eq!(hash_tag(b"foo{bar"), b"foo{bar");
+    }
+
+    #[test]
+    fn a_range_without_another_is_what_is_on_both_sides() {
+        let range = |first, last| SlotRange { first, last };
+        let all = SlotRange::ALL;
+        for (slots, other) in [
+            (range(10, 20), Some(range(12, 15))),
+            (range(10, 20), Some(range(0, 9))),
+            (range(10, 20), Some(range(21, 30))),
+            (range(10, 20), Some(range(10, 20))),
+            (range(10, 20), Some(range(0, 12))),
+            (range(0, 20), Some(range(0, 0))),
+            (range(0, 20), Some(range(20, 20))),
+            (all, Some(range(0, all.last))),
+            (all, Some(range(all.last, all.last))),
+            (all, Some(range(3, 3))),
+            (all, None),
+        ] {
+            let left: Vec<_> = slots.without(other).collect();
+            let expected = |slot| slots.contains(slot) && !other.is_some_and(|other| other.contains(slot));
+            for slot in 0..SLOT_COUNT {
+                let times = left.iter().filter(|left| left.contains(slot)).count();
+                assert_eq!(times, usize::from(expected(slot)), "{slots:?} without {other:?}: slot {slot}");
+            }
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Driver {
                     return Err(StartError::NoPeer { region: id, store });
                 }
             }
-            Operator::Split { .. } => {}
+            Operator::Split { .. } | Operator::Unseal { .. } => {}
             Operator::Merge { region, into, .. } => {
                 if meta.regions[into].joined(&meta.regions[region]).is_none() {
                     return Err(StartError::NotNeighbours { region: *region, into: *into });

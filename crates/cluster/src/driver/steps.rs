@@ -59,7 +59,8 @@ impl Scene<'_> {
     pub fn is_frozen(&self) -> bool {
         let known = self.lead().map(|lead| lead.merging_into().is_some());
         // Without word of its leader it may be.
-        self.flight.operator.into_region().is_some() && known.unwrap_or(true)
+        let stops = matches!(self.flight.operator, Operator::Merge { .. } | Operator::Unseal { .. });
+        stops && known.unwrap_or(true)
     }
 
     pub fn next(&self) -> Next {
@@ -72,6 +73,7 @@ impl Scene<'_> {
             Operator::TransferLeader { to, .. } => undoing.map_or_else(|| self.transfer(*to), Next::Done),
             Operator::Split { .. } => undoing.map_or_else(|| self.split(), Next::Done),
             Operator::Merge { into, .. } => self.merge(*into, undoing),
+            Operator::Unseal { .. } => self.unseal(undoing),
             _ if !self.meta.regions.contains_key(&region) => {
                 Next::Done(undoing.unwrap_or(Outcome::Overtaken))
             }
@@ -225,7 +227,30 @@ impl Scene<'_> {
             (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
                 Next::Bind
             }
+            // Who is down may stay so, and the source takes no commands meanwhile.
+            (Some(_), ..)
+                if source.descriptor.peers.iter().any(|peer| !self.ledger.is_up(peer.store, self.now)) =>
+            {
+                Next::Fail(Outcome::Aborted)
+            }
             (Some(_), ..) => Next::Wait,
+        }
+    }
+
+    /// Nobody can have bound the merge: its source would be held by another operator than this one.
+    fn unseal(&self, undoing: Option<Outcome>) -> Next {
+        let region = self.flight.operator.region();
+        let outcome = undoing.unwrap_or(Outcome::Succeeded);
+        match self.lead() {
+            _ if !self.meta.regions.contains_key(&region) => Next::Done(outcome),
+            Some(lead) if lead.merging_into().is_some() => {
+                let expect = lead.epoch();
+                Next::Order(Order::Change { region, expect, change: RegionChange::RollbackMerge })
+            }
+            // An order that is still under way for the sealed region finds another one.
+            Some(lead) if lead.epoch().version > self.flight.version => Next::Done(outcome),
+            // Word from before the seal.
+            Some(_) | None => Next::Wait,
         }
     }
 

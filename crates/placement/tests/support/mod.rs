@@ -97,6 +97,7 @@ pub fn execute(view: &mut ClusterView, operator: &Operator) {
         }
         Operator::Split { region, .. } => split(view, region),
         Operator::Merge { region, into, .. } => merge(view, region, into),
+        Operator::Unseal { .. } => {}
     }
     let region = operator.into_region().unwrap_or(operator.region());
     let region = at(view, region);

@@ -18,6 +18,7 @@
 
 use super::*;
 use crate::change_entry;
+use crate::planted::{self, Bug};
 use raft::GetEntriesContext;
 use types::{PeerRole, RegionChange};
 
@@ -30,7 +31,8 @@ pub(super) struct Takeover {
 impl<L: LogStore> Peer<L> {
     /// Whether commands are refused: the seal is applied, or was proposed here and is not decided yet.
     pub(super) fn is_sealed(&self) -> bool {
-        self.descriptor.merging.is_some() || self.raw.raft.raft_log.applied < self.sealing
+        let is_sealed = self.descriptor.merging.is_some() || self.raw.raft.raft_log.applied < self.sealing;
+        is_sealed && !planted::is(Bug::SealIgnored)
     }
 
     /// What the descriptor cannot know of a merge that is to be committed.
@@ -62,8 +64,10 @@ impl<L: LogStore> Peer<L> {
             return;
         }
         let end = match self.takeovers.front() {
-            Some(takeover) => self.held.partition_point(|entry| entry.index < takeover.index),
-            None => self.held.len(),
+            Some(takeover) if !planted::is(Bug::MergeNotAwaited) => {
+                self.held.partition_point(|entry| entry.index < takeover.index)
+            }
+            _ => self.held.len(),
         };
         let entries: Vec<Committed> = self.held.drain(..end).collect();
         if !entries.is_empty() {

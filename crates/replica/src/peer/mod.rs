@@ -798,17 +798,22 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// On the leader: through where entries are not kept for anybody.
-    fn released(&self, config: &Config) -> LogIndex {
+    /// The least index of the snapshots that are under way, whose receivers will need what follows.
+    fn receiving(&self) -> Option<LogIndex> {
         let (raft, view) = (&self.raw.raft, self.raw.store());
-        let slowest = raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0);
-        let receiving = raft
-            .prs()
+        raft.prs()
             .iter()
             .filter(|(_, progress)| progress.state == raft::ProgressState::Snapshot)
             .map(|(_, progress)| progress.pending_snapshot)
             .chain(view.offered())
-            .min();
+            .min()
+    }
+
+    /// On the leader: through where entries are not kept for anybody.
+    fn released(&self, config: &Config) -> LogIndex {
+        let (raft, view) = (&self.raw.raft, self.raw.store());
+        let slowest = raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0);
+        let receiving = self.receiving();
         config.truncation.released(slowest, receiving, raft.raft_log.last_index(), view.entry_bytes())
     }
 
@@ -822,8 +827,28 @@ impl<L: LogStore> Peer<L> {
             held_by_all: released.max(self.held_by_all_hint),
             entry_bytes: view.entry_bytes(),
         };
-        let Some(index) = config.truncation.decide(&log) else { return };
-        if let Some(term) = self.raw.mut_store().truncate(index) {
+        if let Some(index) = config.truncation.decide(&log) {
+            self.drop_through(index, out);
+        }
+    }
+
+    /// The store's log is too large: all goes that neither a restart nor a snapshot's receiver needs. What is not flushed
+    /// cannot go, so a flush is asked for.
+    pub fn let_go(&mut self, out: &mut Outbox) {
+        let applied = self.raw.raft.raft_log.applied;
+        if self.flushed < applied {
+            out.later.push(Action::FlushSoon);
+        }
+        let index = self.flushed.min(applied).min(self.receiving().unwrap_or(LogIndex::MAX));
+        self.drop_through(index, out);
+    }
+
+    fn drop_through(&mut self, index: LogIndex, out: &mut Outbox) {
+        let view = self.raw.mut_store();
+        if index < view.first() {
+            return;
+        }
+        if let Some(term) = view.truncate(index) {
             out.later.push(Action::Truncate { region: self.region, index, term });
         }
     }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::change_entry;
 use crate::conf::conf_change_of;
+use crate::log_reads::Range;
+use crate::log_store::LogError;
 use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 
@@ -20,6 +22,29 @@ impl<L: LogStore> Peer<L> {
             return Err(Fatal::Log(error));
         }
         Ok(self.raw.has_ready())
+    }
+
+    /// Reads of the log that followers wait for, under the next numbers after `last`.
+    pub fn take_up_reads(&self, last: &mut u64) -> Vec<(u64, Range)> {
+        self.raw.store().take_up_reads(last)
+    }
+
+    pub fn wants_read(&self, number: u64) -> bool {
+        self.raw.store().wants_read(number)
+    }
+
+    pub fn log_read(
+        &mut self,
+        config: &Config,
+        number: u64,
+        entries: Result<Vec<Entry>, LogError>,
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        for asker in self.raw.store().fetched(number, entries) {
+            self.drive(config, now, out, |raw| raw.on_entries_fetched(asker));
+        }
+        self.raw.store().forget_fetched();
     }
 
     fn take_ready(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<(), Fatal> {
@@ -105,7 +130,8 @@ impl<L: LogStore> Peer<L> {
             self.lose(vec![lost], out);
             None
         });
-        if entry.context.is_empty() && self.handed_descriptor.merging.is_some() {
+        let is_sealed = self.handed_descriptor.merging.is_some() && !planted::is(Bug::SealIgnored);
+        if entry.context.is_empty() && is_sealed {
             // Behind the seal, as every peer finds: it will never be done, and may be asked of the target.
             let reason = Refusal::NotLeader { leader: None };
             let region = self.region;

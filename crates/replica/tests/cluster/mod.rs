@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use steelyard_replica::eraftpb::Message;
 use steelyard_replica::{
-    Action, Committed, Config, Input, LogBatch, PeerSeed, RestartCause, Role, Truncation, Worker,
+    Action, Committed, Config, Input, LogBatch, LogStore, PeerSeed, RestartCause, Role, Truncation, Worker,
 };
 use types::{
     BootNanos, LogIndex, PeerChange, PeerId, PeerRole, RegionChange, RegionDescriptor, RegionId, SlotRange,
@@ -425,6 +425,10 @@ impl Cluster {
             }
             Action::Announce { to, descriptor } => {
                 self.send(id, to, Input::Announced { from: id, descriptor })
+            }
+            Action::ReadLog { region, number, low, high, max_bytes } => {
+                let entries = self.stores[id as usize].disk.entries(region, low, high, max_bytes);
+                self.input(id, Input::LogRead { region, number, entries });
             }
             Action::MakeSnapshot { region } => {
                 let delay = self.rng.below(200) * MILLISECOND;

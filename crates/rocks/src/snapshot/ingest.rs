@@ -1,17 +1,15 @@
 //! Takes a snapshot over in place of the rows that it replaces, and deletes a region's rows.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
-use bytes::Bytes;
 use rocksdb::{CompactOptions, IngestExternalFileOptions};
-use storage::{rows, Reader, StorageError, WriteSet};
+use storage::extent;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
 use super::checksum;
 use super::manifest::Manifest;
 use super::write::descriptor_of;
-use super::{own_range, range_of, SnapshotError};
+use super::SnapshotError;
 use crate::error::classify;
 use crate::keyspace::FlashKeyspace;
 
@@ -93,9 +91,9 @@ impl FlashKeyspace {
             }
         }
         observe(IngestStep::Verified)?;
-        let mut slots = self.without_others(region, former)?;
+        let mut slots = extent::without_others(&self.view(), region, former)?;
         slots.extend(manifest.descriptor.slots);
-        let deletion = deletion(region, &slots);
+        let deletion = extent::deletion(region, &slots);
         let mut replace = || {
             self.write_uncached(&deletion)?;
             observe(IngestStep::Deleted)?;
@@ -117,30 +115,8 @@ impl FlashKeyspace {
     /// is another region's. Visible at once, durable after the next flush, as every write; doing it again
     /// changes nothing.
     pub fn destroy_region(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<()> {
-        self.write(&deletion(region, &self.without_others(region, slots)?))
-    }
-
-    /// The slots, less those of every other region that has a descriptor here.
-    fn without_others(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<Vec<SlotRange>> {
-        let mut left = slots.to_vec();
-        let mut unreadable = None;
-        let from = [rows::SPACE_REGION_STATE];
-        self.view().scan(&from, &rows::prefix_end(&from), &mut |row, value| {
-            let is_descriptor = row.len() > rows::region_state_row(0).len();
-            match RegionDescriptor::decode(value) {
-                _ if !is_descriptor => {}
-                Ok(other) if other.id != region => {
-                    left = left.iter().flat_map(|slots| without(*slots, other.slots)).collect();
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    unreadable = Some(StorageError::Corrupt(format!("a region's descriptor: {error}")));
-                    return ControlFlow::Break(());
-                }
-            }
-            ControlFlow::Continue(())
-        })?;
-        unreadable.map_or(Ok(left), Err)
+        let slots = extent::without_others(&self.view(), region, slots)?;
+        self.write(&extent::deletion(region, &slots))
     }
 
     /// Whether the rows of the region are at this very place of its log, so that a snapshot made there holds
@@ -178,58 +154,5 @@ impl FlashKeyspace {
         options.set_move_files(true);
         let files = (0..manifest.files.len()).map(|number| dir.join(Manifest::file_name(number))).collect();
         self.db.ingest_external_file_opts::<std::path::PathBuf>(&options, files).map_err(classify)
-    }
-}
-
-fn deletion(region: RegionId, slots: &[SlotRange]) -> WriteSet {
-    let data: Vec<(Bytes, Bytes)> = match region {
-        types::META_REGION => range_of(region, None).into_iter().collect(),
-        _ => slots.iter().filter_map(|slots| range_of(region, Some(*slots))).collect(),
-    };
-    WriteSet { ranges_deleted: data.into_iter().chain([own_range(region)]).collect(), rows: Vec::new() }
-}
-
-/// What is left of a range on both sides of another.
-fn without(slots: SlotRange, other: Option<SlotRange>) -> impl Iterator<Item = SlotRange> {
-    let (before, behind) = match other {
-        Some(other) => (
-            SlotRange { first: slots.first, last: slots.last.min(other.first.saturating_sub(1)) },
-            SlotRange { first: slots.first.max(other.last.saturating_add(1)), last: slots.last },
-        ),
-        None => (slots, SlotRange { first: 1, last: 0 }),
-    };
-    // Nothing is before slot 0.
-    let has_before = other.is_none_or(|other| other.first > 0);
-    [before].into_iter().filter(move |_| has_before).chain([behind]).filter(|slots| !slots.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_without_another_is_what_is_on_both_sides() {
-        let range = |first, last| SlotRange { first, last };
-        let all = SlotRange::ALL;
-        for (slots, other) in [
-            (range(10, 20), Some(range(12, 15))),
-            (range(10, 20), Some(range(0, 9))),
-            (range(10, 20), Some(range(21, 30))),
-            (range(10, 20), Some(range(10, 20))),
-            (range(10, 20), Some(range(0, 12))),
-            (range(0, 20), Some(range(0, 0))),
-            (range(0, 20), Some(range(20, 20))),
-            (all, Some(range(0, all.last))),
-            (all, Some(range(all.last, all.last))),
-            (all, Some(range(3, 3))),
-            (all, None),
-        ] {
-            let left: Vec<_> = without(slots, other).collect();
-            let expected = |slot| slots.contains(slot) && !other.is_some_and(|other| other.contains(slot));
-            for slot in 0..types::SLOT_COUNT {
-                let times = left.iter().filter(|left| left.contains(slot)).count();
-                assert_eq!(times, usize::from(expected(slot)), "{slots:?} without {other:?}: slot {slot}");
-            }
-        }
     }
 }

@@ -21,8 +21,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use storage::{rows, StorageError};
-use types::{RegionDescriptor, RegionId, SlotRange, META_REGION};
+use storage::{extent, StorageError};
+use types::{RegionDescriptor, RegionId};
 
 pub use ingest::{Files, IngestStep};
 pub use manifest::{Manifest, ManifestError, SnapshotFile, MANIFEST};
@@ -57,23 +57,7 @@ impl SnapshotError {
 
 /// What a region's snapshot holds beside the region's own rows.
 fn data_range(descriptor: &RegionDescriptor) -> Option<(Bytes, Bytes)> {
-    range_of(descriptor.id, descriptor.slots)
-}
-
-fn range_of(region: RegionId, slots: Option<SlotRange>) -> Option<(Bytes, Bytes)> {
-    if region == META_REGION {
-        let from = Bytes::from_static(&[rows::SPACE_META_REGION]);
-        let to = rows::prefix_end(&from);
-        return Some((from, to));
-    }
-    slots.map(rows::slots_range)
-}
-
-/// The rows that say what the region is and how far it is applied.
-fn own_range(region: RegionId) -> (Bytes, Bytes) {
-    let from = rows::region_state_row(region);
-    let to = rows::prefix_end(&from);
-    (from, to)
+    extent::data_range(descriptor.id, descriptor.slots)
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError + '_ {

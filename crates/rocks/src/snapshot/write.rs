@@ -9,9 +9,10 @@ use types::{RegionDescriptor, RegionId};
 
 use super::checksum::describe;
 use super::manifest::{Manifest, SnapshotFile};
+use storage::extent;
 use storage::rows::region_descriptor_row;
 
-use super::{at, data_range, own_range, sync_directory, SnapshotError};
+use super::{at, data_range, sync_directory, SnapshotError};
 use crate::error::classify;
 use crate::keyspace::{FlashKeyspace, View};
 
@@ -84,7 +85,7 @@ impl FlashKeyspace {
         if let Some((from, to)) = data_range(&descriptor) {
             files.write_range(&view, &from, &to)?;
         }
-        let (from, to) = own_range(region);
+        let (from, to) = extent::own_range(region);
         files.write_range(&view, &from, &to)?;
         Ok(Manifest { descriptor, index: state.applied_index, term: state.applied_term, files: files.done })
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raftlog::{LogError, RaftLog};
+use replica::Input;
 
+use super::inbox::ToWorker;
 use crate::store::Store;
 
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
@@ -54,6 +56,7 @@ fn recycle(store: &Store, log: &RaftLog) -> Duration {
         Ok(pinned) => {
             if !pinned.is_empty() {
                 tracing::debug!(?pinned, "regions hold most of a log that is too large");
+                let _ = store.worker.send(ToWorker::Input(Input::LogPinned { regions: pinned }));
             }
             RECYCLE_PERIOD
         }

@@ -1,6 +1,6 @@
 //! Regions at work: the worker thread that steps their Raft groups, the log thread that makes its batches
 //! durable, the apply thread that makes rows of what is committed, the flusher that lets the log be cut, the
-//! log's keeper, and the thread that sees to peers that come with a snapshot or go.
+//! log's keeper, a reader of the log for followers that lag, and the thread that sees to peers that come with a snapshot or go.
 
 pub mod apply;
 mod dropped;
@@ -8,6 +8,7 @@ pub mod flusher;
 pub mod inbox;
 pub mod lives;
 pub mod log_keeper;
+pub mod log_reader;
 pub mod log_writer;
 pub mod shared;
 pub mod snapshots;

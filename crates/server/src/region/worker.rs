@@ -18,6 +18,7 @@ use types::{RegionId, StoreId};
 use super::apply::ApplyQueue;
 use super::dropped::Dropped;
 use super::inbox::{Asker, Reader, ToWorker};
+use super::log_reader::Wanted;
 use crate::clock;
 use crate::store::Store;
 use crate::transport::frame::Lane;
@@ -34,6 +35,8 @@ pub struct RegionWorker {
     /// Batches on their way to the device.
     batches: Sender<LogBatch>,
     log: RaftLog,
+    /// Entries that followers lack.
+    reads: Sender<Wanted>,
     apply: ApplyQueue,
     /// Whose status was published when it was last time.
     published: BTreeSet<RegionId>,
@@ -48,6 +51,7 @@ impl RegionWorker {
         inbox: Receiver<ToWorker>,
         batches: Sender<LogBatch>,
         log: RaftLog,
+        reads: Sender<Wanted>,
         apply: ApplyQueue,
     ) -> RegionWorker {
         RegionWorker {
@@ -56,6 +60,7 @@ impl RegionWorker {
             inbox,
             batches,
             log,
+            reads,
             apply,
             published: BTreeSet::new(),
             dropped: Dropped::default(),
@@ -184,6 +189,9 @@ impl RegionWorker {
             Effect::Read { reader, proven, .. } => drop(reader.send(proven)),
             Effect::Announce { to, descriptor } => {
                 self.store.transport().send_announce(to, descriptor.encode());
+            }
+            Effect::ReadLog { region, number, low, high, max_bytes } => {
+                let _ = self.reads.send(Wanted { region, number, low, high, max_bytes });
             }
             Effect::MakeSnapshot { region } => self.store.snapshots().make(region),
             Effect::SendSnapshot { region, to, message } => self.store.snapshots().send(region, to, message),

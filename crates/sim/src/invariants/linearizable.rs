@@ -3,12 +3,13 @@
 //! The logs say in which order commands took effect: that of the first execution anywhere. So there is
 //! nothing to search for. A command that was executed gets the group's next version; its replies, on every
 //! store, are those of the model. A read must agree with some version between the newest that anybody had
-//! seen when it was called and the newest there is. A refused command must never be executed, and none twice.
+//! seen when it was called and the newest there is; one after `READONLY` with any that is not older
+//! than what the same process gave to another. A refused command must never be executed, and none twice.
 
 use std::collections::BTreeMap;
 
 use resp::Reply;
-use types::{LogIndex, RegionId, UnixMillis};
+use types::{LogIndex, RegionId, StoreId, UnixMillis};
 
 use super::Invariant;
 use crate::model::{slot_of, Command, Group, GroupState};
@@ -19,6 +20,8 @@ struct OpRecord {
     command: Command,
     /// The newest version known to be seen by anybody when it was called.
     floor: usize,
+    /// The same of what the lives of stores had given to weak reads.
+    weak_floors: BTreeMap<(StoreId, u64), usize>,
     /// The version that it made, and what the model answered.
     effect: Option<(usize, Reply)>,
 }
@@ -53,6 +56,8 @@ struct EntryRecord {
 struct GroupRecord {
     versions: Vec<GroupState>,
     seen: usize,
+    /// The newest version that a life of a store has given to weak reads: it never goes back.
+    weakly_seen: BTreeMap<(StoreId, u64), usize>,
 }
 
 #[derive(Default)]
@@ -66,9 +71,19 @@ impl Invariant for Linearizable {
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         match *seen {
             Observation::Invoked { op } => {
-                let fresh = || GroupRecord { versions: vec![GroupState::default()], seen: 0 };
-                let floor = self.groups.entry(op.group).or_insert_with(fresh).seen;
-                let record = OpRecord { group: op.group, command: op.command.clone(), floor, effect: None };
+                let fresh = || GroupRecord {
+                    versions: vec![GroupState::default()],
+                    seen: 0,
+                    weakly_seen: BTreeMap::new(),
+                };
+                let group = self.groups.entry(op.group).or_insert_with(fresh);
+                let record = OpRecord {
+                    group: op.group,
+                    command: op.command.clone(),
+                    floor: group.seen,
+                    weak_floors: group.weakly_seen.clone(),
+                    effect: None,
+                };
                 self.ops.insert(op.id, record);
                 Ok(())
             }
@@ -98,7 +113,7 @@ impl Invariant for Linearizable {
                     )),
                 }
             }
-            Observation::Answered { op, reply, read_ms } => self.answer(op, reply, read_ms),
+            Observation::Answered { op, reply, read_ms, weakly } => self.answer(op, reply, read_ms, weakly),
             _ => Ok(()),
         }
     }
@@ -158,8 +173,18 @@ impl Linearizable {
         Ok(())
     }
 
-    fn answer(&mut self, id: OpId, reply: &Reply, read_ms: Option<UnixMillis>) -> Result<(), String> {
+    fn answer(
+        &mut self,
+        id: OpId,
+        reply: &Reply,
+        read_ms: Option<UnixMillis>,
+        weakly: Option<(StoreId, u64)>,
+    ) -> Result<(), String> {
         let op = &self.ops[&id];
+        let floor = match weakly {
+            Some(life) => op.weak_floors.get(&life).copied().unwrap_or(0),
+            None => op.floor,
+        };
         let group = self.groups.get_mut(&op.group).expect("an operation has a group");
         let version = match (read_ms, &op.effect) {
             (None, Some((version, expected))) if expected == reply => *version,
@@ -168,18 +193,23 @@ impl Linearizable {
             }
             (Some(now), _) => {
                 let agrees = |state: &GroupState| state.read(&op.command, now).as_ref() == Some(reply);
-                let found = group.versions[op.floor..].iter().position(agrees);
+                let found = group.versions[floor..].iter().position(agrees);
                 let Some(found) = found else {
-                    let before = group.versions[..op.floor].iter().rposition(agrees);
+                    let before = group.versions[..floor].iter().rposition(agrees);
                     return Err(format!(
                         "{:?} of group {} is answered {reply:?}: version {before:?}, and {} was seen before",
-                        op.command, op.group, op.floor
+                        op.command, op.group, floor
                     ));
                 };
-                op.floor + found
+                floor + found
             }
         };
-        group.seen = group.seen.max(version);
+        // A follower may have applied what the leader has committed and not applied yet: no strong read need see that.
+        let seen = match weakly {
+            Some(life) => group.weakly_seen.entry(life).or_default(),
+            None => &mut group.seen,
+        };
+        *seen = version.max(*seen);
         Ok(())
     }
 }
@@ -209,7 +239,7 @@ mod tests {
 
     fn read(invariant: &mut Linearizable, id: OpId, value: &'static str) -> Result<(), String> {
         let reply = &Reply::bulk(value);
-        invariant.observe(&Observation::Answered { op: id, reply, read_ms: Some(1) })
+        invariant.observe(&Observation::Answered { op: id, reply, read_ms: Some(1), weakly: None })
     }
 
     #[test]
@@ -220,7 +250,9 @@ mod tests {
             invoke(&mut invariant, value, Command::Set { key: Key::First, value });
         }
         execute(&mut invariant, 1, 1, Reply::OK).unwrap();
-        invariant.observe(&Observation::Answered { op: 1, reply: &Reply::OK, read_ms: None }).unwrap();
+        invariant
+            .observe(&Observation::Answered { op: 1, reply: &Reply::OK, read_ms: None, weakly: None })
+            .unwrap();
         invoke(&mut invariant, 3, get.clone());
         invoke(&mut invariant, 4, get.clone());
         invoke(&mut invariant, 5, get.clone());

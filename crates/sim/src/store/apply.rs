@@ -10,10 +10,10 @@ use node::{ApplyEffect, Executed, ToApply, Watch};
 use replica::Input;
 use resp::Reply;
 use storage::rows::{region_descriptor_row, region_state_row};
-use storage::{Reader, Txn};
+use storage::{extent, Reader, Txn};
 use types::{Changed, LogIndex, RegionId, StoreId, Term, UnixMillis};
 
-use super::{rows_of, Asker, Job};
+use super::{Asker, Job};
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::rng::fold;
@@ -85,6 +85,12 @@ impl World {
             self.execute(id, by_region);
         }
         while let Some(effect) = self.process(id).and_then(|process| process.applying.pop_front()) {
+            if let (ApplyEffect::Write(_), Some(wait)) = (&effect, self.without_room(id)) {
+                let Some(process) = self.process(id) else { return };
+                process.applying.push_front(effect);
+                process.has_apply = true;
+                return self.schedule_work(id, wait, Work::Apply);
+            }
             self.carry_out_applied(id, effect);
             let may_stop = self.rng.chance(3);
             if may_stop && self.may_crash(id, "crash while entries are applied") {
@@ -96,9 +102,9 @@ impl World {
         }
         self.wake_apply(id);
         // Memtables that are full are flushed without being asked for.
-        if self.rng.chance(4) {
-            let count = self.rng.below(self.stores[&id].engine.unflushed() as u64 + 1) as usize;
-            self.store_mut(id).engine.flush_oldest(count);
+        if self.rng.chance(4) && self.without_room(id).is_none() {
+            let count = self.rng.below(self.stores[&id].durable.engine.unflushed() as u64 + 1) as usize;
+            self.store_mut(id).durable.engine.flush_oldest(count);
         }
     }
 
@@ -113,7 +119,7 @@ impl World {
             let _ = cluster::apply_entry(payload, meta_state, txn)?;
             Ok(vec![None])
         };
-        match process.execution.execute(entries, &store.engine, &mut meta, &mut seen) {
+        match process.execution.execute(entries, &store.durable.engine, &mut meta, &mut seen) {
             Ok(effects) => process.applying.extend(effects),
             Err(error) => return self.violate("execution", format!("store {id}: {error}")),
         }
@@ -149,6 +155,10 @@ impl World {
             voters.push((last + PROPOSED_MEANWHILE, before.voters().collect()));
             process.ledger.learn_descriptor(&changed.region);
             self.tally.splits += u64::from(changed.split_off.is_some());
+            self.tally.merges += u64::from(changed.absorbed.is_some());
+            let (was, is) = (before.merging.is_some(), changed.region.merging.is_some());
+            self.tally.seals += u64::from(is && !was);
+            self.tally.merges_taken_back += u64::from(was && !is);
             self.tally.changes += 1;
             self.tally.joints += u64::from(changed.region.is_joint());
             if let Some(expect) = expect {
@@ -162,7 +172,7 @@ impl World {
 
     fn carry_out_applied(&mut self, id: StoreId, effect: ApplyEffect<Asker>) {
         match effect {
-            ApplyEffect::Write(writes) => self.store_mut(id).engine.write(writes),
+            ApplyEffect::Write(writes) => self.store_mut(id).durable.engine.write(writes),
             ApplyEffect::Describe(descriptors) => {
                 let Some(process) = self.process(id) else { return };
                 descriptors.iter().for_each(|descriptor| process.set_local(descriptor));
@@ -181,6 +191,7 @@ impl World {
                     self.input(id, Input::Applied { region, index });
                 }
                 self.show_acknowledged(id);
+                self.look_at_members(id);
             }
             ApplyEffect::Answer { client, outcome } => self.answer(id, None, client, outcome),
         }
@@ -204,11 +215,12 @@ impl World {
         let store = &self.stores[&id];
         let Some(process) = &store.process else { return };
         let Some(state) = process.execution.state(region) else { return };
-        let (from, to) = rows_of(&process.regions[&region].descriptor);
+        let range = extent::data_range(region, process.regions[&region].descriptor.slots);
+        let (from, to) = range.unwrap_or_default();
         let own = [region_state_row(region), region_descriptor_row(region)]
-            .map(|row| store.engine.get(&row).ok().flatten().unwrap_or_default());
+            .map(|row| store.durable.engine.get(&row).ok().flatten().unwrap_or_default());
         let mut digest = fold(fold(region, &own[0]), &own[1]);
-        let scanned = store.engine.scan(&from, &to, &mut |row, value| {
+        let scanned = store.durable.engine.scan(&from, &to, &mut |row, value| {
             digest = fold(fold(digest, row), value);
             ControlFlow::Continue(())
         });

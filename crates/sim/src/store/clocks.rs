@@ -91,7 +91,7 @@ mod tests {
     /// Reads from a store's own rows; `None` if the store takes the key for an expired one.
     fn read(world: &mut World, store: u64, group: Group, key: Key) -> Option<Reply> {
         let op = Op { id: 0, group, command: Command::Get { key } };
-        world.clients[0].asking = Some(Asking { op, since: 0, at: store });
+        world.clients[0].asking = Some(Asking { op, since: 0, at: store, is_weak: false });
         let process = world.stores[&store].process.as_ref().expect("it runs");
         let region = process.region_of(slot_of(group)).expect("it has the slot");
         let read = world.view(store, region, 0).map(|(reply, _)| reply);

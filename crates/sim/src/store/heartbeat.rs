@@ -1,6 +1,6 @@
 //! What stores tell each other, and what the meta region's leader makes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{
     LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreKey,
@@ -18,6 +18,8 @@ use crate::observation::Observation;
 use crate::world::{Asked, Packet, Work, World};
 
 const PERIOD: u64 = 400 * MILLISECOND;
+/// A store of which nothing was heard for this long may have left its regions without a leader.
+const QUIET: u64 = 1500 * MILLISECOND;
 /// Every so many heartbeats one tells everything.
 const FULL: u64 = 8;
 const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, Policy::Adaptive];
@@ -27,6 +29,8 @@ impl World {
         self.schedule_work(id, PERIOD, Work::Heartbeat);
         let others: Vec<StoreId> = self.stores.keys().copied().collect();
         let (wall_ms, clock_off) = self.look_at_clocks(id);
+        let out_of_room = self.now < self.stores[&id].low_until;
+        self.wake_what_the_silent_led(id);
         let Some(process) = self.process(id) else { return };
         process.seq += 1;
         let leads = process.leads(id);
@@ -42,6 +46,7 @@ impl World {
             seq: process.seq,
             wall_ms,
             clock_off,
+            out_of_room,
             capability: capability(id),
             sync_ns: 1_000_000 * (1 + id % 2),
             capacity_bytes: 1 << 30,
@@ -53,6 +58,24 @@ impl World {
             self.send(id, to, Packet::Heartbeat(bytes.clone()));
         }
         self.plan_round(id);
+    }
+
+    fn wake_what_the_silent_led(&mut self, id: StoreId) {
+        let boot = self.boot(id);
+        let stores: Vec<StoreId> = self.stores.keys().copied().collect();
+        let Some(process) = self.process(id) else { return };
+        let is_heard = |of: StoreId| {
+            let heard = process.ledger.heard(of).is_some_and(|heard| boot.saturating_sub(heard.at) < QUIET);
+            of == id || heard
+        };
+        let looked: Vec<_> = stores.into_iter().map(|store| (store, is_heard(store))).collect();
+        let silent = process.silence.look(looked);
+        let awake: BTreeSet<RegionId> = process.shard.awake().collect();
+        let asleep = process.shard.regions().filter(|region| !awake.contains(region)).count();
+        self.tally.asleep += asleep as u64;
+        for store in silent {
+            self.input(id, Input::StoreSilent { store });
+        }
     }
 
     pub(super) fn hear(&mut self, id: StoreId, bytes: &[u8]) {
@@ -177,11 +200,13 @@ impl World {
                 }
                 self.change(id, region, expect, change);
             }
+            Asked::Meta(command) => self.propose_meta(id, &command),
             Asked::Operator(operator) => {
                 let Some(process) = self.process(id) else { return };
                 let asked = process.driver.request(&process.meta, &process.ledger, operator, boot);
-                if let Ok(command) = asked {
-                    self.propose_meta(id, &command);
+                match asked {
+                    Ok(command) => self.propose_meta(id, &command),
+                    Err(error) => self.say(&format!("the operator is refused: {error}")),
                 }
             }
         }
@@ -232,7 +257,12 @@ fn capability(store: StoreId) -> Capability {
 }
 
 fn record(id: StoreId) -> StoreRecord {
-    let facts = StoreFacts {
+    StoreRecord::new(id, facts(id))
+}
+
+/// What a store says of itself.
+pub fn facts(id: StoreId) -> StoreFacts {
+    StoreFacts {
         key: Some(StoreKey([id as u8; 32])),
         client: format!("store-{id}:6379"),
         peer: format!("store-{id}:7379"),
@@ -241,6 +271,5 @@ fn record(id: StoreId) -> StoreRecord {
         device: "simulated".into(),
         capability: capability(id),
         labels: BTreeMap::new(),
-    };
-    StoreRecord::new(id, facts)
+    }
 }

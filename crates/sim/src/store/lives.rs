@@ -39,6 +39,12 @@ impl World {
     pub(super) fn live(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
         process.has_life = false;
+        if let Some(wait) = self.without_room(id) {
+            let Some(process) = self.process(id) else { return };
+            process.has_life = true;
+            return self.schedule_work(id, wait, Work::Life);
+        }
+        let Some(process) = self.process(id) else { return };
         let Some((region, step)) = process.lives.pop_front() else { return };
         if self.may_crash(id, crash_before(&step)) {
             return;
@@ -54,13 +60,22 @@ impl World {
                     shared.is_replaced = true;
                 }
             }
-            Step::ReplaceRows { descriptor, index, .. } => self.replace_rows(id, &descriptor, index),
+            Step::ReplaceRows { descriptor, index, term } => {
+                let Some(process) = self.process(id) else { return };
+                if !std::mem::replace(&mut process.is_replacing, true) {
+                    process.lives.push_front((region, Step::ReplaceRows { descriptor, index, term }));
+                    let done = self.store_mut(id).durable.clear_for(region, index);
+                    return self.must(id, done);
+                }
+                process.is_replacing = false;
+                self.replace_rows(id, &descriptor, index);
+            }
             Step::Record(life) => {
                 if let PeerLife::Tombstone { .. } = life {
                     self.tally.destroyed += 1;
                     self.say(&format!("store {id} has no peer of region {region} any more"));
                 }
-                self.stores[&id].disk.set_life(region, life);
+                self.stores[&id].durable.disk.set_life(region, life);
             }
             Step::Load(descriptor) => self.load(id, &descriptor),
             Step::TellApplied => self.tell(id, node::Input::SnapshotApplied { region }),
@@ -71,23 +86,31 @@ impl World {
                     shared.replacements += 1;
                 }
             }
-            Step::Flush => self.store_mut(id).engine.flush(),
-            Step::DeleteRows => self.store_mut(id).delete_own_rows(region),
+            Step::Flush => self.store_mut(id).durable.engine.flush(),
+            Step::DeleteRows => {
+                let done = self.store_mut(id).durable.delete_own_rows(region);
+                self.must(id, done);
+            }
             Step::DestroyLog { peer } => {
-                if let Err(what) = self.store_mut(id).destroy_log(region, peer) {
-                    self.violate("recovery", format!("store {id}: {what}"));
-                }
+                let done = self.store_mut(id).durable.destroy_log(region, peer);
+                self.must(id, done);
             }
             Step::TellDestroyed => self.input(id, Input::Destroyed { region }),
         }
     }
 
+    fn must(&mut self, id: StoreId, done: Result<(), String>) {
+        if let Err(what) = done {
+            self.violate("recovery", format!("store {id}: {what}"));
+        }
+    }
+
     fn replace_rows(&mut self, id: StoreId, promised: &RegionDescriptor, index: LogIndex) {
         let region = promised.id;
-        if let Err(what) = self.store_mut(id).ingest(region, index) {
+        if let Err(what) = self.store_mut(id).durable.ingest(region, index) {
             return self.violate("recovery", format!("store {id}: {what}"));
         }
-        let Some((state, descriptor)) = self.stores[&id].described(region) else {
+        let Some((state, descriptor)) = self.stores[&id].durable.described(region) else {
             return self.violate("recovery", format!("store {id}: a snapshot without its own rows"));
         };
         if descriptor != *promised || state.applied_index != index {
@@ -103,10 +126,10 @@ impl World {
     /// Done at once here; the real apply thread is told, and does it before any entry that follows.
     fn load(&mut self, id: StoreId, descriptor: &RegionDescriptor) {
         let region = descriptor.id;
-        let Some((state, _)) = self.stores[&id].described(region) else {
+        let Some((state, _)) = self.stores[&id].durable.described(region) else {
             return self.violate("recovery", format!("store {id}: no rows of region {region} to load"));
         };
-        self.store_mut(id).received.retain(|&(of, _), _| of != region);
+        self.store_mut(id).durable.received.retain(|&(of, _), _| of != region);
         let Some(process) = self.process(id) else { return };
         process.load(descriptor, state);
         if region == types::META_REGION {

@@ -1,7 +1,7 @@
 //! The log's thread: one write and one sync for each batch, then, and not before, the worker is told. And the
 //! flusher, which decides what of the log is not needed any more.
 
-use replica::{Input, LogBatch};
+use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
 
 use crate::clock::MILLISECOND;
@@ -22,7 +22,7 @@ impl World {
 
     fn next_log_job(&mut self, id: StoreId) {
         loop {
-            let disk = self.stores[&id].disk.clone();
+            let disk = self.stores[&id].durable.disk.clone();
             let Some(process) = self.process(id).filter(|process| !process.log_is_busy) else { return };
             match process.log.front() {
                 None => return,
@@ -34,7 +34,8 @@ impl World {
                     process.log_is_busy = true;
                     let batch = batch.clone();
                     disk.append(&batch);
-                    let delay = self.log_delay(id);
+                    // At a full device the write is tried again until there is room.
+                    let delay = self.log_delay(id) + self.without_room(id).unwrap_or(0);
                     self.schedule_work(id, delay, Work::Logged);
                 }
             }
@@ -43,11 +44,11 @@ impl World {
 
     /// The write at the head of the queue is synced.
     pub(super) fn logged(&mut self, id: StoreId) {
-        self.stores[&id].disk.sync();
+        self.stores[&id].durable.disk.sync();
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
         let Some(ToLog::Append(batch)) = process.log.pop_front() else { return };
-        let disk = self.stores[&id].disk.clone();
+        let disk = self.stores[&id].durable.disk.clone();
         for write in batch.writes.iter().filter(|write| !write.entries.is_empty()) {
             let (region, entries) = (write.region, &write.entries[..]);
             let before = disk.with(region, |log| log.term(entries[0].index - 1));
@@ -57,15 +58,36 @@ impl World {
         self.next_log_job(id);
     }
 
+    /// Entries for a follower that lags, as they are in the log by now.
+    pub(super) fn read_log(
+        &mut self,
+        id: StoreId,
+        region: RegionId,
+        number: u64,
+        range: (LogIndex, LogIndex, u64),
+    ) {
+        let (low, high, max_bytes) = range;
+        let entries = self.stores[&id].durable.disk.entries(region, low, high, max_bytes);
+        self.tally.log_reads += 1;
+        self.input(id, Input::LogRead { region, number, entries });
+    }
+
     /// How far everything is applied is read before the flush begins.
     pub(super) fn flush(&mut self, id: StoreId) {
         let pause = self.rng.between(300, 3000) * MILLISECOND;
         self.schedule_work(id, pause, Work::Flush);
+        if self.rng.chance(10) {
+            // The log may be full of one region as of another.
+            let Some(process) = self.process(id) else { return };
+            let regions: Vec<RegionId> = process.shard.regions().collect();
+            let regions = regions.into_iter().filter(|_| self.rng.chance(50)).collect();
+            self.input(id, Input::LogPinned { regions });
+        }
         self.flush_now(id);
     }
 
     pub(super) fn flush_now(&mut self, id: StoreId) {
-        let writes = self.stores[&id].engine.unflushed();
+        let writes = self.stores[&id].durable.engine.unflushed();
         let Some(process) = self.process(id) else { return };
         let here = process.regions.iter().filter(|(_, shared)| shared.is_local);
         let applied: Vec<_> = here.map(|(&region, shared)| (region, shared.applied)).collect();
@@ -74,7 +96,10 @@ impl World {
     }
 
     pub(super) fn flushed(&mut self, id: StoreId, applied: Vec<(RegionId, LogIndex)>, writes: usize) {
-        self.store_mut(id).engine.flush_oldest(writes);
+        if self.without_room(id).is_some() {
+            return;
+        }
+        self.store_mut(id).durable.engine.flush_oldest(writes);
         for (region, index) in applied {
             self.input(id, Input::Flushed { region, index });
         }

@@ -10,21 +10,19 @@ mod clocks;
 mod heartbeat;
 mod lives;
 mod log;
+mod members;
 mod reads;
-mod recovery;
 mod snapshot;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
 use node::lives::Step;
 use node::reads::Local;
-use node::{ApplyEffect, Execution, Input, Leadership, Shard, ToApply};
+use node::{ApplyEffect, Execution, Input, Leadership, Shard, Silence, ToApply};
 use replica::{Config, Truncation, Worker};
-use storage::rows::{slots_range, SPACE_META_REGION};
-use storage::{MemoryKeyspace, RegionState};
+use storage::RegionState;
 use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
@@ -32,17 +30,21 @@ use types::{
 use crate::client::ClientId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
+use crate::durable::{Durable, Snapshot};
 use crate::observation::{Observation, OpId};
 use crate::world::{Event, Work, World};
+pub use heartbeat::facts;
 use log::ToLog;
 use node::recovery::Recovered;
-pub use snapshot::Snapshot;
 
 /// A store that was not heard of for so long counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
 
 /// Some of the jumps of clocks are further, and some are not.
 const MAX_CLOCK_OFFSET_MS: u64 = 4000;
+
+/// Regions sleep never, or after half a second or two in which nothing happens.
+const HIBERNATE_TICKS: [u32; 3] = [0, 5, 20];
 
 /// Operators must not outlast a run.
 const DRIVER: DriverConfig = DriverConfig {
@@ -58,15 +60,18 @@ const DRIVER: DriverConfig = DriverConfig {
 
 pub struct Store {
     pub clock: Clock,
-    pub disk: Disk,
-    pub engine: MemoryKeyspace,
+    pub durable: Durable,
     pub process: Option<Process>,
     pub slow_log_until: u64,
     pub paused_until: u64,
+    /// Below its reserve: it proposes nothing that adds data, and says so.
+    pub low_until: u64,
+    /// Nothing is written: not to the log, not to the rows.
+    pub full_until: u64,
     /// It never starts again.
     pub is_lost: bool,
-    /// Snapshots that came, whole and durable.
-    received: BTreeMap<(RegionId, LogIndex), Snapshot>,
+    /// It is no member any more, and had no peers when it went.
+    pub is_removed: bool,
     life: u64,
 }
 
@@ -140,6 +145,8 @@ pub struct Process {
     /// Steps of snapshots that replace rows and of peers that end, in their order, beside execution.
     lives: VecDeque<(RegionId, Step)>,
     has_life: bool,
+    /// The rows that a snapshot replaces are gone, and its own are not in their place.
+    is_replacing: bool,
     execution: Execution,
     /// Of entries that are executed: what is left to do.
     applying: VecDeque<ApplyEffect<Asker>>,
@@ -150,6 +157,7 @@ pub struct Process {
     ledger: Ledger,
     driver: Driver,
     book: LeadBook,
+    silence: Silence,
     clocks: Clocks,
     /// As of the last look at the clocks.
     limit: ClockLimit,
@@ -220,25 +228,18 @@ impl Process {
     }
 }
 
-/// The range of a region's rows, its own aside.
-fn rows_of(descriptor: &RegionDescriptor) -> (Bytes, Bytes) {
-    match descriptor.slots {
-        Some(slots) => slots_range(slots),
-        None => (Bytes::from_static(&[SPACE_META_REGION]), Bytes::from_static(&[SPACE_META_REGION + 1])),
-    }
-}
-
 impl Store {
     pub fn new(clock: Clock) -> Store {
         Store {
             clock,
-            disk: Disk::default(),
-            engine: MemoryKeyspace::default(),
+            durable: Durable::default(),
             process: None,
             slow_log_until: 0,
             paused_until: 0,
+            low_until: 0,
+            full_until: 0,
             is_lost: false,
-            received: BTreeMap::new(),
+            is_removed: false,
             life: 0,
         }
     }
@@ -271,6 +272,7 @@ fn config(store: StoreId, seed: u64) -> Config {
         max_inflight_messages: 8,
         max_uncommitted_bytes: 4096,
         max_apply_bytes: 1024,
+        hibernate_ticks: HIBERNATE_TICKS[(seed % 3) as usize],
         entry_cache_bytes: 1024,
         truncation: Truncation {
             keep_entries: 6,
@@ -297,10 +299,10 @@ impl World {
     pub fn start(&mut self, id: StoreId) {
         let (now, seed, layout) = (self.now, self.seed, self.layout.clone());
         let store = self.store_mut(id);
-        if store.process.is_some() || store.is_lost {
+        if store.process.is_some() || store.is_lost || store.is_removed {
             return;
         }
-        if store.disk.recover().is_err() {
+        if store.durable.disk.recover().is_err() {
             // An acknowledged tail is damaged: the store does not come back.
             store.is_lost = true;
             return;
@@ -309,12 +311,13 @@ impl World {
         // Its wall clock, as a running store's; two starts may fall into one of its milliseconds here.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
-        let Recovered { seeds, tombstones } = match store.recover(id) {
+        let Recovered { seeds, tombstones } = match store.durable.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
         let peers = seeds.clone();
-        let worker = match Worker::new(config(id, seed), store.disk.clone(), seeds, tombstones, boot) {
+        let worker = match Worker::new(config(id, seed), store.durable.disk.clone(), seeds, tombstones, boot)
+        {
             Ok(worker) => worker,
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
@@ -329,6 +332,7 @@ impl World {
             has_apply: false,
             lives: VecDeque::new(),
             has_life: false,
+            is_replacing: false,
             execution: Execution::new(id),
             applying: VecDeque::new(),
             executed: Vec::new(),
@@ -337,6 +341,7 @@ impl World {
             ledger: Ledger::new(boot, LEDGER),
             driver: Driver::new(DRIVER),
             book: LeadBook::default(),
+            silence: Silence::default(),
             clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),
             limit: ClockLimit::NONE,
             is_clock_off: false,
@@ -351,7 +356,7 @@ impl World {
         }
         for peer in peers {
             process.learn(&peer.descriptor);
-            if let Some((state, descriptor)) = store.described(peer.descriptor.id) {
+            if let Some((state, descriptor)) = store.durable.described(peer.descriptor.id) {
                 process.load(&descriptor, state);
             }
         }
@@ -367,7 +372,7 @@ impl World {
 
     /// What of the log was not synced and survived is as durable as the rest from now on.
     fn show_recovered(&mut self, id: StoreId) {
-        let disk = self.stores[&id].disk.clone();
+        let disk = self.stores[&id].durable.disk.clone();
         for region in disk.regions() {
             let entries: Vec<_> = disk.with(region, |log| log.entries.values().cloned().collect());
             let before = Some(disk.with(region, |log| log.truncated.1));
@@ -377,7 +382,7 @@ impl World {
 
     /// The cluster's state as this store's rows have it.
     fn load_meta(&mut self, id: StoreId) {
-        match MetaState::load(&self.stores[&id].engine) {
+        match MetaState::load(&self.stores[&id].durable.engine) {
             Ok(meta) => {
                 if let Some(process) = self.process(id) {
                     process.meta = meta;
@@ -407,8 +412,8 @@ impl World {
         if store.process.take().is_none() {
             return;
         }
-        store.disk.crash(&mut rng);
-        store.engine.crash();
+        store.durable.disk.crash(&mut rng);
+        store.durable.engine.crash();
         store.paused_until = 0;
         store.slow_log_until = 0;
         if is_power {
@@ -427,10 +432,14 @@ impl World {
             Work::Flush => self.flush(id),
             Work::Flushed { applied, writes } => self.flushed(id, applied, writes),
             Work::Heartbeat => self.heartbeat(id),
+            Work::View { region, client, op, read } => self.take_view(id, (region, client, op), read),
             Work::Read { region, client, op, reply, read_ms, read } => {
                 self.viewed(id, (region, client, op), (reply, read_ms), &read)
             }
             Work::ProvenRead { region, client, op } => self.proven_read(id, region, client, op),
+            Work::ReadLog { region, number, low, high, max_bytes } => {
+                self.read_log(id, region, number, (low, high, max_bytes))
+            }
             Work::MakeSnapshot { region } => self.make_snapshot(id, region),
             Work::SnapshotMade { snapshot } => self.snapshot_made(id, snapshot),
             Work::SnapshotSent { region, to, message, made } => {

@@ -27,6 +27,8 @@ impl World {
             return;
         };
         let (slot, is_read) = (slot_of(asking.op.group), asking.op.command.is_read());
+        let (is_weak, adds) = (asking.is_weak, asking.op.command.adds_data());
+        let out_of_room = self.now < self.stores[&id].low_until;
         let args = asking.op.command.args(asking.op.group);
         let boot = self.boot(id);
         let Some(process) = self.process(id) else {
@@ -38,9 +40,15 @@ impl World {
         else {
             return self.reply(client, op, Outcome::Refused { leader: None });
         };
+        if is_weak {
+            return self.read_rows(id, region, client, op, Proof::AlreadyThere);
+        }
         let leader = shared.leadership.leader;
         if leader != Some(id) {
             return self.reply(client, op, Outcome::Refused { leader });
+        }
+        if !is_read && adds && out_of_room {
+            return self.reply(client, op, Outcome::Refused { leader: None });
         }
         if !is_read {
             return self.propose_command(id, region, (client, op), args);
@@ -56,25 +64,51 @@ impl World {
         }
     }
 
+    fn is_weak(&self, client: ClientId) -> bool {
+        self.clients[client].asking.as_ref().is_some_and(|asking| asking.is_weak)
+    }
+
     fn prove(&mut self, id: StoreId, region: RegionId, client: ClientId, op: OpId) {
         let deadline = self.boot(id) + PATIENCE;
         self.tell(id, node::Input::ReadIndex { region, deadline, reader: (client, op) });
     }
 
-    /// Takes a view of the rows, and looks later whether it may be answered.
+    /// A read begins; its view of the rows is taken later, and later still it is looked at whether that may be answered.
     fn read_rows(&mut self, id: StoreId, region: RegionId, client: ClientId, op: OpId, proof: Proof) {
         let Some(process) = self.process(id) else { return };
         let read = process.regions.get(&region).and_then(|shared| Read::begin(shared, proof));
         let Some(read) = read else {
             return self.reply(client, op, Outcome::Refused { leader: None });
         };
+        let delay = self.read_delay();
+        self.schedule_work(id, delay, Work::View { region, client, op, read });
+    }
+
+    fn read_delay(&mut self) -> u64 {
+        let slow = if self.rng.chance(5) { 50 } else { 1 };
+        if self.rng.chance(20) {
+            self.rng.below(slow * 20 * MILLISECOND)
+        } else {
+            0
+        }
+    }
+
+    pub(super) fn take_view(
+        &mut self,
+        id: StoreId,
+        (region, client, op): (RegionId, ClientId, OpId),
+        read: Read<u64>,
+    ) {
+        if self.clients[client].asking.as_ref().is_none_or(|asking| asking.op.id != op) {
+            return;
+        }
         match self.view(id, region, client) {
             Some((reply, read_ms)) => {
-                let slow = if self.rng.chance(5) { 50 } else { 1 };
-                let delay = if self.rng.chance(20) { self.rng.below(slow * 20 * MILLISECOND) } else { 0 };
+                let delay = self.read_delay();
                 let work = Work::Read { region, client, op, reply, read_ms, read };
                 self.schedule_work(id, delay, work);
             }
+            None if self.is_weak(client) => self.reply(client, op, Outcome::Refused { leader: None }),
             None => self.read_past_expiry(id, region, client, op),
         }
     }
@@ -95,9 +129,11 @@ impl World {
         if read.may_be_answered(shared, [ItemSlot::One(slot)], shared.version_here(), || boot) {
             match read.proof() {
                 Proof::Lease => self.tally.lease_reads += 1,
+                Proof::AlreadyThere if self.is_weak(client) => self.tally.weak_reads += 1,
                 Proof::AlreadyThere => self.tally.index_reads += 1,
             }
-            self.reply(client, op, Outcome::Done { reply, read_ms: Some(read_ms) });
+            let weakly = self.is_weak(client).then_some((id, self.stores[&id].life));
+            self.reply(client, op, Outcome::Done { reply, read_ms: Some(read_ms), weakly });
         } else if shared.descriptor.contains(slot) && read.proof() == Proof::Lease {
             self.prove(id, region, client, op);
         } else {
@@ -148,7 +184,7 @@ impl World {
         let asking = self.clients[client].asking.as_ref()?;
         let args: Vec<Bytes> = asking.op.command.args(asking.op.group);
         let spec = command::lookup(&args[0])?;
-        let mut txn = Txn::read_only(&store.engine, region);
+        let mut txn = Txn::read_only(&store.durable.engine, region);
         let mut exec = Exec {
             txn: &mut txn,
             now_ms,

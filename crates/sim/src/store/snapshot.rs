@@ -1,32 +1,18 @@
 //! Snapshots as a store makes, sends and receives them. A crash may come at every step.
 
-use std::ops::ControlFlow;
-
-use bytes::Bytes;
 use replica::eraftpb::Message;
 use replica::Input;
-use storage::rows::{prefix_end, region_state_row};
-use storage::{Reader, RegionState};
-use types::{RegionDescriptor, RegionId, StoreId};
+use types::{RegionId, StoreId};
 
-use super::rows_of;
 use crate::clock::MILLISECOND;
+use crate::durable::Snapshot;
 use crate::world::{Packet, Work, World};
-
-/// A consistent view of a region's rows.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    pub state: RegionState,
-    pub descriptor: RegionDescriptor,
-    pub rows: Vec<(Bytes, Bytes)>,
-    /// The region's own rows.
-    pub own: Vec<(Bytes, Bytes)>,
-}
 
 impl World {
     pub(super) fn make_snapshot(&mut self, id: StoreId, region: RegionId) {
         self.say(&format!("store {id} makes a snapshot of region {region}"));
-        let input = match self.take_view(id, region).filter(|_| !self.rng.chance(5)) {
+        let is_full = self.without_room(id).is_some();
+        let input = match self.stores[&id].durable.view(region).filter(|_| !self.rng.chance(5) && !is_full) {
             Some(snapshot) => {
                 let delay = self.rng.below(300) * MILLISECOND;
                 return self.schedule_work(id, delay, Work::SnapshotMade { snapshot: Box::new(snapshot) });
@@ -47,22 +33,6 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.made.insert(region, *snapshot);
         self.input(id, Input::SnapshotMade { region, index, term, descriptor });
-    }
-
-    fn take_view(&self, id: StoreId, region: RegionId) -> Option<Snapshot> {
-        let store = &self.stores[&id];
-        let (state, descriptor) = store.described(region)?;
-        let scan = |from: &[u8], to: &[u8]| {
-            let mut rows = Vec::new();
-            let scanned = store.engine.scan(from, to, &mut |row, value| {
-                rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-                ControlFlow::Continue(())
-            });
-            scanned.ok().map(|()| rows)
-        };
-        let (from, to) = rows_of(&descriptor);
-        let own = region_state_row(region);
-        Some(Snapshot { rows: scan(&from, &to)?, own: scan(&own, &prefix_end(&own))?, state, descriptor })
     }
 
     pub(super) fn send_snapshot(&mut self, id: StoreId, region: RegionId, to: StoreId, message: Message) {
@@ -88,14 +58,15 @@ impl World {
             .stores
             .get(&to)
             .is_some_and(|store| store.process.is_some() && store.paused_until(self.now).is_none());
+        let has_room = self.without_room(to).is_none();
         let reaches = is_up && self.network.reaches(id, to) && self.network.reaches(to, id);
-        let arrived = made.filter(|_| reaches && !self.rng.chance(10));
+        let arrived = made.filter(|_| reaches && has_room && !self.rng.chance(10));
         let delivered = arrived.is_some();
         self.say(&format!("store {id} sent a snapshot of region {region} to {to}: {delivered}"));
         if let Some(snapshot) = arrived {
             // Everything is there, checked and durable, before the message is given to the worker.
             let index = snapshot.state.applied_index;
-            self.store_mut(to).received.insert((region, index), *snapshot);
+            self.store_mut(to).durable.received.insert((region, index), *snapshot);
             if self.may_crash(to, "crash with a snapshot received") {
                 return self.input(id, Input::SnapshotSent { region, to, delivered: false });
             }

@@ -158,6 +158,11 @@ impl World {
                 }
             },
             Effect::Announce { to, descriptor } => self.send(id, to, Packet::Announced(descriptor)),
+            Effect::ReadLog { region, number, low, high, max_bytes } => {
+                let slow = if self.rng.chance(10) { 100 } else { 1 };
+                let delay = self.rng.below(5 * slow * MILLISECOND);
+                self.schedule_work(id, delay, Work::ReadLog { region, number, low, high, max_bytes });
+            }
             Effect::MakeSnapshot { region } => {
                 let delay = self.rng.below(200) * MILLISECOND;
                 self.schedule_work(id, delay, Work::MakeSnapshot { region });
@@ -222,7 +227,7 @@ impl World {
         let Asker::Client { client, op } = asker else { return };
         let outcome = match outcome {
             Answered::Applied(mut replies) => match replies.pop().flatten() {
-                Some(reply) => Outcome::Done { reply, read_ms: None },
+                Some(reply) => Outcome::Done { reply, read_ms: None, weakly: None },
                 // The slot was given away before: nothing was executed.
                 None => Outcome::Refused { leader: None },
             },

@@ -18,16 +18,41 @@ struct Size {
     log: &'static str,
     bytes: u64,
     value_bytes: usize,
-    rounds: u64,
+    kills: u64,
+    losses_of_power: u64,
+    /// Stores that lose their power together.
+    stores: u16,
+    /// Whether each round begins with nothing but what was written once.
+    is_cleared: bool,
 }
 
-const SMALL: Size = Size { log: "4mb", bytes: 96 << 20, value_bytes: 128 << 10, rounds: 4 };
-const LARGE: Size = Size { log: "256mb", bytes: 600 << 20, value_bytes: 4 << 10, rounds: 10 };
+const SMALL: Size = Size {
+    log: "4mb",
+    bytes: 96 << 20,
+    value_bytes: 128 << 10,
+    kills: 4,
+    losses_of_power: 2,
+    stores: 3,
+    is_cleared: false,
+};
+const LARGE: Size =
+    Size { log: "256mb", bytes: 600 << 20, value_bytes: 4 << 10, kills: 10, losses_of_power: 5, ..SMALL };
+/// Two gibibytes of log are there at each start.
+const HUGE: Size = Size {
+    log: "4gb",
+    bytes: 2300 << 20,
+    value_bytes: 128 << 10,
+    kills: 20,
+    losses_of_power: 20,
+    stores: 1,
+    is_cleared: true,
+};
 
 /// Several regions, of which only one is written to: the others pin the files that hold their last entries.
 fn plan(stores: u16, size: &Size) -> Plan<'static> {
     let flags: &[(&str, &str)] = match size.log {
         "4mb" => &[("--raft-log-size", "4mb")],
+        "4gb" => &[("--raft-log-size", "4gb")],
         _ => &[],
     };
     Plan { stores, regions: 4, cluster_enabled: true, in_ram: true, flags, ..Plan::default() }
@@ -60,6 +85,14 @@ fn write(stores: &Stores, size: &Size, round: u64, draw: &mut Draw) -> Load {
     load
 }
 
+fn clear(stores: &Stores, size: &Size, ledgers: &mut Vec<Ledger>) {
+    if size.is_cleared {
+        ledgers.clear();
+        Wire::open(stores.all[0].forward.expect("a cluster has forward ports")).ok(&["FLUSHALL"]);
+        write_cold(stores);
+    }
+}
+
 /// Bytes of the log's files.
 fn log_bytes(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir.join("log")).expect("a log").map(|entry| entry.expect("a file"));
@@ -72,33 +105,42 @@ fn kill_while_segments_are_overwritten(size: &Size) {
     write_cold(&stores);
     let mut draw = Draw::new(14);
     let mut ledgers: Vec<Ledger> = Vec::new();
-    for round in 0..size.rounds {
+    for round in 0..size.kills {
+        clear(&stores, size, &mut ledgers);
         let load = write(&stores, size, round, &mut draw);
         let rss = stores.all[0].peak_rss();
         stores.all[0].kill();
         let bytes = log_bytes(&stores.all[0].dir);
+        let began = std::time::Instant::now();
         stores.all[0].restart();
+        let seconds = began.elapsed().as_secs_f64();
         ledgers.push(load.finish());
         ledgers.iter().for_each(|ledger| ledger.check("kill -9"));
         assert_cold(&stores);
-        say(&format!("round {round}: peak RSS {} MiB, a log of {} MiB", rss >> 20, bytes >> 20));
+        say(&format!(
+            "round {round}: peak RSS {} MiB, a log of {} MiB, ready after {seconds:.1} s ({:.0} MiB/s)",
+            rss >> 20,
+            bytes >> 20,
+            (bytes >> 20) as f64 / seconds
+        ));
         // A log is as large as what is written while rows are flushed; each round writes as much again.
-        if round + 1 == size.rounds {
-            assert!(bytes < size.bytes * size.rounds / 2, "{bytes} bytes: hardly anything was overwritten");
+        if round + 1 == size.kills {
+            assert!(bytes < size.bytes * size.kills / 2, "{bytes} bytes: hardly anything was overwritten");
         }
     }
 }
 
 fn lose_power_while_segments_are_overwritten(size: &Size) {
     let _place = crate::place();
-    let mut stores = Stores::prepare(&plan(3, size));
+    let mut stores = Stores::prepare(&plan(size.stores, size));
     let disks = under_all(&mut stores);
     stores.all.iter_mut().for_each(|store| store.spawn());
     stores.await_ready();
     write_cold(&stores);
     let mut draw = Draw::new(15);
     let mut ledgers: Vec<Ledger> = Vec::new();
-    for round in 0..size.rounds.div_ceil(2) {
+    for round in 0..size.losses_of_power {
+        clear(&stores, size, &mut ledgers);
         let load = write(&stores, size, round, &mut draw);
         stores.kill_all();
         for disk in &disks {
@@ -133,4 +175,16 @@ fn ten_kills_after_600_mb_each() {
 #[ignore = "gigabytes: make test-large"]
 fn five_losses_of_power_after_600_mb_each() {
     lose_power_while_segments_are_overwritten(&LARGE);
+}
+
+#[test]
+#[ignore = "gigabytes: make test-large"]
+fn twenty_kills_with_2_gb_of_log() {
+    kill_while_segments_are_overwritten(&HUGE);
+}
+
+#[test]
+#[ignore = "gigabytes: make test-large"]
+fn twenty_losses_of_power_with_2_gb_of_log() {
+    lose_power_while_segments_are_overwritten(&HUGE);
 }

@@ -1,0 +1,43 @@
+//! Which stores have fallen silent. Sleeping regions hear nothing of their leaders and need not: what is known of a
+//! leader's store goes for all that it leads.
+
+use std::collections::BTreeSet;
+
+use types::StoreId;
+
+/// The stores of which it was said already.
+#[derive(Debug, Default)]
+pub struct Silence {
+    silent: BTreeSet<StoreId>,
+}
+
+impl Silence {
+    /// Takes each store with whether it is heard now. Returns those that are not and were at the last look, or were not
+    /// known then.
+    pub fn look(&mut self, stores: impl IntoIterator<Item = (StoreId, bool)>) -> Vec<StoreId> {
+        let silent = stores.into_iter().filter(|(_, is_heard)| !is_heard).map(|(store, _)| store).collect();
+        let before = std::mem::replace(&mut self.silent, silent);
+        self.silent.difference(&before).copied().collect()
+    }
+
+    pub fn is_silent(&self, store: StoreId) -> bool {
+        self.silent.contains(&store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_falls_silent_is_told_of_once_for_each_time() {
+        let mut silence = Silence::default();
+        assert_eq!(silence.look([(1, true), (2, false)]), [2]);
+        assert!(silence.look([(1, true), (2, false)]).is_empty());
+        assert_eq!(silence.look([(1, false), (2, true)]), [1]);
+        assert!(silence.is_silent(1) && !silence.is_silent(2));
+        // A store that is none any more, and comes back.
+        assert_eq!(silence.look([(2, false)]), [2]);
+        assert_eq!(silence.look([(1, false), (2, false)]), [1]);
+    }
+}

@@ -1,0 +1,176 @@
+//! What of a store outlives its process: the log, the rows, and snapshots that came whole. Recovery finds nothing else.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use node::recovery::{Kept, OwnRows, Recovered};
+use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
+use storage::{extent, MemoryKeyspace, Reader, RegionState, WriteSet};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
+use wal::PeerLife;
+
+use crate::disk::Disk;
+
+#[derive(Debug, Default)]
+pub struct Durable {
+    pub disk: Disk,
+    pub engine: MemoryKeyspace,
+    /// Snapshots that came, whole and durable.
+    pub received: BTreeMap<(RegionId, LogIndex), Snapshot>,
+}
+
+/// A consistent view of a region's rows.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub state: RegionState,
+    pub descriptor: RegionDescriptor,
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// The region's own rows.
+    pub own: Vec<(Bytes, Bytes)>,
+}
+
+/// The two rows of a region's own.
+fn own_rows(region: &RegionDescriptor, state: &RegionState) -> [(Bytes, Option<Bytes>); 2] {
+    [
+        (region_state_row(region.id), Some(state.encode())),
+        (region_descriptor_row(region.id), Some(region.encode())),
+    ]
+}
+
+impl Durable {
+    /// The region's state and descriptor as the rows have them.
+    pub fn described(&self, region: RegionId) -> Option<(RegionState, RegionDescriptor)> {
+        let state = self.engine.get(&region_state_row(region)).ok()??;
+        let descriptor = self.engine.get(&region_descriptor_row(region)).ok()??;
+        Some((RegionState::decode(&state).ok()?, RegionDescriptor::decode(&descriptor).ok()?))
+    }
+
+    /// What the rows of the region span, as far as they say it.
+    fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
+        self.described(region).and_then(|(_, descriptor)| descriptor.slots).into_iter().collect()
+    }
+
+    /// Deletes a region's rows, its own among them, but for those that are another region's; not yet durably.
+    pub fn delete_own_rows(&mut self, region: RegionId) -> Result<(), String> {
+        let slots = extent::without_others(&self.engine, region, &self.slots_of(region));
+        let slots = slots.map_err(|error| error.to_string())?;
+        self.engine.write(extent::deletion(region, &slots));
+        Ok(())
+    }
+
+    fn received(&self, region: RegionId, index: LogIndex) -> Result<Snapshot, String> {
+        let snapshot = self.received.get(&(region, index)).cloned();
+        snapshot.ok_or_else(|| format!("the snapshot of region {region} at {index} is not there"))
+    }
+
+    /// Deletes, durably, what a snapshot that was received takes the place of.
+    pub fn clear_for(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
+        let snapshot = self.received(region, index)?;
+        let former = extent::without_others(&self.engine, region, &self.slots_of(region));
+        let mut slots = former.map_err(|error| error.to_string())?;
+        slots.extend(snapshot.descriptor.slots);
+        for (from, to) in extent::deletion(region, &slots).ranges_deleted {
+            self.engine.ingest(&from, &to, []);
+        }
+        Ok(())
+    }
+
+    /// Puts a snapshot that was received in place of the region's rows, durably.
+    pub fn ingest(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
+        self.clear_for(region, index)?;
+        let snapshot = self.received(region, index)?;
+        self.engine.ingest(b"", b"", snapshot.rows.into_iter().chain(snapshot.own));
+        Ok(())
+    }
+
+    /// The region's rows as they are now; `None`: there are none that can be read.
+    pub fn view(&self, region: RegionId) -> Option<Snapshot> {
+        let (state, descriptor) = self.described(region)?;
+        let scan = |from: &[u8], to: &[u8]| {
+            let mut rows = Vec::new();
+            let scanned = self.engine.scan(from, to, &mut |row, value| {
+                rows.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+                ControlFlow::Continue(())
+            });
+            scanned.ok().map(|()| rows)
+        };
+        let rows = match extent::data_range(region, descriptor.slots) {
+            Some((from, to)) => scan(&from, &to)?,
+            None => Vec::new(),
+        };
+        let (from, to) = extent::own_range(region);
+        Some(Snapshot { rows, own: scan(&from, &to)?, state, descriptor })
+    }
+
+    pub fn recover(&mut self, id: StoreId) -> Result<Recovered, String> {
+        let recovered = node::recovery::recover(id, self)?;
+        // Every snapshot that was to be applied is.
+        self.received.clear();
+        Ok(recovered)
+    }
+}
+
+impl Kept for Durable {
+    type Error = String;
+
+    fn lives(&self) -> Vec<(RegionId, PeerLife)> {
+        self.disk.lives()
+    }
+
+    fn set_lives(&mut self, lives: &[(RegionId, PeerLife)]) -> Result<(), String> {
+        lives.iter().for_each(|(region, life)| self.disk.set_life(*region, life.clone()));
+        Ok(())
+    }
+
+    fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), String> {
+        peers.iter().for_each(|peer| self.disk.found(peer.clone()));
+        Ok(())
+    }
+
+    fn logs(&self) -> Vec<RegionId> {
+        self.disk.regions()
+    }
+
+    fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), String> {
+        self.disk.forget(region);
+        self.disk.set_life(region, PeerLife::Tombstone { peer });
+        Ok(())
+    }
+
+    fn forget_log(&mut self, region: RegionId) -> Result<(), String> {
+        self.disk.forget(region);
+        Ok(())
+    }
+
+    fn regions(&self) -> Result<Vec<RegionId>, String> {
+        let mut found = Vec::new();
+        let scanned = self.engine.scan(&[SPACE_REGION_STATE], &[SPACE_REGION_STATE + 1], &mut |row, _| {
+            found.extend(row.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes));
+            ControlFlow::Continue(())
+        });
+        scanned.map_err(|error| error.to_string())?;
+        found.dedup();
+        Ok(found)
+    }
+
+    fn own_rows(&self, region: RegionId) -> Result<Option<OwnRows>, String> {
+        Ok(self.described(region).map(|(state, descriptor)| (state, Some(descriptor))))
+    }
+
+    fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), String> {
+        let rows = own_rows(region, state).to_vec();
+        self.engine.write(WriteSet { ranges_deleted: Vec::new(), rows });
+        Ok(())
+    }
+
+    fn replace_rows(&mut self, region: &RegionDescriptor, index: LogIndex, _: Term) -> Result<(), String> {
+        self.ingest(region.id, index)
+    }
+
+    fn delete_rows(&mut self, region: RegionId, _: &[SlotRange]) -> Result<(), String> {
+        self.delete_own_rows(region)?;
+        self.engine.flush();
+        Ok(())
+    }
+}

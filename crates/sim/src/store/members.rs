@@ -1,0 +1,58 @@
+//! Stores that join the cluster and that leave it, as the meta region's state has it.
+
+use cluster::StoreState;
+use types::{StoreId, META_REGION};
+
+use super::Store;
+use crate::clock::{Clock, MILLISECOND, SECOND};
+use crate::faults::Plan;
+use crate::world::{Event, World};
+
+impl World {
+    /// After entries of the meta region: who has joined starts with an empty disk, and who was removed ends soon.
+    pub(super) fn look_at_members(&mut self, id: StoreId) {
+        let Some(process) = &self.stores[&id].process else { return };
+        let Some(state) = process.execution.state(META_REGION) else { return };
+        if state.applied_index <= self.members_as_of {
+            return;
+        }
+        self.members_as_of = state.applied_index;
+        let known: Vec<(StoreId, StoreState)> =
+            process.meta.stores.values().map(|record| (record.id, record.state)).collect();
+        for (store, state) in known {
+            match (self.stores.contains_key(&store), state) {
+                (false, StoreState::Up | StoreState::Draining) => self.begin_joined(store),
+                (true, StoreState::Removed) if !self.stores[&store].is_removed => {
+                    self.tally.removed += 1;
+                    self.say(&format!("store {store} is no member any more"));
+                    self.store_mut(store).is_removed = true;
+                    let delay = self.rng.below(SECOND);
+                    self.schedule(delay, Event::Removed { store });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn begin_joined(&mut self, store: StoreId) {
+        self.tally.joined += 1;
+        self.say(&format!("store {store} has joined"));
+        let boot = self.rng.between(10, 100_000) * SECOND;
+        let drift = Plan::drift(&mut self.rng);
+        self.stores.insert(store, Store::new(Clock::new(self.now, boot, drift)));
+        let delay = self.rng.below(500) * MILLISECOND;
+        self.schedule(delay, Event::Start { store });
+    }
+
+    /// It leads nothing, so whoever asks it for something is refused to the last.
+    pub(crate) fn end_removed(&mut self, store: StoreId) {
+        self.turn_clients_away(store);
+        self.crash(store, false);
+    }
+
+    /// How long a store whose device is full waits before it tries again; `None`: it has room.
+    pub(super) fn without_room(&self, id: StoreId) -> Option<u64> {
+        let until = self.stores.get(&id)?.full_until;
+        (self.now < until).then(|| until - self.now + 1)
+    }
+}
