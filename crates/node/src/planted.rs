@@ -20,11 +20,9 @@ pub enum Bug {
     ExistsBeforeRows,
     /// The rows of a peer that ends are deleted before its tombstone is written.
     TombstoneAfterRows,
-    /// A read is answered though its rows went, or were replaced, while its view was taken.
-    RowsNotProved,
 }
 
-pub const BUGS: [Bug; 8] = [
+pub const BUGS: [Bug; 7] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -32,7 +30,6 @@ pub const BUGS: [Bug; 8] = [
     Bug::EndForgotten,
     Bug::ExistsBeforeRows,
     Bug::TombstoneAfterRows,
-    Bug::RowsNotProved,
 ];
 
 #[cfg(feature = "planted")]

@@ -179,7 +179,8 @@ impl World {
         if let Some(asking) = &self.clients[client].asking {
             if self.is_calm {
                 let is_doomed = self.is_doomed();
-                let text = format!("operation {} was not answered: {:?}", asking.op.id, asking.op.command);
+                let Asking { op, at, .. } = asking;
+                let text = format!("operation {} of store {at} was not answered: {:?}", op.id, op.command);
                 if !is_doomed {
                     self.violate("liveness", text);
                 }

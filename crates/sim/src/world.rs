@@ -17,7 +17,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
-use crate::store::Store;
+use crate::store::{Shared, Store};
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -206,6 +206,9 @@ pub struct World {
     invariants: Vec<(&'static str, Box<dyn Invariant>)>,
 }
 
+/// How often what happens to a process that stands still asks whether it goes on.
+const PAUSE_LOOK: u64 = 200 * MILLISECOND;
+
 /// True time at which a run begins.
 pub const BEGIN: u64 = 1_000 * SECOND;
 
@@ -272,9 +275,9 @@ impl World {
             }
             _ => None,
         };
-        // A process that stands still finds it all waiting when it goes on.
+        // A process that stands still finds it all waiting when it goes on, which may be sooner than was meant.
         if let Some(until) = process.and_then(|store| self.stores[&store].paused_until(self.now)) {
-            return self.schedule(until - self.now, event);
+            return self.schedule((until - self.now).min(PAUSE_LOOK), event);
         }
         match event {
             Event::Of { store, life, work } => {
@@ -334,6 +337,7 @@ impl World {
             shared.descriptor.slots.is_some_and(|slots| slots.contains(slot))
                 && shared.leadership.leader.is_some()
         });
-        of_slot.max_by_key(|shared| shared.leadership.term).and_then(|shared| shared.leadership.leader)
+        let newest = |shared: &&Shared| (shared.descriptor.epoch.version, shared.leadership.term);
+        of_slot.max_by_key(newest).and_then(|shared| shared.leadership.leader)
     }
 }

@@ -71,9 +71,13 @@ impl Scene<'_> {
         let region = self.flight.operator.region();
         match &self.flight.operator {
             Operator::TransferLeader { to, .. } => undoing.map_or_else(|| self.transfer(*to), Next::Done),
-            Operator::Split { .. } => undoing.map_or_else(|| self.split(), Next::Done),
             Operator::Merge { into, .. } => self.merge(*into, undoing),
             Operator::Unseal { .. } => self.unseal(undoing),
+            // The order to prepare its merge came late. It takes no commands, and is freed once nothing holds it.
+            _ if self.lead().is_some_and(|lead| lead.merging_into().is_some()) => {
+                Next::Done(undoing.unwrap_or(Outcome::Overtaken))
+            }
+            Operator::Split { .. } => undoing.map_or_else(|| self.split(), Next::Done),
             _ if !self.meta.regions.contains_key(&region) => {
                 Next::Done(undoing.unwrap_or(Outcome::Overtaken))
             }
@@ -88,7 +92,7 @@ impl Scene<'_> {
     /// Membership changes wait for a leader's word, and for a joint configuration to be left.
     fn with_lead(&self, next: impl FnOnce(&LeadReport) -> Next) -> Next {
         match self.lead() {
-            Some(lead) if !lead.descriptor.is_joint() && lead.merging_into().is_none() => next(lead),
+            Some(lead) if !lead.descriptor.is_joint() => next(lead),
             _ => Next::Wait,
         }
     }
