@@ -1,12 +1,12 @@
 //! One test per promise, each over a cluster whose messages, writes and clock the test moves by hand.
 
-mod cluster;
+mod common;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::disk::Disk;
-use cluster::{config, descriptor, MILLISECOND};
+use common::disk::Disk;
+use common::{config, descriptor, MILLISECOND};
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
     Action, DropReason, Fatal, HardState, Input, LogBatch, LogStore, PeerSeed, Refusal, RegionWrite, Role,
@@ -46,7 +46,7 @@ impl Trio {
         let now = 1_000_000 * MILLISECOND;
         let node = |store| {
             let disk = Disk::default();
-            disk.found(descriptor(REGION, stores));
+            disk.found(&descriptor(REGION, stores));
             let worker =
                 Worker::new(config(store, 5), disk.clone(), seed(stores), BTreeMap::new(), now).unwrap();
             Node { worker, disk, writing: Vec::new(), holds_writes: false, seen: Vec::new() }
@@ -690,7 +690,7 @@ fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
     let seeds =
         (1..=2000).map(|id| PeerSeed { descriptor: descriptor(id, 1), applied: Some((5, 5)), parent: None });
     let disk = Disk::default();
-    (1..=2000).for_each(|id| disk.found(descriptor(id, 1)));
+    (1..=2000).for_each(|id| disk.found(&descriptor(id, 1)));
     let mut worker = Worker::new(config(0, 5), disk.clone(), seeds.collect(), BTreeMap::new(), 0).unwrap();
     let batches = |actions: Vec<Action>| {
         let batches: Vec<LogBatch> = actions

@@ -3,13 +3,13 @@
 //! One worker, whose store is 1 and whose peers have the numbers of their stores and 1. The test says what the
 //! other stores say.
 
-mod cluster;
+mod common;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::disk::Disk;
-use cluster::{config, descriptor, MILLISECOND};
+use common::disk::Disk;
+use common::{config, descriptor, MILLISECOND};
 use proptest::prelude::*;
 use protobuf::ProtobufEnum;
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
@@ -36,7 +36,7 @@ struct Victim {
 impl Victim {
     fn of(region: RegionDescriptor) -> Victim {
         let disk = Disk::default();
-        disk.found(region.clone());
+        disk.found(&region);
         let now = 1_000_000 * MILLISECOND;
         let seed = PeerSeed { descriptor: region, applied: Some((5, 5)), parent: None };
         let worker = Worker::new(config(1, 5), disk.clone(), vec![seed], BTreeMap::new(), now).unwrap();

@@ -196,15 +196,6 @@ impl World {
         self.schedule(pause, Event::Client { client });
     }
 
-    pub(crate) fn turn_clients_away(&mut self, store: StoreId) {
-        for client in 0..self.clients.len() {
-            let asking = self.clients[client].asking.as_ref().filter(|asking| asking.at == store);
-            if let Some(op) = asking.map(|asking| asking.op.id) {
-                self.answered(client, op, Outcome::Refused { leader: None });
-            }
-        }
-    }
-
     /// The connections of a store that crashed are reset.
     pub(crate) fn reset_clients(&mut self, store: StoreId) {
         for client in 0..self.clients.len() {

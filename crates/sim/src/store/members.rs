@@ -4,6 +4,7 @@ use cluster::StoreState;
 use types::{StoreId, META_REGION};
 
 use super::Store;
+use crate::client::Client;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::faults::Plan;
 use crate::world::{Event, World};
@@ -44,9 +45,12 @@ impl World {
         self.schedule(delay, Event::Start { store });
     }
 
-    /// It leads nothing, so whoever asks it for something is refused to the last.
+    /// It leads nothing, so whoever asks it for something is refused, to the last.
     pub(crate) fn end_removed(&mut self, store: StoreId) {
-        self.turn_clients_away(store);
+        let is_asked = |client: &Client| client.asking.as_ref().is_some_and(|asking| asking.at == store);
+        if self.clients.iter().any(is_asked) {
+            return self.schedule(20 * MILLISECOND, Event::Removed { store });
+        }
         self.crash(store, false);
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use steelyard_replica::eraftpb::Entry;
-use steelyard_replica::{HardState, LogBatch, LogBounds, LogError, LogStore, Restart};
-use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
+use steelyard_replica::{HardState, LogBatch, LogBounds, LogError, LogStore};
+use types::{LogIndex, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 
 #[derive(Clone, Default)]
 pub struct RegionLog {
@@ -21,31 +21,19 @@ impl RegionLog {
     }
 }
 
-/// A peer's life, written with its log.
-#[derive(Clone, Debug)]
-pub enum Life {
-    Founded(RegionDescriptor),
-    /// As the batch said that began the log; a snapshot is still to be applied.
-    Began(Restart),
-    Exists(RegionDescriptor),
-    Tombstone(PeerId),
-}
-
 #[derive(Clone, Default)]
 pub struct Disk {
     pub regions: Rc<RefCell<BTreeMap<RegionId, RegionLog>>>,
-    pub lives: Rc<RefCell<BTreeMap<RegionId, Life>>>,
 }
 
 impl Disk {
-    pub fn found(&self, descriptor: RegionDescriptor) {
+    pub fn found(&self, descriptor: &RegionDescriptor) {
         let log = RegionLog {
             hard_state: Some(HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX }),
             truncated: (FIRST_INDEX, FIRST_TERM),
             entries: BTreeMap::new(),
         };
         self.regions.borrow_mut().insert(descriptor.id, log);
-        self.lives.borrow_mut().insert(descriptor.id, Life::Founded(descriptor));
     }
 
     pub fn write(&self, batch: &LogBatch) {
@@ -58,7 +46,6 @@ impl Disk {
                     write.hard_state.is_some() && batch.must_sync,
                     "a beginning has a state, and is synced"
                 );
-                self.lives.borrow_mut().insert(write.region, Life::Began(restart.clone()));
             }
             if let Some(head) = write.entries.first() {
                 assert!(head.index > log.truncated.0 && head.index <= log.last() + 1, "a hole in the log");
