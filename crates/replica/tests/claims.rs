@@ -1,12 +1,12 @@
 //! One test per promise, each over a cluster whose messages, writes and clock the test moves by hand.
 
-mod common;
+mod alone;
 
 use std::collections::BTreeMap;
 
+use alone::disk::Disk;
+use alone::{config, descriptor, MILLISECOND};
 use bytes::Bytes;
-use common::disk::Disk;
-use common::{config, descriptor, MILLISECOND};
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType};
 use steelyard_replica::{
     Action, DropReason, Fatal, HardState, Input, LogBatch, LogStore, PeerSeed, Refusal, RegionWrite, Role,

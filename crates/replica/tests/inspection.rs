@@ -3,13 +3,13 @@
 //! One worker, whose store is 1 and whose peers have the numbers of their stores and 1. The test says what the
 //! other stores say.
 
-mod common;
+mod alone;
 
 use std::collections::BTreeMap;
 
+use alone::disk::Disk;
+use alone::{config, descriptor, MILLISECOND};
 use bytes::Bytes;
-use common::disk::Disk;
-use common::{config, descriptor, MILLISECOND};
 use proptest::prelude::*;
 use protobuf::ProtobufEnum;
 use steelyard_replica::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};

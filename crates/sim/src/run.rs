@@ -255,13 +255,9 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// A store that was lost for good took a region's majority with it. A voter that has taken in its parent's
-    /// snapshot from after the split holds nothing yet and cannot vote until a leader has filled it, so it is
-    /// as good as lost when that leader is.
+    /// A region can have no leader any more: half of its voters, or more, are lost or hold nothing. A voter that has taken in
+    /// its parent's snapshot from after the split holds nothing yet and cannot vote until a leader has filled it.
     pub(crate) fn is_doomed(&self) -> bool {
-        if self.stores.values().all(|store| !store.is_lost) {
-            return false;
-        }
         newest(self).values().any(|region| {
             let lost = |store: &StoreId| {
                 self.stores.get(store).is_some_and(|store| store.is_lost || !store.has_rows_of(region.id))

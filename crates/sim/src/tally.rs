@@ -37,7 +37,7 @@ pub struct Tally {
     pub asleep: u64,
     /// Clocks that their stores found too far from the median, or near it again.
     pub clocks_judged: u64,
-    /// Runs in which a lost store took a majority with it: nothing is asked of their end.
+    /// Runs in which a region has lost its majority: nothing is asked of their end.
     pub doomed: u64,
     pub histories: u64,
     pub violations: u64,
@@ -136,7 +136,7 @@ impl fmt::Display for Tally {
         for (name, count) in self.counts() {
             writeln!(f, "{name:<36}{count:>14}")?;
         }
-        writeln!(f, "{:<36}{:>14}", "majorities lost for good", self.doomed)?;
+        writeln!(f, "{:<36}{:>14}", "regions that nobody can lead", self.doomed)?;
         writeln!(f, "{:<36}{:>14.2}", "simulated hours", self.simulated_ns as f64 / 3.6e12)?;
         writeln!(f, "{:<36}{:>14}", "faults", self.faults.values().sum::<u64>())?;
         for (kind, count) in &self.faults {

@@ -9,8 +9,8 @@ use types::Draw;
 
 use crate::disk::under_all;
 use crate::stores::ledger::{Ledger, Load, Shape};
-use crate::stores::say;
 use crate::stores::wire::Wire;
+use crate::stores::{eventually, say};
 use crate::{pause, Plan, Stores};
 
 /// How much is written between two faults, and to logs of which size.
@@ -163,6 +163,33 @@ fn a_store_whose_log_was_overwritten_starts_after_kill_9() {
 #[test]
 fn three_stores_whose_logs_were_overwritten_start_after_a_loss_of_power() {
     lose_power_while_segments_are_overwritten(&SMALL);
+}
+
+/// Each of sixteen regions may keep a log's size for a follower that lags; all of them together may not.
+#[test]
+fn a_store_that_is_away_costs_the_others_one_logs_size() {
+    let _place = crate::place();
+    let flags: &[(&str, &str)] = &[("--raft-log-size", "4mb")];
+    let plan = Plan { stores: 3, regions: 16, cluster_enabled: true, in_ram: true, flags, ..Plan::default() };
+    let mut stores = Stores::start(&plan);
+    write_cold(&stores);
+    stores.all[2].kill();
+    let shape = Shape { value_bytes: 32 << 10, ..Shape::WRITES };
+    let load = Load::start(&stores.clients()[..2], "away", shape);
+    (0..(120 << 20) / (32 << 10) / 200).for_each(|_| load.await_more(200));
+    let ledger = load.finish();
+    let bytes = || [0, 1].map(|store: usize| log_bytes(&stores.all[store].dir) >> 20);
+    say(&format!("logs of {:?} MiB after 120 MiB", bytes()));
+    // While rows are flushed, a log holds what is written meanwhile; then only what is kept for the store that is away.
+    eventually("the logs become small", || {
+        write_cold(&stores);
+        bytes().iter().all(|mib| *mib <= 24).then_some(())
+    });
+    say(&format!("logs of {:?} MiB at rest", bytes()));
+    stores.all[2].restart();
+    stores.await_ready();
+    ledger.check("a return after much was written");
+    assert_cold(&stores);
 }
 
 #[test]
