@@ -134,9 +134,13 @@ impl Disk {
 
     /// What the next start finds: the synced records, and those of the others that are whole up to some byte.
     pub fn crash(&self, rng: &mut Rng) {
+        let bytes: u64 = self.0.borrow().unsynced.iter().map(size_of).sum();
+        self.tear(rng.below(bytes + 1));
+    }
+
+    /// A crash leaves so many bytes of what was not synced. A record of which a byte is missing is none.
+    pub fn tear(&self, mut kept: u64) {
         let state = &mut *self.0.borrow_mut();
-        let bytes: u64 = state.unsynced.iter().map(size_of).sum();
-        let mut kept = rng.below(bytes + 1);
         for record in std::mem::take(&mut state.unsynced) {
             let size = size_of(&record);
             if kept < size {
@@ -147,13 +151,6 @@ impl Disk {
             state.watermark += 1;
             state.readable += 1;
         }
-        state.current = state.synced.clone();
-    }
-
-    /// Of what was not synced nothing is left.
-    pub fn lose_unsynced(&self) {
-        let state = &mut *self.0.borrow_mut();
-        state.unsynced.clear();
         state.current = state.synced.clone();
     }
 

@@ -23,7 +23,8 @@
 //! view STORE | make STORE | ship STORE   a snapshot that is wanted: of what it is, is ready, arrives
 //! flush STORE                its rows are durable, and the groups are told
 //! pin STORE [REGION]         its log is too large, and the region is told to let go
-//! crash STORE                the process ends: what was not synced or flushed is gone
+//! write STORE                the batch is written and not synced
+//! crash STORE [kept=BYTES]   the process ends: what was not synced or flushed is gone, but for so many bytes of the log
 //! start STORE                recovery
 //! show STORE                 its regions: term, leader, what is committed and applied; the log
 //! ```
@@ -56,6 +57,8 @@ struct Process {
     shard: Shard<Disk, String, (String, String)>,
     execution: Execution,
     batches: VecDeque<LogBatch>,
+    /// The first of them is in the log, and not synced.
+    is_written: bool,
     entries: VecDeque<(RegionId, Vec<ToApply<String>>)>,
     applying: VecDeque<ApplyEffect<String>>,
     leadership: BTreeMap<RegionId, Leadership>,
@@ -149,6 +152,7 @@ impl Script {
             shard: Shard::new(worker),
             execution,
             batches: VecDeque::new(),
+            is_written: false,
             entries: VecDeque::new(),
             applying: VecDeque::new(),
             leadership: BTreeMap::new(),
@@ -164,10 +168,10 @@ impl Script {
         Ok(())
     }
 
-    fn crash(&mut self, id: StoreId) -> Outcomes<()> {
+    fn crash(&mut self, id: StoreId, kept: u64) -> Outcomes<()> {
         let store = self.stores.get_mut(&id).ok_or("no such store")?;
         store.process = None;
-        store.durable.disk.lose_unsynced();
+        store.durable.disk.tear(kept);
         store.durable.engine.crash();
         Ok(())
     }
@@ -324,11 +328,24 @@ impl Script {
         }
     }
 
+    fn write(&mut self, id: StoreId) -> Outcomes<()> {
+        let process = self.process(id)?;
+        let batch = process.batches.front().ok_or("no batch is on its way")?.clone();
+        process.is_written = true;
+        self.stores[&id].durable.disk.append(&batch);
+        self.say(id, format!("written: {}", batch_line(&batch)));
+        Ok(())
+    }
+
     fn sync(&mut self, id: StoreId) -> Outcomes<bool> {
         let now = self.now;
-        let Some(batch) = self.process(id)?.batches.pop_front() else { return Ok(false) };
+        let process = self.process(id)?;
+        let Some(batch) = process.batches.pop_front() else { return Ok(false) };
+        let is_written = std::mem::take(&mut process.is_written);
         let store = &self.stores[&id];
-        store.durable.disk.append(&batch);
+        if !is_written {
+            store.durable.disk.append(&batch);
+        }
         store.durable.disk.sync();
         self.say(id, format!("synced: {}", batch_line(&batch)));
         let input = replica::Input::Persisted { batch: batch.number };
@@ -708,6 +725,11 @@ impl Runner for Script {
                 let (from, to) = (args.lookup_parse("from")?, args.lookup_parse("to")?);
                 self.deliver(from, to, command.name == "drop")?;
             }
+            "crash" => {
+                let kept: u64 = args.lookup_parse("kept")?.unwrap_or(0);
+                let id = args.next_pos().ok_or("a store")?.value.parse()?;
+                self.crash(id, kept)?;
+            }
             "settle" => self.settle()?,
             "rounds" => {
                 let count: u64 = args.next_pos().ok_or("how many")?.value.parse()?;
@@ -745,6 +767,7 @@ impl Runner for Script {
                             return Err(format!("nothing to {name}").into());
                         }
                     }
+                    "write" => self.write(id)?,
                     "flush" => self.flush(id)?,
                     "pin" => {
                         let region = args.next_pos().map_or(Ok(REGION), |arg| arg.value.parse())?;
@@ -752,7 +775,6 @@ impl Runner for Script {
                         self.process(id)?.shard.step(Input::Raft(input), now);
                         self.turn(id)?;
                     }
-                    "crash" => self.crash(id)?,
                     "start" => self.start(id)?,
                     "show" => self.show(id)?,
                     "lead" => self.lead(id)?,
@@ -836,6 +858,11 @@ fn a_snapshot_of_what_a_split_made_waits_until_the_split_is_flushed() {
 #[test]
 fn a_snapshot_races_an_append() {
     run("snapshot");
+}
+
+#[test]
+fn a_torn_tail() {
+    run("torn-tail");
 }
 
 #[test]
