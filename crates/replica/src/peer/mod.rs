@@ -832,13 +832,10 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// The store's log is too large: all goes that neither a restart nor a snapshot's receiver needs. What is not flushed
-    /// cannot go, so a flush is asked for.
+    /// The store's log is too large: all goes that neither a restart nor a snapshot's receiver needs. No flush is asked for:
+    /// a log full of what is not flushed is flushed for that, and one more would cut a memtable short.
     pub fn let_go(&mut self, out: &mut Outbox) {
         let applied = self.raw.raft.raft_log.applied;
-        if self.flushed < applied {
-            out.later.push(Action::FlushSoon);
-        }
         let index = self.flushed.min(applied).min(self.receiving().unwrap_or(LogIndex::MAX));
         self.drop_through(index, out);
     }
