@@ -1,8 +1,8 @@
 //! By the newest epochs that any store has applied, every slot has exactly one region.
 //!
-//! A region whose slots another region of a later version has is no more: it was merged into it.
+//! A region that another one has absorbed is no more, whoever learns of it late and whatever became of the other since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use types::{RegionDescriptor, RegionId, SlotRange};
 
@@ -12,6 +12,7 @@ use crate::observation::Observation;
 #[derive(Default)]
 pub struct Ranges {
     newest: BTreeMap<RegionId, RegionDescriptor>,
+    merged: BTreeSet<RegionId>,
 }
 
 impl Invariant for Ranges {
@@ -25,19 +26,15 @@ impl Invariant for Ranges {
             ));
         }
         let is_news = known.is_none_or(|known| region.epoch.is_newer_than(known.epoch));
-        if !is_news || self.is_gone(region) {
+        self.merged.extend(&region.absorbed);
+        if !is_news || self.merged.contains(&region.id) {
             return Ok(());
         }
         self.newest.insert(region.id, (*region).clone());
         if let Some(child) = split_off {
             self.newest.insert(child.id, (*child).clone());
         }
-        let covers =
-            |range: SlotRange| region.slots.is_some_and(|s| s.first <= range.first && range.last <= s.last);
-        self.newest.retain(|&id, other| {
-            let is_older = other.epoch.version < region.epoch.version;
-            id == region.id || !is_older || !other.slots.is_some_and(covers)
-        });
+        self.newest.retain(|id, _| !self.merged.contains(id));
         let mut ranges: Vec<SlotRange> = self.newest.values().filter_map(|region| region.slots).collect();
         ranges.sort_unstable();
         let gap = ranges.windows(2).find(|pair| pair[0].last + 1 != pair[1].first);
@@ -49,15 +46,5 @@ impl Invariant for Ranges {
                 Err(format!("after {region:?} the ranges {:?} and {:?} do not meet", pair[0], pair[1]))
             }
         }
-    }
-}
-
-impl Ranges {
-    fn is_gone(&self, region: &RegionDescriptor) -> bool {
-        let Some(slots) = region.slots else { return false };
-        self.newest.values().any(|other| {
-            let covers = other.slots.is_some_and(|s| s.first <= slots.first && slots.last <= s.last);
-            other.id != region.id && covers && other.epoch.version > region.epoch.version
-        })
     }
 }
