@@ -1,11 +1,11 @@
-//! Which stores have fallen silent. Sleeping regions hear nothing of their leaders and need not: what is known of a
-//! leader's store goes for all that it leads.
+//! Tells which stores have fallen silent. A sleeping region hears nothing from its leader; whether the leader's store is
+//! heard decides for all regions that it leads.
 
 use std::collections::BTreeSet;
 
 use types::StoreId;
 
-/// The stores of which it was said already.
+/// Remembers the stores that were silent at the last look.
 #[derive(Debug, Default)]
 pub struct Silence {
     silent: BTreeSet<StoreId>,

@@ -231,7 +231,7 @@ impl Scene<'_> {
             (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
                 Next::Bind
             }
-            // Who is down may stay so, and the source takes no commands meanwhile.
+            // A store that is down may stay down, and the source takes no commands until the merge ends.
             (Some(_), ..)
                 if source.descriptor.peers.iter().any(|peer| !self.ledger.is_up(peer.store, self.now)) =>
             {
