@@ -256,8 +256,10 @@ fn unsettled(world: &World) -> Option<String> {
 
 impl World {
     /// A region can have no leader any more: half of its voters, or more, are lost or hold nothing. A voter that has taken in
-    /// its parent's snapshot from after the split holds nothing yet and cannot vote until a leader has filled it.
+    /// its parent's snapshot from after the split holds nothing yet and cannot vote until a leader has filled it. A leader that
+    /// does not fill it is no excuse, as long as no store is lost.
     pub(crate) fn is_doomed(&self) -> bool {
+        let any_lost = self.stores.values().any(|store| store.is_lost);
         newest(self).values().any(|region| {
             let lost = |store: &StoreId| {
                 self.stores.get(store).is_some_and(|store| store.is_lost || !store.has_rows_of(region.id))
@@ -269,7 +271,11 @@ impl World {
                 .map(|peer| peer.store)
                 .collect();
             let new: Vec<StoreId> = region.voters().collect();
-            [old, new].iter().any(|voters| 2 * voters.iter().filter(|s| lost(s)).count() >= voters.len())
+            let is_led = self.stores.values().any(|store| store.led().contains(&region.id));
+            (any_lost || !is_led)
+                && [old, new]
+                    .iter()
+                    .any(|voters| 2 * voters.iter().filter(|s| lost(s)).count() >= voters.len())
         })
     }
 }
