@@ -191,8 +191,8 @@ pub enum Action {
         descriptor: RegionDescriptor,
     },
     /// Read entries for a follower that lags, of `low..high` from `low` on, as many as fit in `max_bytes`, at least one. It
-    /// may wait for a device, and other actions need not wait for it. What is dropped from the log before it is read
-    /// is an error.
+    /// may wait for a device, and other actions need not wait for it. Entries that were dropped
+    /// from the log before they are read are an error.
     ReadLog {
         region: RegionId,
         number: u64,

@@ -10,7 +10,7 @@ use types::LogIndex;
 /// The most reads of a store that are on their way, each of one message's entries. The others wait for these.
 pub(crate) const LOG_READS_MAX: usize = 16;
 
-/// The most askers that are remembered for one read. Who is forgotten asks again with the next heartbeat's answer.
+/// The most askers that one read remembers. The library asks again for any other with the next heartbeat's answer.
 const ASKERS_MAX: usize = 16;
 
 /// Of `low..high` from `low` on, as many entries as fit in `max_bytes`, at least one.
@@ -45,7 +45,7 @@ impl LogReads {
         }
     }
 
-    /// Those that nobody has taken up. They get the next numbers after `last`.
+    /// Returns the reads that nobody has taken up, and gives them the next numbers after `last`.
     pub fn take_up(&mut self, last: &mut u64) -> Vec<(u64, Range)> {
         let fresh = self.open.iter_mut().filter(|read| read.number == 0);
         fresh
@@ -80,7 +80,7 @@ impl LogReads {
         self.fetched = Vec::new();
     }
 
-    /// The log is another from now on: what is being read may not be what it holds.
+    /// Forgets all reads, because the log was replaced: they may bring entries that it does not hold.
     pub fn clear(&mut self) {
         *self = LogReads::default();
     }
