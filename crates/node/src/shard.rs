@@ -5,9 +5,12 @@
 //! a write to the log, of committed entries or of a snapshot comes back as an [`Input`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use replica::eraftpb::Message;
-use replica::{Action, Committed, DropReason, Fatal, Lane, LogBatch, LogStore, RegionStatus, RestartCause};
+use replica::{
+    Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RegionStatus, RestartCause,
+};
 use types::{
     BootNanos, LogIndex, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis,
 };
@@ -29,8 +32,9 @@ pub struct Moment {
     pub stamp: Option<UnixMillis>,
     /// From which the entries' seeds are derived; another one for each turn.
     pub seed: u64,
-    /// So much waits to be executed that what is proposed would only make it wait longer.
-    pub is_behind: bool,
+    /// Bytes of committed entries that may be handed out to be executed. With none, so much waits already that what is
+    /// proposed would only make it wait longer.
+    pub room: u64,
 }
 
 /// Something that happened. `C` is answered for a submission, `R` for the proof that a read needs.
@@ -223,6 +227,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         now: Moment,
         watch: &mut impl Watch<C>,
     ) -> Result<Option<Vec<Effect<C, R>>>, Fatal> {
+        self.raft.make_room(now.room);
         self.propose(now, watch);
         if !self.raft.has_work() {
             let pending = std::mem::take(&mut self.pending);
@@ -230,6 +235,16 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         }
         let actions = self.raft.turn(now.boot)?;
         Ok(Some(self.effects_of(actions)))
+    }
+
+    /// What is held of the groups' logs.
+    pub fn entry_memory(&self) -> Arc<EntryMemory> {
+        self.raft.entry_memory()
+    }
+
+    /// Bytes that are committed and not handed out, for want of room.
+    pub fn withheld_bytes(&self) -> u64 {
+        self.raft.withheld_bytes()
     }
 
     pub fn status(&self, region: RegionId, now: BootNanos) -> Option<RegionStatus> {
@@ -254,7 +269,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     /// next entry.
     fn propose(&mut self, now: Moment, watch: &mut impl Watch<C>) {
         let Some(stamp) = now.stamp else { return };
-        if self.queue.is_empty() || self.raft.persist_in_flight() || now.is_behind {
+        if self.queue.is_empty() || self.raft.persist_in_flight() || now.room == 0 {
             return;
         }
         let (raft, last_token) = (&self.raft, &mut self.last_token);

@@ -27,9 +27,8 @@ pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()
         }
     }
     for (segment, len) in segments {
-        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
-        files.read(segment, 0, &mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        let found = scan(segment, &bytes, 0, secret);
+        let found =
+            scan(&files, segment, len, 0, secret).map_err(|error| io::Error::other(error.to_string()))?;
         let sequences = found.iter().map(|block| block.header.sequence);
         let range = match sequences.clone().min().zip(sequences.max()) {
             Some((first, last)) => format!("{} blocks of {first}..={last}", found.len()),

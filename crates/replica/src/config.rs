@@ -47,8 +47,9 @@ pub struct Config {
     pub max_uncommitted_bytes: u64,
     /// The most payload in one `Apply`, unless a single entry is larger.
     pub max_apply_bytes: u64,
-    /// Entries kept in memory per region, so that followers and apply seldom read the log.
-    pub entry_cache_bytes: u64,
+    /// Entries kept in memory, of all regions, so that followers and apply seldom read the log. While more than this
+    /// waits to be written, appends of other stores are not taken in.
+    pub entry_memory_bytes: u64,
     pub truncation: Truncation,
     /// Followers learn of a commit with the next entries or heartbeat only.
     pub skip_commit_broadcast: bool,
@@ -70,7 +71,7 @@ impl Config {
             max_inflight_messages: 256,
             max_uncommitted_bytes: UNCOMMITTED_BYTES,
             max_apply_bytes: 8 << 20,
-            entry_cache_bytes: 4 << 20,
+            entry_memory_bytes: 32 << 20,
             truncation: Truncation::default(),
             skip_commit_broadcast: false,
             hibernate_ticks: 0,

@@ -13,6 +13,8 @@
 //! - a proposal is answered at most once, and `Refused` only when nothing was proposed (`proposals`);
 //! - what another store sends is inspected before the consensus code sees it, and a lie is dropped
 //!   (`peer::inspect`);
+//! - entries in memory stay within one budget, beyond which appends of other stores are not taken in, and so do
+//!   committed entries that are handed out (`memory`, [`Worker::make_room`]);
 //! - the log keeps what a peer may need, within a budget (`truncation`); beyond it a peer gets a snapshot
 //!   (`peer::snapshots`), whose data the caller carries;
 //! - a change of a region is made for one epoch, one at a time (`peer::changes`); a store learns of the peers
@@ -28,6 +30,7 @@ mod lease;
 mod log_reads;
 mod log_store;
 mod log_view;
+mod memory;
 mod message;
 mod peer;
 pub mod planted;
@@ -44,6 +47,7 @@ pub use action::{
 };
 pub use config::{Config, DRIFT_BOUND_PPM};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
+pub use memory::EntryMemory;
 pub use truncation::Truncation;
 pub use worker::Worker;
 

@@ -3,10 +3,11 @@
 //!
 //! Invariants: `first - 1 <= stable <= last`. The engine holds exactly our entries through `stable`; the
 //! cache is contiguous and ends at `last`, and everything above `stable` is in it. Below, it keeps what
-//! the byte budget allows.
+//! the budget of the store's peers allows. `memory` counts exactly what the cache holds.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use raft::eraftpb::{ConfState, Entry, HardState as RaftHardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
@@ -14,6 +15,14 @@ use types::{LogIndex, RegionId, Term};
 
 use crate::log_reads::{LogReads, Range};
 use crate::log_store::{LogError, LogStore};
+use crate::memory::EntryMemory;
+
+/// What all peers of a store share of their logs.
+#[derive(Clone)]
+pub(crate) struct Logs<L> {
+    pub store: L,
+    pub memory: Arc<EntryMemory>,
+}
 
 pub(crate) struct LogView<L> {
     store: L,
@@ -26,7 +35,9 @@ pub(crate) struct LogView<L> {
     last_term: Term,
     cache: VecDeque<Entry>,
     cache_bytes: u64,
-    budget: u64,
+    memory: Arc<EntryMemory>,
+    /// Committed entries are not given out now: too much waits to be executed.
+    is_withholding: bool,
     /// Typical size of an entry, a moving average.
     entry_bytes: u64,
     /// The consensus code panics on most errors of its storage. So a failed read is kept here, the answer
@@ -40,18 +51,18 @@ pub(crate) struct LogView<L> {
 }
 
 /// What an entry costs in memory and, nearly, in the log.
-fn size_of(entry: &Entry) -> u64 {
+pub(crate) fn size_of(entry: &Entry) -> u64 {
     entry.data.len() as u64 + 64
 }
 
 impl<L: LogStore> LogView<L> {
     pub fn open(
-        store: L,
+        logs: Logs<L>,
         region: RegionId,
         hard_state: RaftHardState,
         conf_state: ConfState,
-        budget: u64,
     ) -> Result<Self, LogError> {
+        let store = &logs.store;
         let bounds = store.bounds(region)?;
         let reason = |reason: String| LogError { region, reason };
         if bounds.first == 0 || bounds.last + 1 < bounds.first {
@@ -60,17 +71,17 @@ impl<L: LogStore> LogView<L> {
         let begin = (bounds.first - 1, store.term(region, bounds.first - 1)?);
         let last_term = store.term(region, bounds.last)?;
         let initial = RaftState::new(hard_state, conf_state);
-        let view = LogView::new_at(store, region, initial, begin, budget);
-        Ok(LogView { last: bounds.last, stable: bounds.last, last_term, ..view })
+        let mut view = LogView::new_at(logs, region, initial, begin);
+        (view.last, view.stable, view.last_term) = (bounds.last, bounds.last, last_term);
+        Ok(view)
     }
 
     /// A log without entries, whatever the engine holds: it is not asked.
     pub fn new_at(
-        store: L,
+        Logs { store, memory }: Logs<L>,
         region: RegionId,
         initial: RaftState,
         (index, term): (LogIndex, Term),
-        budget: u64,
     ) -> Self {
         LogView {
             store,
@@ -83,7 +94,8 @@ impl<L: LogStore> LogView<L> {
             last_term: term,
             cache: VecDeque::new(),
             cache_bytes: 0,
-            budget,
+            memory,
+            is_withholding: false,
             entry_bytes: 64,
             failure: RefCell::new(None),
             reads: RefCell::new(LogReads::default()),
@@ -97,8 +109,7 @@ impl<L: LogStore> LogView<L> {
     pub fn restart(&mut self, index: LogIndex, term: Term) {
         (self.first, self.last, self.stable) = (index + 1, index, index);
         (self.truncated_term, self.last_term) = (term, term);
-        self.cache.clear();
-        self.cache_bytes = 0;
+        self.forget_cache();
         self.reads.borrow_mut().clear();
         self.offer = None;
     }
@@ -138,11 +149,13 @@ impl<L: LogStore> LogView<L> {
         }
         self.stable = self.stable.min(head.index - 1);
         while self.cache.back().is_some_and(|entry| entry.index >= head.index) {
-            self.cache_bytes -= self.cache.pop_back().map_or(0, |entry| size_of(&entry));
+            let bytes = self.cache.pop_back().map_or(0, |entry| size_of(&entry));
+            self.released(bytes);
         }
         for entry in entries {
             let bytes = size_of(entry);
             self.cache_bytes += bytes;
+            self.memory.add(bytes);
             self.entry_bytes = (self.entry_bytes * 63 + bytes).div_ceil(64);
             self.last = entry.index;
             self.last_term = entry.term;
@@ -156,7 +169,6 @@ impl<L: LogStore> LogView<L> {
         if index > self.stable && self.cached(index).is_some_and(|entry| entry.term == term) {
             self.stable = index;
         }
-        self.evict();
     }
 
     /// Forgets the entries through `index` and returns its term.
@@ -178,16 +190,34 @@ impl<L: LogStore> LogView<L> {
         self.term(index).ok()
     }
 
-    fn evict(&mut self) {
-        while self.cache_bytes > self.budget
-            && self.cache.front().is_some_and(|entry| entry.index <= self.stable)
-        {
+    /// Lets the older half of what is held go, as far as it is written. False: none of it is.
+    pub fn evict(&mut self) -> bool {
+        let kept = self.cache_bytes / 2;
+        let before = self.cache_bytes;
+        while self.cache_bytes > kept && self.cache.front().is_some_and(|entry| entry.index <= self.stable) {
             self.pop_front();
         }
+        self.cache_bytes < before
+    }
+
+    /// While this is so, whoever asks for entries to execute gets none.
+    pub fn withhold(&mut self, is_withholding: bool) {
+        self.is_withholding = is_withholding;
     }
 
     fn pop_front(&mut self) {
-        self.cache_bytes -= self.cache.pop_front().map_or(0, |entry| size_of(&entry));
+        let bytes = self.cache.pop_front().map_or(0, |entry| size_of(&entry));
+        self.released(bytes);
+    }
+
+    fn released(&mut self, bytes: u64) {
+        self.cache_bytes -= bytes;
+        self.memory.sub(bytes);
+    }
+
+    fn forget_cache(&mut self) {
+        self.cache.clear();
+        self.released(self.cache_bytes);
     }
 
     fn cached(&self, index: LogIndex) -> Option<&Entry> {
@@ -244,6 +274,12 @@ impl<L: LogStore> LogView<L> {
     }
 }
 
+impl<L> Drop for LogView<L> {
+    fn drop(&mut self) {
+        self.memory.sub(self.cache_bytes);
+    }
+}
+
 impl<L: LogStore> Storage for LogView<L> {
     fn initial_state(&self) -> raft::Result<RaftState> {
         Ok(self.initial.clone())
@@ -260,6 +296,9 @@ impl<L: LogStore> Storage for LogView<L> {
             return Err(Error::Store(StorageError::Compacted));
         }
         assert!(high <= self.last + 1, "entries {low}..{high} of a log that ends at {}", self.last);
+        if self.is_withholding && !context.can_async() {
+            return Ok(Vec::new());
+        }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
         let cache_first = self.cache.front().map_or(self.last + 1, |entry| entry.index);
         let mut entries = Vec::new();
@@ -376,10 +415,10 @@ mod tests {
         }
     }
 
-    fn view(budget: u64) -> (Ten, LogView<Ten>) {
+    fn view() -> (Ten, LogView<Ten>) {
         let store = Ten::default();
-        let view =
-            LogView::open(store.clone(), 1, RaftHardState::default(), ConfState::default(), budget).unwrap();
+        let logs = Logs { store: store.clone(), memory: Arc::new(EntryMemory::new(0)) };
+        let view = LogView::open(logs, 1, RaftHardState::default(), ConfState::default()).unwrap();
         (store, view)
     }
 
@@ -390,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_is_not_yet_written_is_read_from_memory_and_the_rest_from_the_log() {
-        let (store, mut view) = view(u64::MAX);
+        let (store, mut view) = view();
         view.append(&[entry(9, 2), entry(10, 2)]);
         assert_eq!(ids(&view, 7, 11, u64::MAX), vec![(7, 1), (8, 1), (9, 2), (10, 2)]);
         assert_eq!(store.reads.get(), 1);
@@ -403,7 +442,7 @@ mod tests {
 
     #[test]
     fn what_followers_lack_is_read_by_others_and_given_when_it_is_asked_for_again() {
-        let (store, mut view) = view(u64::MAX);
+        let (store, mut view) = view();
         let ask = |view: &LogView<Ten>| view.entries(3, 9, 2 * 164, GetEntriesContext::empty(true));
         let is_to_come = |view: &LogView<Ten>| {
             matches!(ask(view), Err(Error::Store(StorageError::LogTemporarilyUnavailable)))
@@ -440,22 +479,42 @@ mod tests {
     }
 
     #[test]
-    fn only_written_entries_are_evicted() {
-        let (_, mut view) = view(0);
+    fn only_written_entries_are_evicted_and_what_is_held_is_counted() {
+        let (_, mut view) = view();
+        let memory = view.memory.clone();
         view.append(&[entry(11, 2), entry(12, 2)]);
         view.append(&[entry(12, 3), entry(13, 3)]);
+        assert_eq!((memory.held(), view.evict()), (3 * 164, false));
         view.persisted(12, 2);
-        assert_eq!((view.stable, view.cache.len()), (10, 3));
+        assert_eq!((view.stable, view.evict()), (10, false));
         view.persisted(12, 3);
-        assert_eq!((view.stable, view.cache.len()), (12, 1));
+        assert_eq!((view.stable, view.evict(), view.cache.len()), (12, true, 1));
+        assert!(!view.evict());
         view.persisted(13, 3);
-        assert_eq!((view.stable, view.cache.len(), view.cache_bytes), (13, 0, 0));
+        assert!(view.evict());
+        assert_eq!((view.stable, view.cache.len(), memory.held()), (13, 0, 0));
         assert_eq!(view.term(13).unwrap(), 3);
+        view.append(&[entry(14, 3), entry(15, 3)]);
+        view.persisted(14, 3);
+        view.truncate(14);
+        assert_eq!(memory.held(), 164);
+        drop(view);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn while_entries_are_withheld_none_is_given_to_execute() {
+        let (_, mut view) = view();
+        view.append(&[entry(11, 1)]);
+        view.withhold(true);
+        assert_eq!(ids(&view, 9, 12, u64::MAX), []);
+        view.withhold(false);
+        assert_eq!(ids(&view, 9, 12, u64::MAX), [(9, 1), (10, 1), (11, 1)]);
     }
 
     #[test]
     fn the_term_of_the_last_truncated_entry_is_still_known() {
-        let (_, mut view) = view(u64::MAX);
+        let (_, mut view) = view();
         assert_eq!(view.truncate(4), Some(1));
         assert_eq!((view.first(), view.term(4).unwrap()), (5, 1));
         assert!(view.term(3).is_err());
@@ -464,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_log_that_begins_anew_knows_nothing_of_the_old_one() {
-        let (store, mut view) = view(u64::MAX);
+        let (store, mut view) = view();
         view.append(&[entry(11, 2), entry(12, 2)]);
         view.restart(40, 3);
         assert_eq!((view.first(), view.last_index().unwrap(), view.term(40).unwrap()), (41, 40, 3));
@@ -477,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_offered_only_while_the_log_goes_on_from_it() {
-        let (_, mut view) = view(u64::MAX);
+        let (_, mut view) = view();
         let mut snapshot = Snapshot::default();
         snapshot.mut_metadata().index = 6;
         assert!(view.snapshot(0, 1).is_err() && view.take_snapshot_wanted() && !view.take_snapshot_wanted());
@@ -490,7 +549,7 @@ mod tests {
 
     #[test]
     fn a_failed_read_is_kept_for_the_worker_and_does_not_panic() {
-        let (store, view) = view(u64::MAX);
+        let (store, view) = view();
         store.broken.set(true);
         assert_eq!(ids(&view, 1, 5, u64::MAX), vec![]);
         assert_eq!(view.take_failure().map(|error| error.reason), Some("broken".into()));

@@ -36,9 +36,11 @@ pub enum Bug {
     SealIgnored,
     /// A merge's target goes on before its source has come to its end on this store.
     MergeNotAwaited,
+    /// Appends are taken in however much waits for the log.
+    FullIgnored,
 }
 
-pub const BUGS: [Bug; 15] = [
+pub const BUGS: [Bug; 16] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -54,6 +56,7 @@ pub const BUGS: [Bug; 15] = [
     Bug::SnapshotNotRecorded,
     Bug::SealIgnored,
     Bug::MergeNotAwaited,
+    Bug::FullIgnored,
 ];
 
 #[cfg(feature = "planted")]

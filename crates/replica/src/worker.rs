@@ -4,6 +4,7 @@
 //! those in which it caused something.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
 use types::{BootNanos, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId};
@@ -12,8 +13,11 @@ use crate::action::{Action, DropReason, Fatal, Input, LogBatch, PeerSeed, Refusa
 use crate::config::Config;
 use crate::log_reads::{Range, LOG_READS_MAX};
 use crate::log_store::LogStore;
+use crate::log_view::Logs;
+use crate::memory::EntryMemory;
 use crate::peer::inspect;
-use crate::peer::{Outbox, Peer, Turnover};
+use crate::peer::{Outbox, Peer, Turned, Turnover};
+use crate::planted::{self, Bug};
 
 mod merges;
 
@@ -55,7 +59,7 @@ struct BatchInFlight {
 
 pub struct Worker<L: LogStore> {
     config: Config,
-    log: L,
+    logs: Logs<L>,
     logger: slog::Logger,
     peers: BTreeMap<RegionId, Peer<L>>,
     /// Peers whose parent has to apply the split again before they can be opened.
@@ -89,6 +93,12 @@ pub struct Worker<L: LogStore> {
     ticks: TickGate,
     outbox: Outbox,
     failure: Option<Fatal>,
+    /// Bytes of committed entries that may still be handed out, and the regions that have more.
+    room: u64,
+    withheld: BTreeSet<RegionId>,
+    /// Caches are trimmed in turns, beginning with this region; in vain until something more is written.
+    next_trimmed: RegionId,
+    is_trimmed: bool,
 }
 
 impl<L: LogStore> Worker<L> {
@@ -114,6 +124,8 @@ impl<L: LogStore> Worker<L> {
         now: BootNanos,
     ) -> Result<Self, Fatal> {
         config.validate().map_err(Fatal::Config)?;
+        let memory = Arc::new(EntryMemory::new(config.entry_memory_bytes));
+        let logs = Logs { store: log, memory };
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
@@ -131,7 +143,7 @@ impl<L: LogStore> Worker<L> {
                 waiting.insert(region, seed).is_none()
             } else {
                 let known = committed.get(&region).copied().unwrap_or(0);
-                let mut peer = Peer::open(&config, &log, seed, known, &logger, now)?;
+                let mut peer = Peer::open(&config, &logs, seed, known, &logger, now)?;
                 peer.campaign_if_alone(&config, now, &mut outbox);
                 peers.insert(region, peer).is_none()
             };
@@ -149,7 +161,7 @@ impl<L: LogStore> Worker<L> {
             dirty: peers.keys().copied().collect(),
             awake: peers.keys().copied().collect(),
             waking: BTreeSet::new(),
-            log,
+            logs,
             logger,
             peers,
             waiting,
@@ -169,6 +181,10 @@ impl<L: LogStore> Worker<L> {
             ticks: TickGate { due: now.saturating_add(config.tick_nanos), length: config.tick_nanos },
             outbox,
             failure: None,
+            room: u64::MAX,
+            withheld: BTreeSet::new(),
+            next_trimmed: 0,
+            is_trimmed: false,
             config,
         })
     }
@@ -286,11 +302,10 @@ impl<L: LogStore> Worker<L> {
     pub fn turn(&mut self, now: BootNanos) -> Result<Vec<Action>, Fatal> {
         for region in std::mem::take(&mut self.dirty) {
             let Some(peer) = self.peers.get_mut(&region) else { continue };
-            match peer.turn(&self.config, now, &mut self.outbox) {
-                Ok(true) => {
-                    self.dirty.insert(region);
-                }
-                Ok(false) => {}
+            match peer.turn(&self.config, now, &mut self.room, &mut self.outbox) {
+                Ok(Turned::Done) => {}
+                Ok(Turned::HasMore) => drop(self.dirty.insert(region)),
+                Ok(Turned::Withheld) => drop(self.withheld.insert(region)),
                 Err(fatal) => {
                     self.failure.get_or_insert(fatal);
                 }
@@ -324,6 +339,24 @@ impl<L: LogStore> Worker<L> {
     /// any more, waits in the outbox alone.
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || !self.outbox.is_empty()
+    }
+
+    /// From now on so many bytes of committed entries may be handed out, and one entry more. The others stay in the
+    /// log until there is room again: it lets entries go from memory that are written.
+    pub fn make_room(&mut self, bytes: u64) {
+        self.room = bytes;
+        if bytes > 0 {
+            self.dirty.append(&mut self.withheld);
+        }
+    }
+
+    /// Bytes, by the typical size of a region's entries, that are committed and withheld.
+    pub fn withheld_bytes(&self) -> u64 {
+        self.withheld.iter().filter_map(|region| self.peers.get(region)).map(Peer::withheld_bytes).sum()
+    }
+
+    pub fn entry_memory(&self) -> Arc<EntryMemory> {
+        self.logs.memory.clone()
     }
 
     /// While true, waiting commands had better gather into one payload: their entry would wait too.
@@ -401,6 +434,10 @@ impl<L: LogStore> Worker<L> {
             return self.drop_message(region, from, reason);
         }
         let kind = message.get_msg_type();
+        if kind == MessageType::MsgAppend && !message.entries.is_empty() && !self.has_entry_memory() {
+            // Nothing is rejected by it: the leader finds out as if it were lost.
+            return self.logs.memory.refuse();
+        }
         let mut yielding = Vec::new();
         if kind == MessageType::MsgSnapshot {
             match self.yielding_to_snapshot(region, &message) {
@@ -424,6 +461,32 @@ impl<L: LogStore> Worker<L> {
         if !yielding.is_empty() {
             self.supersede(region, yielding, now);
         }
+    }
+
+    /// Whether what waits for the log leaves memory for more.
+    fn has_entry_memory(&mut self) -> bool {
+        if self.logs.memory.is_over() && !self.is_trimmed {
+            self.trim_caches();
+        }
+        !self.logs.memory.is_over() || planted::is(Bug::FullIgnored)
+    }
+
+    /// Lets written entries go, the older half of what each region has, region after region.
+    fn trim_caches(&mut self) {
+        let regions = self.peers.range(self.next_trimmed..).chain(self.peers.range(..self.next_trimmed));
+        let regions: Vec<RegionId> = regions.map(|(&region, _)| region).collect();
+        let mut has_evicted = true;
+        while has_evicted {
+            has_evicted = false;
+            for &region in &regions {
+                if !self.logs.memory.is_above_rest() {
+                    self.next_trimmed = region;
+                    return;
+                }
+                has_evicted |= self.peers.get_mut(&region).is_some_and(Peer::evict);
+            }
+        }
+        self.is_trimmed = true;
     }
 
     fn has_waiting_child(&self, region: RegionId) -> bool {
@@ -479,7 +542,7 @@ impl<L: LogStore> Worker<L> {
         if self.peers.values().filter(|peer| peer.is_blank()).count() >= BLANK_PEERS_MAX {
             return self.drop_message(region, from, DropReason::TooManyBlank);
         }
-        match Peer::blank(&self.config, &self.log, descriptor, &self.logger, now) {
+        match Peer::blank(&self.config, &self.logs, descriptor, &self.logger, now) {
             Ok(peer) => {
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
@@ -533,8 +596,8 @@ impl<L: LogStore> Worker<L> {
             return Ok(());
         }
         let mut peer = match waited {
-            Some(seed) => Peer::open(&self.config, &self.log, seed, 0, &self.logger, now)?,
-            None => Peer::born(&self.config, &self.log, descriptor, (parent, at), &self.logger, now)?,
+            Some(seed) => Peer::open(&self.config, &self.logs, seed, 0, &self.logger, now)?,
+            None => Peer::born(&self.config, &self.logs, descriptor, (parent, at), &self.logger, now)?,
         };
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
@@ -631,6 +694,10 @@ impl<L: LogStore> Worker<L> {
                 peer.persisted(&self.config, now, &mut self.outbox);
                 self.dirty.insert(region);
             }
+        }
+        self.is_trimmed = false;
+        if self.logs.memory.is_over() {
+            self.trim_caches();
         }
     }
 

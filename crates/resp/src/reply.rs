@@ -33,6 +33,19 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// What the strings in it take, and a little for each reply.
+    pub fn bytes(&self) -> usize {
+        const EACH: usize = 16;
+        let all = |replies: &[Reply]| replies.iter().map(Reply::bytes).sum::<usize>();
+        EACH + match self {
+            Reply::Simple(text) | Reply::Error(text) => text.len(),
+            Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => bytes.len(),
+            Reply::Array(replies) | Reply::Set(replies) | Reply::Push(replies) => all(replies),
+            Reply::Map(pairs) => pairs.iter().map(|(name, value)| name.bytes() + value.bytes()).sum(),
+            Reply::Int(_) | Reply::Nil | Reply::NilArray | Reply::Double(_) | Reply::Bool(_) => 0,
+        }
+    }
+
     pub const OK: Reply = Reply::Simple(Cow::Borrowed("OK"));
 
     pub fn error(text: impl Into<Cow<'static, str>>) -> Reply {

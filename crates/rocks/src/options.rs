@@ -262,6 +262,29 @@ impl Options {
         })
     }
 
+    /// With memtables, those that are being flushed among them, of at most so many bytes, and the rest in proportion: a
+    /// level 1 that is large beside level 0 is rewritten for each small flush, and a compaction reads ahead in each file.
+    pub fn with_memtables_within(mut self, bytes: u64) -> Options {
+        let held = self.write_buffer_size.saturating_mul(self.max_write_buffer_number);
+        if held > bytes {
+            for (size, least) in [
+                (&mut self.write_buffer_size, MIB),
+                (&mut self.max_bytes_for_level_base, 4 * MIB),
+                (&mut self.target_file_size_base, MIB),
+                (&mut self.compaction_readahead_size, 64 * KIB),
+            ] {
+                *size = ((*size as u128 * bytes as u128 / held as u128) as u64).max(least);
+            }
+        }
+        self
+    }
+
+    /// What memtables and caches take when they are full.
+    pub fn memory_bytes(&self) -> u64 {
+        let memtables = self.write_buffer_size.saturating_mul(self.max_write_buffer_number);
+        memtables.saturating_add(self.block_cache_size).saturating_add(self.row_cache_bytes)
+    }
+
     /// Shrinks every size by one factor in 0..1, so that a small data set still flushes and compacts as
     /// a large one does. Sizes have a floor, below which a tree is nothing but overhead.
     pub fn scaled(mut self, data_factor: f64) -> Options {

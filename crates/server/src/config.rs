@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use types::StoreId;
 
+use crate::budget::Budget;
 use crate::members::facts_of;
 
 /// When the Raft log is synced. Term and vote are synced in every mode.
@@ -77,6 +78,14 @@ pub struct Capability {
 #[derive(Clone)]
 pub struct SetLogLevel(pub std::sync::Arc<dyn Fn(&str) + Send + Sync>);
 
+/// In bytes: what is asked for, the pages in which it is, and those that are taken from the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryUsage {
+    pub allocated: u64,
+    pub active: u64,
+    pub resident: u64,
+}
+
 impl std::fmt::Debug for SetLogLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SetLogLevel")
@@ -127,7 +136,7 @@ pub struct Config {
     pub rocksdb_profile: String,
     /// RocksDB options by their own names, over the profile.
     pub rocksdb: Vec<(String, String)>,
-    /// Bytes for the row cache in RAM.
+    /// Bytes of RAM that the store is divided into; see [`Budget`].
     pub maxmemory: u64,
     /// The device's control block when its device is emulated (`ctl device` changes it).
     pub device_control: Option<PathBuf>,
@@ -136,6 +145,8 @@ pub struct Config {
     /// debug, verbose, notice or warning.
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
+    /// What the process's allocator says of itself, where there is one that does.
+    pub memory_usage: Option<fn() -> Option<MemoryUsage>>,
 }
 
 /// Sixteen files of a few hundred entries.
@@ -186,11 +197,12 @@ impl Config {
             snapshot_rate: 100 << 20,
             rocksdb_profile: "default".into(),
             rocksdb: Vec::new(),
-            maxmemory: 256 << 20,
+            maxmemory: 1 << 30,
             device_control: None,
             io_threads: 2,
             loglevel: "notice".into(),
             set_loglevel: None,
+            memory_usage: None,
         }
     }
 
@@ -219,6 +231,9 @@ impl Config {
         }
         if self.raft_log_bytes < RAFT_LOG_BYTES_MIN {
             return Err("raft-log-size is at least 4 MiB".into());
+        }
+        if self.maxmemory < Budget::MAXMEMORY_MIN {
+            return Err("maxmemory is at least 64mb: it bounds the whole process, and 0 does not mean that there is no limit".into());
         }
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick is at least 5 ms".into());

@@ -60,7 +60,11 @@ impl Fixture {
     pub fn start_links(&self, runtime: &tokio::runtime::Handle) {
         let _runtime = runtime.enter();
         let others = self.store.members().list.iter().map(|m| (m.id, m.peer)).collect::<Vec<_>>();
-        self.store.set_transport(Transport::start(self.store.identity.clone(), others.into_iter()));
+        self.store.set_transport(Transport::start(
+            self.store.identity.clone(),
+            self.store.budget.messages,
+            others.into_iter(),
+        ));
     }
 
     /// What a worker would publish of a region that it leads.

@@ -302,7 +302,7 @@ impl Reporter {
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
-            unapplied_bytes: store.unapplied_bytes.load(Ordering::Relaxed) as u64,
+            unapplied_bytes: store.unapplied_bytes(),
             stopping: store.leaving.load(Ordering::Relaxed),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),

@@ -52,6 +52,10 @@ impl Inbound for FromStores {
         }
     }
 
+    fn request_bytes_at_once(&self) -> usize {
+        self.store.transport().request_bytes_at_once()
+    }
+
     fn snapshot_lane(&self, from: StoreId, stream: TcpStream, read: BytesMut) {
         self.store.snapshots().receive(from, stream, read);
     }

@@ -103,6 +103,7 @@ pub struct Metrics {
     pub raft_messages_refused: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
+    pub clients_given_up: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
@@ -290,6 +291,8 @@ impl Metrics {
         );
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
+        let clients_given_up =
+            counter("clients_given_up", "Clients that stood still with memory that others waited for");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
         let engine_counters = ENGINE_COUNTERS.map(|(name, help)| counter(name, help));
         let mut gauge = |name: &'static str, help: &'static str| {
@@ -332,6 +335,7 @@ impl Metrics {
             raft_messages_refused,
             connections_accepted,
             connections_rejected,
+            clients_given_up,
             connections,
             leaders,
             capability,

@@ -14,6 +14,7 @@ use rocks::FlashKeyspace;
 use tokio::net::TcpListener;
 use types::{RegionDescriptor, StoreId};
 
+use crate::budget::Budget;
 use crate::client::{self, Door};
 use crate::config::{Beginning, Config};
 use crate::datadir::{DataDir, DataDirError};
@@ -131,8 +132,9 @@ pub async fn run(
     )
     .map_err(|error| StartError::Recovery(error.to_string()))?;
 
+    let _ = store.entry_memory.set(raft.entry_memory());
     let links: Vec<_> = store.members().list.iter().map(|member| (member.id, member.peer)).collect();
-    store.set_transport(Transport::start(identity, links.into_iter()));
+    store.set_transport(Transport::start(identity, store.budget.messages, links.into_iter()));
 
     let host = Arc::new(Host { store: store.clone() });
     let limits = snapshot::Limits { rate: store.config.snapshot_rate, ..snapshot::Limits::default() };
@@ -279,6 +281,10 @@ fn raft_config(config: &Config) -> replica::Config {
     raft.election_ticks = ELECTION_TICKS;
     raft.heartbeat_ticks = HEARTBEAT_TICKS;
     raft.hibernate_ticks = HIBERNATE_TICKS;
+    let budget = Budget::of(config.maxmemory);
+    raft.entry_memory_bytes = budget.entries;
+    raft.max_message_bytes = budget.message_bytes();
+    raft.max_apply_bytes = (budget.execution / 4).min(raft.max_apply_bytes);
     raft.truncation = replica::Truncation::of_log_size(config.raft_log_bytes);
     // A little below the time for which voters keep quiet, by more than clocks may drift.
     raft.lease_nanos = raft.vote_hold_nanos() / 100 * 95;
@@ -291,9 +297,15 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     let rows_error = |reason: String| StartError::Rows { path: dir.rows_dir(), reason };
     let wrong = |e: rocks::OptionError| StartError::Config(e.to_string());
     let mut options = rocks::Options::profile(&config.rocksdb_profile).map_err(wrong)?;
-    options.row_cache_bytes = config.maxmemory;
+    let budget = Budget::of(config.maxmemory);
+    options = options.with_memtables_within(budget.memtables);
+    (options.block_cache_size, options.row_cache_bytes) = (budget.block_cache, budget.row_cache);
     for (name, value) in &config.rocksdb {
         options.set(name, value).map_err(wrong)?;
+    }
+    if options.memory_bytes() > config.maxmemory {
+        let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
+        tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
     }
     let flash = FlashKeyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
     Ok((log, Arc::new(Engine::new(flash))))

@@ -8,12 +8,14 @@ use arc_swap::ArcSwap;
 use cluster::{AgreedSettings, StoreState};
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
-use replica::RegionStatus;
+use replica::{EntryMemory, RegionStatus};
 use resp::Reply;
 use tokio::sync::Notify;
 use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
 
+use crate::budget::Budget;
 use crate::capability::OwnCapability;
+use crate::client::memory::ClientMemory;
 use crate::client::Clients;
 use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
@@ -62,6 +64,8 @@ pub struct Store {
     snapshots: OnceLock<SnapshotService>,
     pub cluster: ClusterState,
     pub clients: Clients,
+    pub client_memory: Arc<ClientMemory>,
+    pub budget: Budget,
     pub metrics: Metrics,
     pub capability: OwnCapability,
     pub disk: Disk,
@@ -72,8 +76,11 @@ pub struct Store {
     activity: AtomicU64,
     /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
-    /// Of entries that are committed and wait to be applied.
+    /// Of entries that are handed out and wait to be applied, and of those that are committed and not even that.
     pub unapplied_bytes: AtomicUsize,
+    pub withheld_bytes: AtomicU64,
+    /// What is held of the Raft logs.
+    pub entry_memory: OnceLock<Arc<EntryMemory>>,
     /// A flush is worth its cost before its time.
     pub flush_soon: AtomicBool,
     /// It hands over what it leads; other stores are told, so that nothing comes back.
@@ -103,6 +110,7 @@ impl Store {
         meta: cluster::MetaState,
         worker: Sender<ToWorker>,
     ) -> Store {
+        let budget = Budget::of(config.maxmemory);
         let wall = WallClock::new(members.agreed.settings.max_clock_offset_ms);
         identity.set_members(members.keys());
         Store {
@@ -124,6 +132,8 @@ impl Store {
             cluster: ClusterState::new(meta, &config),
             regions,
             clients: Clients::default(),
+            client_memory: ClientMemory::new(budget.clients),
+            budget,
             metrics: Metrics::new(),
             capability: OwnCapability::load(&config),
             disk: Disk::new(config.dir.clone(), config.reserve_bytes),
@@ -132,12 +142,19 @@ impl Store {
             activity: AtomicU64::new(0),
             leader_news: Notify::new(),
             unapplied_bytes: AtomicUsize::new(0),
+            withheld_bytes: AtomicU64::new(0),
+            entry_memory: OnceLock::new(),
             flush_soon: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ending: Notify::new(),
             config,
         }
+    }
+
+    /// Bytes that are committed and not applied, handed out or not.
+    pub fn unapplied_bytes(&self) -> u64 {
+        self.unapplied_bytes.load(Ordering::Relaxed) as u64 + self.withheld_bytes.load(Ordering::Relaxed)
     }
 
     /// Set once, when the links are started.

@@ -184,7 +184,7 @@ impl Script {
                 boot: self.now,
                 stamp: Some(self.now / MILLISECOND),
                 seed: self.turns,
-                is_behind: false,
+                room: u64::MAX,
             };
             match self.process(id)?.shard.turn(now, &mut ())? {
                 None => return Ok(any),

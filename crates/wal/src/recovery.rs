@@ -75,11 +75,7 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
     let mut found = Vec::new();
     for (segment, len) in disk.segments()? {
         lengths.insert(segment, len);
-        let len =
-            usize::try_from(len).map_err(|_| LogError::Corrupt(format!("segment {segment} is too long")))?;
-        let mut bytes = vec![0; len];
-        disk.read(segment, 0, &mut bytes)?;
-        found.extend(scan(segment, &bytes, first, secret));
+        found.extend(scan(disk, segment, len, first, secret)?);
     }
     let incarnation = found.iter().map(|block| block.header.incarnation).max().unwrap_or(0) + 1;
     let claimed = found.iter().map(|block| block.header.synced).max().unwrap_or(0);

@@ -3,12 +3,15 @@
 use types::RegionId;
 
 use crate::block::{Place, Update};
-use crate::disk::SegmentId;
+use crate::disk::{Disk, DiskError, SegmentId};
 use crate::layout::{
     block_len, BodyChecksum, Head, Header, Kind, Position, Secret, ALIGNMENT, HEADER_LEN, HEAD_LEN,
 };
 use crate::planted::{self, Bug};
 use crate::records::{decode_entries_head, Record};
+
+/// Of a segment that is read at once.
+const WINDOW_BYTES: u64 = 1 << 20;
 
 /// A block whose header is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,18 +23,27 @@ pub struct Found {
     pub updates: Option<Vec<Update>>,
 }
 
-/// Finds the blocks of a segment, in the order in which they lie. Of those before the sequence `first` only the
-/// headers are looked at.
-pub fn scan(segment: SegmentId, bytes: &[u8], first: u64, secret: Secret) -> Vec<Found> {
+/// Finds the blocks of a segment of `len` bytes, in the order in which they lie. Of those before the sequence `first`
+/// only the headers are looked at.
+pub fn scan(
+    disk: &impl Disk,
+    segment: SegmentId,
+    len: u64,
+    first: u64,
+    secret: Secret,
+) -> Result<Vec<Found>, DiskError> {
     let mut found = Vec::new();
+    let mut window = Window { disk, segment, len, begin: 0, bytes: Vec::new() };
     let mut offset = 0;
-    while offset < bytes.len() as u64 {
+    while offset < len {
         let position = Position { segment, offset };
-        let rest = &bytes[offset as usize..];
         let mut step = ALIGNMENT;
-        if let Some((header, checksum)) = Header::decode(rest, position, secret) {
+        if let Some((header, checksum)) = Header::decode(window.at(offset, HEADER_LEN)?, position, secret) {
             let updates = match header.sequence >= first {
-                true => read_body(&header, &rest[HEADER_LEN..], secret),
+                true => {
+                    let block = window.at(offset, HEADER_LEN.saturating_add(header.length as usize))?;
+                    read_body(&header, &block[HEADER_LEN..], secret)
+                }
                 false => Some(Vec::new()),
             };
             // Whatever looks like a block inside a whole one is a value of it.
@@ -42,7 +54,33 @@ pub fn scan(segment: SegmentId, bytes: &[u8], first: u64, secret: Secret) -> Vec
         }
         offset += step;
     }
-    found
+    Ok(found)
+}
+
+/// What of a segment is in memory: a part, or the block that is looked at, if it is larger.
+struct Window<'a, D> {
+    disk: &'a D,
+    segment: SegmentId,
+    len: u64,
+    begin: u64,
+    bytes: Vec<u8>,
+}
+
+impl<D: Disk> Window<'_, D> {
+    /// The segment from `offset` on: so many bytes at least, unless it ends before.
+    fn at(&mut self, offset: u64, count: usize) -> Result<&[u8], DiskError> {
+        let wanted = offset.saturating_add(count as u64).min(self.len);
+        let is_here = self.begin <= offset && wanted <= self.begin + self.bytes.len() as u64;
+        if !is_here {
+            let end = wanted.max(offset.saturating_add(WINDOW_BYTES)).min(self.len);
+            self.bytes.clear();
+            self.bytes.shrink_to(WINDOW_BYTES as usize);
+            self.bytes.resize((end - offset) as usize, 0);
+            self.disk.read(self.segment, offset, &mut self.bytes)?;
+            self.begin = offset;
+        }
+        Ok(&self.bytes[(offset - self.begin) as usize..])
+    }
 }
 
 fn read_body(header: &Header, rest: &[u8], secret: Secret) -> Option<Vec<Update>> {

@@ -9,7 +9,7 @@ use support::{Cell, MemoryDisk, SECRET};
 use types::{Draw, RegionId};
 use wal::layout::{block_len, ALIGNMENT, HEADER_LEN};
 use wal::{
-    read_entries, recover, scan, settle, Appender, LogError, LogState, PeerLife, Record, Release,
+    read_entries, recover, scan, settle, Appender, Found, LogError, LogState, PeerLife, Record, Release,
     SharedIndex, Sizes,
 };
 
@@ -74,6 +74,10 @@ fn overwritten() -> MemoryDisk {
     disk
 }
 
+fn blocks_of(disk: &MemoryDisk, segment: u32) -> Vec<Found> {
+    scan(disk, segment, disk.segment(segment).len() as u64, 1, SECRET).unwrap()
+}
+
 #[test]
 fn a_bit_that_is_flipped_anywhere_is_noticed_or_does_not_matter() {
     let disk = overwritten();
@@ -98,6 +102,32 @@ fn a_bit_that_is_flipped_anywhere_is_noticed_or_does_not_matter() {
     assert!(refused > 5_000 && harmless > 5_000, "{refused} refused, {harmless} without harm");
 }
 
+/// A start reads a segment by parts of a mebibyte.
+#[test]
+fn blocks_are_found_wherever_they_lie_in_what_is_read_at_once() {
+    const LARGE: Sizes = Sizes { segment_bytes: 8 << 20, log_bytes: 64 << 20 };
+    let disk = MemoryDisk::new();
+    let index = Cell::default();
+    let found = recover(&disk, SECRET).unwrap();
+    let (appender, first) = Appender::new(disk.clone(), SECRET, LARGE, index.clone(), found).unwrap();
+    let mut log = Log { disk: disk.clone(), index, appender, first };
+    // Smaller than a part, larger, and so that blocks end and begin at, before and behind a part's end.
+    let lengths = [100, 400 << 10, 1_100_000, 2_500_000, 700, (1 << 20) - 2048, 3000, 512, 1 << 20];
+    let value = |at: usize, length: usize| Bytes::from(vec![at as u8; length]);
+    for (at, length) in lengths.iter().cycle().take(40).enumerate() {
+        log.append(1, at as u64 + 1, value(at, *length), true);
+    }
+    drop(log);
+    let log = Log::open(&disk).unwrap();
+    let held = log.held(1);
+    assert_eq!(held.len(), 40);
+    for (at, (entry, length)) in held.iter().zip(lengths.iter().cycle()).enumerate() {
+        assert_eq!(entry.data, value(at, *length), "entry {at}");
+    }
+    let found: usize = disk.ids().into_iter().map(|segment| blocks_of(&disk, segment).len()).sum();
+    assert!(found >= 40, "{found} blocks");
+}
+
 #[test]
 fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
     let disk = MemoryDisk::new();
@@ -107,7 +137,7 @@ fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
         log.append(1, index, data(1, index), false);
     }
     drop(log);
-    let blocks = scan(0, &disk.segment(0), 1, SECRET);
+    let blocks = blocks_of(&disk, 0);
     assert_eq!(blocks.len(), 5);
     // The third block is lost with the power, those after it are not.
     let third = blocks[2].header.position.offset as usize;
@@ -120,7 +150,7 @@ fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
     // A block of the same length takes the place of the third, and the fourth is whole right behind it.
     log.append(1, 3, data(1, 3), true);
     drop(log);
-    let blocks = scan(0, &disk.segment(0), 1, SECRET);
+    let blocks = blocks_of(&disk, 0);
     assert_eq!(blocks.iter().map(|block| block.header.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let log = Log::open(&disk).unwrap();
     assert_eq!(log.held(1).len(), 3);
@@ -138,8 +168,7 @@ fn a_value_that_looks_like_a_block_is_a_value() {
     log.append(2, last + 2, data(2, last + 2), true);
     // Nor does it become one where the block around it is torn.
     let torn = disk.copy();
-    let blocks: Vec<_> =
-        disk.ids().into_iter().flat_map(|id| scan(id, &disk.segment(id), 1, SECRET)).collect();
+    let blocks: Vec<_> = disk.ids().into_iter().flat_map(|id| blocks_of(&disk, id)).collect();
     let around = blocks.iter().find(|block| u64::from(block.header.length) > stolen.len() as u64).unwrap();
     let position = around.header.position;
     torn.change(position.segment, |bytes| bytes[position.offset as usize + HEADER_LEN] ^= 1);

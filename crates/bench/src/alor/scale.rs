@@ -113,14 +113,14 @@ impl Scale {
         (bytes * self.data_factor).max(least) as u64
     }
 
-    /// RocksDB's options by name, and `maxmemory`, which bounds the row cache.
+    /// RocksDB's options by name, and the size of the row cache before it.
     pub fn store_options(&self) -> Vec<(&'static str, u64)> {
         const KIB: f64 = 1024.0;
         vec![
             ("write_buffer_size", self.scaled(MEMTABLE_BYTES, 128.0 * KIB)),
             ("max_bytes_for_level_base", self.scaled(LEVEL_BASE_BYTES, 512.0 * KIB)),
             ("block_cache_size", self.scaled(BLOCK_CACHE_BYTES, 256.0 * KIB)),
-            ("maxmemory", self.scaled(ROW_CACHE_BYTES, 256.0 * KIB)),
+            ("row_cache_bytes", self.scaled(ROW_CACHE_BYTES, 256.0 * KIB)),
             ("target_file_size_base", TABLE_FILE_BYTES),
         ]
     }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((quick.records(6), quick.records(4)), (62_500, 41_667));
         let options = Scale::named("full").unwrap().store_options();
         assert_eq!(options[0], ("write_buffer_size", 1 << 20));
-        assert!(options.iter().any(|(name, bytes)| *name == "maxmemory" && *bytes == 2 << 20));
+        assert!(options.iter().any(|(name, bytes)| *name == "row_cache_bytes" && *bytes == 2 << 20));
         assert!(Scale::named("huge").is_err());
     }
 

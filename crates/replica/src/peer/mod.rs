@@ -23,7 +23,7 @@ use crate::conf::conf_state_of;
 use crate::config::Config;
 use crate::lease::Lease;
 use crate::log_store::{HardState, LogError, LogStore};
-use crate::log_view::LogView;
+use crate::log_view::{LogView, Logs};
 use crate::message::{is_transfer_vote, lane};
 use crate::planted::{self, Bug};
 use crate::proposals::Proposals;
@@ -76,6 +76,14 @@ impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.first.is_empty() && self.sends.is_empty() && self.later.is_empty()
     }
+}
+
+/// What a turn of a peer has left.
+pub(crate) enum Turned {
+    Done,
+    HasMore,
+    /// Committed entries, for which there was no room.
+    Withheld,
 }
 
 pub(crate) enum Turnover {
@@ -174,7 +182,7 @@ impl<L: LogStore> Peer<L> {
     /// A peer of which the log and the engine hold something. `committed`: known from elsewhere to be so.
     pub fn open(
         config: &Config,
-        log: &L,
+        logs: &Logs<L>,
         seed: PeerSeed,
         committed: LogIndex,
         logger: &slog::Logger,
@@ -183,6 +191,7 @@ impl<L: LogStore> Peer<L> {
         let region = seed.descriptor.id;
         let (applied, applied_term) = seed.applied.unwrap_or((FIRST_INDEX, FIRST_TERM));
         let id = seed.descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
+        let log = &logs.store;
         let bounds = log.bounds(region)?;
         let saved = log.hard_state(region)?;
         let state = saved.unwrap_or_default();
@@ -201,7 +210,7 @@ impl<L: LogStore> Peer<L> {
             ..RaftHardState::default()
         };
         let conf_state = conf_state_of(&seed.descriptor);
-        let view = LogView::open(log.clone(), region, hard_state, conf_state, config.entry_cache_bytes)?;
+        let view = LogView::open(logs.clone(), region, hard_state, conf_state)?;
         let in_log = view.term_if_held(applied);
         if let Some(error) = view.take_failure() {
             return Err(Fatal::Log(error));
@@ -223,7 +232,7 @@ impl<L: LogStore> Peer<L> {
     /// A peer that a split has just made. Nothing of it is written yet: the first batch holds its beginning.
     pub fn born(
         config: &Config,
-        log: &L,
+        logs: &Logs<L>,
         descriptor: RegionDescriptor,
         (parent, at): (RegionId, LogIndex),
         logger: &slog::Logger,
@@ -234,7 +243,7 @@ impl<L: LogStore> Peer<L> {
         let state = RaftHardState { term: FIRST_TERM, commit: FIRST_INDEX, ..RaftHardState::default() };
         let initial = RaftState::new(state, conf_state_of(&descriptor));
         let begin = (FIRST_INDEX, FIRST_TERM);
-        let view = LogView::new_at(log.clone(), region, initial, begin, config.entry_cache_bytes);
+        let view = LogView::new_at(logs.clone(), region, initial, begin);
         let restart = Restart {
             index: FIRST_INDEX,
             term: FIRST_TERM,
@@ -250,7 +259,7 @@ impl<L: LogStore> Peer<L> {
     /// A peer that a leader announced, and of which nothing is here.
     pub fn blank(
         config: &Config,
-        log: &L,
+        logs: &Logs<L>,
         descriptor: RegionDescriptor,
         logger: &slog::Logger,
         now: BootNanos,
@@ -258,7 +267,7 @@ impl<L: LogStore> Peer<L> {
         let region = descriptor.id;
         let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
         let initial = RaftState::new(RaftHardState::default(), ConfState::default());
-        let view = LogView::new_at(log.clone(), region, initial, (0, 0), config.entry_cache_bytes);
+        let view = LogView::new_at(logs.clone(), region, initial, (0, 0));
         let mut peer = Peer::with_view(config, descriptor, id, view, 0, None, logger, now)?;
         peer.is_blank = true;
         Ok(peer)

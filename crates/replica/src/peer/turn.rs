@@ -5,23 +5,46 @@ use crate::change_entry;
 use crate::conf::conf_change_of;
 use crate::log_reads::Range;
 use crate::log_store::LogError;
+use crate::log_view::size_of;
 use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 
 impl<L: LogStore> Peer<L> {
-    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`.
-    pub fn turn(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<bool, Fatal> {
+    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`. Of committed entries as many
+    /// are handed out as there is `room` for, in bytes, and one more.
+    pub fn turn(
+        &mut self,
+        config: &Config,
+        now: BootNanos,
+        room: &mut u64,
+        out: &mut Outbox,
+    ) -> Result<Turned, Fatal> {
         if self.is_leader() && self.reads.needs_round() {
             self.send_round(config, now, out);
         }
+        let mut had_any = false;
         if self.raw.has_ready() {
-            self.take_ready(config, now, out)?;
+            had_any = self.take_ready(config, now, room, out)?;
         }
         self.want_snapshot(out);
         if let Some(error) = self.raw.store().take_failure() {
             return Err(Fatal::Log(error));
         }
-        Ok(self.raw.has_ready())
+        Ok(match self.raw.has_ready() {
+            false => Turned::Done,
+            // Anything else would have come out.
+            true if *room == 0 && !had_any => Turned::Withheld,
+            true => Turned::HasMore,
+        })
+    }
+
+    pub fn evict(&mut self) -> bool {
+        self.raw.mut_store().evict()
+    }
+
+    pub fn withheld_bytes(&self) -> u64 {
+        let log = &self.raw.raft.raft_log;
+        log.committed.min(log.persisted).saturating_sub(self.handed) * self.raw.store().entry_bytes()
     }
 
     /// Reads of the log that followers wait for, under the next numbers after `last`.
@@ -47,9 +70,19 @@ impl<L: LogStore> Peer<L> {
         self.raw.store().forget_fetched();
     }
 
-    fn take_ready(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> Result<(), Fatal> {
+    /// False: there was nothing in it.
+    fn take_ready(
+        &mut self,
+        config: &Config,
+        now: BootNanos,
+        room: &mut u64,
+        out: &mut Outbox,
+    ) -> Result<bool, Fatal> {
+        self.raw.mut_store().withhold(*room == 0);
         let mut ready = self.raw.ready();
+        self.raw.mut_store().withhold(false);
         let number = ready.number();
+        let mut had_any = !ready.snapshot().is_empty() || ready.ss().is_some() || ready.hs().is_some();
         if !ready.snapshot().is_empty() {
             let snapshot = ready.snapshot().clone();
             self.accept_snapshot(&snapshot, out)?;
@@ -57,6 +90,7 @@ impl<L: LogStore> Peer<L> {
         let sends = ready.take_messages();
 
         let entries = ready.take_entries();
+        had_any |= !sends.is_empty() || !entries.is_empty();
         if let Some(head) = entries.first().map(|entry| entry.index) {
             let view = self.raw.mut_store();
             view.append(&entries);
@@ -80,6 +114,7 @@ impl<L: LogStore> Peer<L> {
         }
 
         let mut vouching = ready.take_persisted_messages();
+        had_any |= !vouching.is_empty() || !ready.read_states().is_empty();
         if self.raw.raft.term > self.saved_term {
             // The only voter leads without asking anybody. What it sends in a term that a crash could take back, it
             // might send otherwise in the same term again.
@@ -95,6 +130,8 @@ impl<L: LogStore> Peer<L> {
             self.confirm_round(&state.request_ctx, state.index, now);
         }
         let committed = ready.take_committed_entries();
+        had_any |= !committed.is_empty();
+        *room = room.saturating_sub(committed.iter().map(size_of).sum());
         self.raw.advance_append_async(ready);
 
         if self.unsaved.is_urgent {
@@ -121,7 +158,7 @@ impl<L: LogStore> Peer<L> {
             out.later.extend(ready.into_iter().map(|token| Action::ReadReady { region, token }));
             self.settle_lease(config, now, out);
         }
-        Ok(())
+        Ok(had_any)
     }
 
     fn commit(&mut self, entry: Entry, out: &mut Outbox) -> Result<Committed, Fatal> {

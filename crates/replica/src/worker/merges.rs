@@ -10,8 +10,10 @@ impl<L: LogStore> Worker<L> {
                 // It may not have been made again yet.
                 let Some(peer) = self.peers.get_mut(&source.id) else { break };
                 let is_done = peer.come_to_its_end(&self.config, &source, now, &mut self.outbox);
-                if peer.has_ready() {
-                    self.dirty.insert(source.id);
+                match peer.has_ready() {
+                    true if self.room == 0 => drop(self.withheld.insert(source.id)),
+                    true => drop(self.dirty.insert(source.id)),
+                    false => {}
                 }
                 if !is_done {
                     break;
@@ -51,7 +53,7 @@ impl<L: LogStore> Worker<L> {
         let Some(peer) = self.peers.get_mut(&region).filter(|peer| !peer.is_applying_snapshot()) else {
             return;
         };
-        if let Err(fatal) = peer.turn(&self.config, now, &mut self.outbox) {
+        if let Err(fatal) = peer.turn(&self.config, now, &mut self.room, &mut self.outbox) {
             self.failure.get_or_insert(fatal);
         }
         self.dirty.insert(region);

@@ -22,7 +22,7 @@ pub fn config(store: StoreId, seed: u64) -> Config {
         max_uncommitted_bytes: 4096,
         max_apply_bytes: 1024,
         hibernate_ticks: 8,
-        entry_cache_bytes: 1024,
+        entry_memory_bytes: 1024,
         truncation: Truncation {
             keep_entries: 6,
             keep_bytes: 1 << 20,

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use command::{CommandSpec, Handler};
 use futures::future::join_all;
 use resp::Reply;
 
+use super::replies::Replies;
 use super::session::{Door, Session};
 use super::{server_commands, spanning};
 use crate::dispatch::{self, Answer};
@@ -25,27 +26,31 @@ const GROUP_BYTES_MAX: usize = 2 << 20;
 struct Group {
     region: Arc<RegionShared>,
     positions: Vec<usize>,
-    items: Vec<Item>,
+    items: Arc<Vec<Item>>,
+    /// How many of them have been carried out.
+    done: usize,
     writes: bool,
     bytes: usize,
 }
 
-/// Answers `requests` in order into `output`.
+/// Answers `requests` in order.
 pub async fn run(
     store: &Arc<Store>,
     session: &mut Session,
     requests: &mut Vec<Vec<Bytes>>,
-    output: &mut BytesMut,
+    replies: &mut Replies,
 ) {
     let mut batch = Batch {
         answers: Vec::with_capacity(requests.len()),
+        protocols: Vec::with_capacity(requests.len()),
+        given: 0,
+        replies,
         groups: Vec::new(),
         deadline: Instant::now() + store.config.request_timeout,
     };
     let mut last_command = None;
-    let mut protocols = Vec::with_capacity(requests.len());
     for args in requests.drain(..) {
-        if session.closing {
+        if session.closing || batch.replies.is_gone() {
             break;
         }
         let position = batch.answers.len();
@@ -55,28 +60,45 @@ pub async fn run(
             batch.answers[position] = answer;
         }
         // HELLO answers in the protocol that it chose, and so does everything after it.
-        protocols.push(session.protocol);
+        batch.protocols.push(session.protocol);
     }
     batch.flush(store).await;
     if let Some(name) = last_command {
         session.entry.describe(|d| d.last_command = name);
     }
-    for (answer, protocol) in batch.answers.into_iter().zip(protocols) {
-        let answer =
-            answer.unwrap_or_else(|| Reply::error("ERR internal error: a command got no reply").into());
-        answer.encode(protocol, output);
+    for answer in &mut batch.answers[batch.given..] {
+        answer.get_or_insert_with(|| Reply::error("ERR internal error: a command got no reply").into());
     }
+    batch.give();
 }
 
-struct Batch {
+struct Batch<'a> {
     answers: Vec<Option<Answer>>,
+    protocols: Vec<resp::Protocol>,
+    /// Answers that are among the replies already.
+    given: usize,
+    replies: &'a mut Replies,
     groups: Vec<Group>,
     /// Until when the batch may wait for leaders and quorums. It is set anew whenever something was
     /// answered in time, so that a long pipeline may take long, but not by waiting for nobody.
     deadline: Instant,
 }
 
-impl Batch {
+impl Group {
+    /// What is carried out next: all of it, or as many reads.
+    fn next(&self, reads: usize) -> Arc<Vec<Item>> {
+        match self.done == 0 && (self.writes || reads >= self.items.len()) {
+            true => self.items.clone(),
+            false => Arc::new(self.items[self.done..].iter().take(reads).cloned().collect()),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done == self.items.len()
+    }
+}
+
+impl Batch<'_> {
     /// Answers a command at once, or puts it into its region's group.
     async fn admit(
         &mut self,
@@ -192,8 +214,8 @@ impl Batch {
         let at = match self.groups.iter().position(|group| group.region.id() == region.id()) {
             Some(at) => at,
             None => {
-                let (positions, items) = (Vec::new(), Vec::new());
-                self.groups.push(Group { region, positions, items, writes: false, bytes: 0 });
+                let (positions, items) = (Vec::new(), Arc::default());
+                self.groups.push(Group { region, positions, items, done: 0, writes: false, bytes: 0 });
                 self.groups.len() - 1
             }
         };
@@ -201,34 +223,48 @@ impl Batch {
         group.writes |= item.is_write();
         group.bytes += item.bytes();
         group.positions.push(position);
-        group.items.push(item);
+        // Nobody else has them before the group is carried out.
+        Arc::make_mut(&mut group.items).push(item);
     }
 
-    /// Carries out every group, all of them at once.
+    /// Carries out every group, all of them at once. Of reads so many at a time that their replies are bounded: those
+    /// that are there go out before the next.
     async fn flush(&mut self, store: &Arc<Store>) {
-        let groups = std::mem::take(&mut self.groups);
-        let deadline = self.deadline;
-        if let [_] = groups.as_slice() {
-            for group in groups {
-                let answers = store.execute(&group.region, group.items, deadline).await;
-                self.place(group.positions, answers);
+        let mut groups = std::mem::take(&mut self.groups);
+        while !groups.is_empty() && !self.replies.is_gone() {
+            let (reads, deadline) = (self.replies.reads_at_once(), self.deadline);
+            if let [only] = groups.as_mut_slice() {
+                let answers = store.execute(&only.region, only.next(reads), deadline).await;
+                self.place(only, answers);
+            } else {
+                let running =
+                    groups.iter().map(|group| store.execute(&group.region, group.next(reads), deadline));
+                let answers = join_all(running).await;
+                groups.iter_mut().zip(answers).for_each(|(group, answers)| self.place(group, answers));
             }
             self.renew(store);
-            return;
+            self.give();
+            self.replies.relieve().await;
+            groups.retain(|group| !group.is_done());
         }
-        let running = groups.into_iter().map(|group| async move {
-            (group.positions, store.execute(&group.region, group.items, deadline).await)
-        });
-        for (positions, answers) in join_all(running).await {
-            self.place(positions, answers);
-        }
-        self.renew(store);
     }
 
-    fn place(&mut self, positions: Vec<usize>, answers: Vec<Answer>) {
-        for (position, answer) in positions.into_iter().zip(answers) {
-            self.answers[position] = Some(answer);
+    /// The answers that are next in order become replies.
+    fn give(&mut self) {
+        while let (Some(answer), Some(protocol)) =
+            (self.answers.get_mut(self.given).and_then(Option::take), self.protocols.get(self.given))
+        {
+            self.replies.add(&answer, *protocol);
+            self.given += 1;
         }
+    }
+
+    fn place(&mut self, group: &mut Group, answers: Vec<Answer>) {
+        let count = answers.len();
+        for (position, answer) in group.positions[group.done..].iter().zip(answers) {
+            self.answers[*position] = Some(answer);
+        }
+        group.done += count;
     }
 }
 

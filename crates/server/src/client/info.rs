@@ -60,10 +60,19 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         }
         "memory" => {
             let resident = resident_bytes();
-            field("used_memory", &resident);
+            let usage = store.config.memory_usage.and_then(|usage| usage());
+            field("used_memory", &usage.map_or(resident, |usage| usage.allocated));
             field("used_memory_rss", &resident);
+            if let Some(usage) = usage {
+                field("allocator_allocated", &usage.allocated);
+                field("allocator_active", &usage.active);
+                field("allocator_resident", &usage.resident);
+            }
             field("maxmemory", &store.config.maxmemory);
             field("maxmemory_policy", &"noeviction");
+            field("mem_clients_normal", &store.client_memory.used());
+            field("mem_log_entries", &store.entry_memory.get().map_or(0, |memory| memory.held()));
+            field("mem_unapplied_entries", &store.unapplied_bytes.load(Ordering::Relaxed));
         }
         "persistence" => {
             field("loading", &0);

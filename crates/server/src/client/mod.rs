@@ -6,6 +6,8 @@ mod cluster_commands;
 mod connection;
 mod info;
 mod listener;
+pub mod memory;
+mod replies;
 mod server_commands;
 mod session;
 mod spanning;

@@ -83,7 +83,7 @@ async fn ask_all(
 }
 
 async fn one(store: &Arc<Store>, region: &Arc<RegionShared>, item: Item, deadline: Instant) -> Answer {
-    let mut answers = store.execute(region, vec![item], deadline).await;
+    let mut answers = store.execute(region, Arc::new(vec![item]), deadline).await;
     answers.pop().unwrap_or_else(|| cluster_down().into())
 }
 

@@ -172,7 +172,7 @@ impl Store {
         let protocols: Vec<Protocol> = items.iter().map(protocol_of).collect();
         let count = items.len() as u64;
         let started = Instant::now();
-        let result = self.execute_here(&region, version, Arc::new(items), deadline).await;
+        let result = self.execute_all_here(&region, version, Arc::new(items), deadline).await;
         self.metrics.record_commands(count, started.elapsed());
         match result {
             Ok(answers) => {
@@ -194,8 +194,24 @@ impl Store {
         }
     }
 
+    /// As `execute_here`, until there are answers for all.
+    async fn execute_all_here(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        version: u64,
+        items: Arc<Vec<Item>>,
+        deadline: Instant,
+    ) -> Result<Answers, NotDone> {
+        let mut answers = self.execute_here(region, version, items.clone(), deadline).await?;
+        while answers.len() < items.len() {
+            let rest = Arc::new(items[answers.len()..].to_vec());
+            answers.extend(self.execute_here(region, version, rest, deadline).await?);
+        }
+        Ok(answers)
+    }
+
     /// Carries out commands at this store, if it leads the region, and if the region is what the asker takes
-    /// it for.
+    /// it for. Of reads perhaps not all: see [`Store::execute`].
     async fn execute_here(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,

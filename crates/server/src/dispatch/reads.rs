@@ -28,6 +28,9 @@ use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 
+/// Replies of rows that were not in RAM, after which no more commands are read for at once.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
 /// Slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
 
@@ -127,7 +130,8 @@ impl Store {
 
     /// Executes the commands over the rows as they are now, in order. Those at the front whose rows are in
     /// RAM are answered at once; from the first that misses on, the rest goes to the reader pool together,
-    /// so that a slow device never holds up an I/O thread.
+    /// so that a slow device never holds up an I/O thread. There no more is read once the replies are large: answers
+    /// are as many as there are, at least one.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -146,21 +150,31 @@ impl Store {
             }
         }
         if missed < items.len() {
+            let permit = self.client_memory.reading(items.len() - missed).await;
             let (store, region, items) = (self.clone(), region.clone(), items.clone());
             let reading = tokio::task::spawn_blocking(move || -> storage::Result<(Vec<_>, u64)> {
-                let mut misses = 0;
-                let read = |position: usize| {
-                    let item = &items[position];
+                let _permit = permit;
+                let (mut outcomes, mut bytes, mut misses) = (Vec::new(), 0, 0);
+                for (position, item) in items.iter().enumerate().skip(missed) {
                     // The first was looked for already.
-                    if position > missed {
-                        if let Some(outcome) = store.engine.read_from_ram(&region, item, now) {
-                            return Ok((position, outcome));
-                        }
+                    let in_ram = match position > missed {
+                        true => store.engine.read_from_ram(&region, item, now),
+                        false => None,
+                    };
+                    misses += u64::from(in_ram.is_none());
+                    let outcome = match in_ram {
+                        Some(outcome) => outcome,
+                        None => store.engine.read(&region, item, now)?,
+                    };
+                    if let Outcome::Reply(reply) = &outcome {
+                        bytes += reply.bytes();
                     }
-                    misses += 1;
-                    Ok((position, store.engine.read(&region, item, now)?))
-                };
-                let outcomes = (missed..items.len()).map(read).collect::<storage::Result<Vec<_>>>()?;
+                    outcomes.push((position, outcome));
+                    if bytes >= REPLY_BYTES_MAX {
+                        break;
+                    }
+                }
+                store.client_memory.replied(outcomes.len(), bytes);
                 Ok((outcomes, misses))
             });
             let (outcomes, misses) = match reading.await {
@@ -169,6 +183,7 @@ impl Store {
                 Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
                 Err(_) => self.fatal("a reader died"),
             };
+            pass.answers.truncate(missed + outcomes.len());
             outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
             pass.misses = misses;
         }

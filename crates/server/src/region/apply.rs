@@ -25,8 +25,6 @@ use super::inbox::{Asker, ToWorker};
 use super::turn::Turn;
 use crate::store::Store;
 
-/// Committed bytes that wait to be applied beyond which nothing more is proposed here.
-const BEHIND_BYTES: usize = 32 << 20;
 /// Payload bytes of one RocksDB batch; a single entry may be larger.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
@@ -71,8 +69,10 @@ impl ApplyQueue {
     }
 
     /// Whether so much waits that proposing more would only make it wait longer.
-    pub fn is_behind(&self) -> bool {
-        self.store.unapplied_bytes.load(Ordering::Relaxed) > BEHIND_BYTES
+    /// Bytes of committed entries that may join those that wait here.
+    pub fn room(&self) -> u64 {
+        let waiting = self.store.unapplied_bytes.load(Ordering::Relaxed) as u64;
+        self.store.budget.execution.saturating_sub(waiting)
     }
 }
 

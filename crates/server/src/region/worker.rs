@@ -151,7 +151,7 @@ impl RegionWorker {
             let boot = clock::boot_nanos();
             let wall = &self.store.wall;
             let stamp = wall.may_stamp().then(|| wall.millis());
-            let now = Moment { boot, stamp, seed: boot, is_behind: self.apply.is_behind() };
+            let now = Moment { boot, stamp, seed: boot, room: self.apply.room() };
             match self.shard.turn(now, &mut ()) {
                 Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
                 Ok(None) => return,
@@ -241,6 +241,7 @@ impl RegionWorker {
     /// Of those that are awake, and once more of those that have just gone to sleep.
     fn publish_status(&mut self) {
         let now = clock::boot_nanos();
+        self.store.withheld_bytes.store(self.shard.withheld_bytes(), Ordering::Relaxed);
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
         let table = self.store.regions.table();
         for region in awake.union(&self.published).filter_map(|id| table.get(*id)) {

@@ -123,6 +123,10 @@ impl SnapshotHost for Host {
 struct Lanes(Arc<SnapshotService>);
 
 impl Inbound for Lanes {
+    fn request_bytes_at_once(&self) -> usize {
+        1 << 20
+    }
+
     fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
     fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
     fn order(&self, _from: StoreId, _order: Bytes) {}

@@ -47,14 +47,14 @@ pub trait Inbound: Send + Sync + 'static {
     fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
         tracing::warn!(from, "a snapshot came to a store that takes none");
     }
+    /// Requests of one connection that are worked on at once, in bytes; more wait in the socket.
+    fn request_bytes_at_once(&self) -> usize;
     /// What is answered in place of an answer of `bytes` bytes, which no frame holds.
     fn too_long(&self, bytes: usize) -> (u8, Bytes);
 }
 
-/// Requests of one connection that are worked on at once, in bytes; more wait in the socket. A request
-/// weighs what it holds, a small one what working on it takes, and the largest no more than all there is.
-const REQUEST_BYTES_AT_ONCE: usize = 64 << 20;
-const REQUEST_WEIGHT_MIN: usize = 16 << 10;
+/// A request weighs what it holds, a small one what working on it takes, and the largest no more than all there is.
+const REQUEST_WEIGHT_MIN: usize = 4 << 10;
 /// How much is encoded before it is handed to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -271,12 +271,14 @@ async fn read_frames(
     answers: mpsc::UnboundedSender<Response>,
 ) -> Result<(), String> {
     let from = remote.store;
+    let bytes_at_once =
+        inbound.request_bytes_at_once().clamp(REQUEST_WEIGHT_MIN, Semaphore::MAX_PERMITS.min(1 << 31));
     // A stranger's request, however short, takes all there is: it asks one thing at a time.
     let (frame_bytes_max, weight_min) = match from {
-        NOBODY => (STRANGER_FRAME_BYTES_MAX, REQUEST_BYTES_AT_ONCE),
+        NOBODY => (STRANGER_FRAME_BYTES_MAX, bytes_at_once),
         _ => (FRAME_BYTES_MAX, REQUEST_WEIGHT_MIN),
     };
-    let at_once = Arc::new(Semaphore::new(REQUEST_BYTES_AT_ONCE));
+    let at_once = Arc::new(Semaphore::new(bytes_at_once));
     loop {
         if !bytes.is_empty() && !inbound.is_welcome(&remote) {
             return Err(format!("store {from} is not listened to any more"));
@@ -293,7 +295,7 @@ async fn read_frames(
                 Frame::Order(order) => inbound.order(from, order),
                 Frame::Announce(descriptor) => inbound.announce(from, descriptor),
                 Frame::Request { id, kind, body } => {
-                    let weight = weight(body.len().max(weight_min));
+                    let weight = body.len().max(weight_min).min(bytes_at_once) as u32;
                     let permit = at_once.clone().acquire_many_owned(weight).await;
                     let permit = permit.map_err(|e| e.to_string())?;
                     let answer = inbound.clone().request(remote, kind, body);
@@ -317,14 +319,14 @@ async fn read_frames(
     }
 }
 
-fn weight(bytes: usize) -> u32 {
-    const _: () = assert!(REQUEST_BYTES_AT_ONCE <= u32::MAX as usize && REQUEST_WEIGHT_MIN > 0);
-    bytes.min(REQUEST_BYTES_AT_ONCE) as u32
-}
-
 fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, eraftpb::Message)>, String> {
+    let frame_bytes: usize = messages.iter().map(|(_, bytes)| bytes.len()).sum();
     let decode = |(region, bytes): (RegionId, Bytes)| {
-        let message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
+        let mut message = eraftpb::Message::parse_from_carllerche_bytes(&bytes).map_err(|e| e.to_string())?;
+        for entry in message.mut_entries().iter_mut().filter(|entry| entry.data.len() < frame_bytes / 2) {
+            // Else an entry that is kept would keep the whole frame.
+            entry.data = Bytes::copy_from_slice(&entry.data);
+        }
         Ok((region, message))
     };
     messages.into_iter().map(decode).collect()
@@ -337,6 +339,8 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+
+    const REQUEST_BYTES_AT_ONCE: usize = 1 << 20;
 
     /// Works on every request until it is told to finish one.
     #[derive(Default)]
@@ -364,6 +368,10 @@ mod tests {
                 self.finish.notified().await;
                 (0, Bytes::new())
             })
+        }
+
+        fn request_bytes_at_once(&self) -> usize {
+            REQUEST_BYTES_AT_ONCE
         }
 
         fn too_long(&self, _bytes: usize) -> (u8, Bytes) {

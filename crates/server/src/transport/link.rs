@@ -22,7 +22,7 @@ use super::frame::{self, Frame, Lane, RaftFrameWriter, Refusal};
 use super::handshake::Caller;
 use super::identity::Identity;
 use super::socket::Standing;
-use super::{append, LANE_BYTES_MAX};
+use super::{append, LaneBytes};
 
 const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_millis(500);
@@ -41,6 +41,7 @@ enum Outgoing {
 struct State {
     connected: AtomicBool,
     queued_bytes: AtomicUsize,
+    bytes_max: LaneBytes,
 }
 
 pub struct Link {
@@ -49,9 +50,16 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn start(address: SocketAddr, identity: Arc<Identity>, to: StoreId, lane: Lane) -> Link {
+    pub fn start(
+        address: SocketAddr,
+        identity: Arc<Identity>,
+        to: StoreId,
+        lane: Lane,
+        bytes_max: LaneBytes,
+    ) -> Link {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let state = Arc::new(State { connected: AtomicBool::new(false), queued_bytes: AtomicUsize::new(0) });
+        let (connected, queued_bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let state = Arc::new(State { connected, queued_bytes, bytes_max });
         tokio::spawn(run(address, identity, (to, lane), receiver, state.clone()));
         Link { queue, state }
     }
@@ -61,7 +69,8 @@ impl Link {
             return false;
         }
         let size = messages.iter().map(|(_, message)| append::bytes_of(message)).sum();
-        let is_full = self.state.queued_bytes.fetch_add(size, Ordering::Relaxed) > LANE_BYTES_MAX;
+        let most = self.state.bytes_max.load(Ordering::Relaxed);
+        let is_full = self.state.queued_bytes.fetch_add(size, Ordering::Relaxed) > most;
         if is_full || self.queue.send(Outgoing::Raft(messages, size)).is_err() {
             self.state.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             return false;
@@ -236,9 +245,13 @@ async fn flush(writer: &mut OwnedWriteHalf, bytes: &mut BytesMut) -> bool {
 mod tests {
     use super::*;
 
+    const LANE_BYTES: usize = 1 << 20;
+
     fn unwritten() -> (Link, mpsc::UnboundedReceiver<Outgoing>) {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let state = Arc::new(State { connected: AtomicBool::new(true), queued_bytes: AtomicUsize::new(0) });
+        let (connected, queued_bytes) = (AtomicBool::new(true), AtomicUsize::new(0));
+        let bytes_max = Arc::new(AtomicUsize::new(LANE_BYTES));
+        let state = Arc::new(State { connected, queued_bytes, bytes_max });
         (Link { queue, state }, receiver)
     }
 
@@ -253,9 +266,9 @@ mod tests {
     #[test]
     fn messages_that_are_not_queued_are_not_counted() {
         let (link, receiver) = unwritten();
-        assert!(link.send_raft(messages(LANE_BYTES_MAX)));
+        assert!(link.send_raft(messages(LANE_BYTES)));
         let full = queued(&link);
-        assert!(full > LANE_BYTES_MAX);
+        assert!(full > LANE_BYTES);
         assert!(!link.send_raft(messages(1)));
         assert_eq!(queued(&link), full);
         drop(receiver);
@@ -266,7 +279,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_lane_stands_only_while_its_task_does() {
-        let state = State { connected: AtomicBool::new(false), queued_bytes: AtomicUsize::new(0) };
+        let (connected, queued_bytes) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let state = State { connected, queued_bytes, bytes_max: LaneBytes::default() };
         let dying = AssertUnwindSafe(async {
             let _standing = Standing::new(&state.connected);
             assert!(!state.connected.load(Ordering::Relaxed), "it stands, so this panics");

@@ -20,6 +20,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ pub use inbound::{listen, Inbound, InboundAnswer, Remote};
 use link::Link;
 pub use requests::{ask_once, CallError};
 
-/// Raft messages waiting for one lane of one store beyond which new ones are dropped.
-const LANE_BYTES_MAX: usize = 64 << 20;
+/// The least that may wait for a lane, whatever is shared out.
+const LANE_BYTES_MIN: u64 = 256 << 10;
 
 /// The outgoing side, shared by everything in the store that sends. Snapshots have connections of their own.
 pub struct Transport {
@@ -44,7 +45,13 @@ pub struct Transport {
     /// On which the links' tasks run, whoever starts them.
     runtime: tokio::runtime::Handle,
     links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
+    /// What all of them may hold, and what that makes for each lane; beyond it new messages are dropped.
+    bytes: u64,
+    lane_bytes: LaneBytes,
 }
+
+/// Raft messages that may wait for each lane, in bytes; it changes with the number of stores.
+type LaneBytes = Arc<AtomicUsize>;
 
 struct StoreLinks {
     address: SocketAddr,
@@ -58,9 +65,14 @@ impl Transport {
     ///
     /// # Panics
     /// Outside of a runtime.
-    pub fn start(identity: Arc<Identity>, others: impl Iterator<Item = (StoreId, SocketAddr)>) -> Transport {
+    pub fn start(
+        identity: Arc<Identity>,
+        bytes: u64,
+        others: impl Iterator<Item = (StoreId, SocketAddr)>,
+    ) -> Transport {
         let runtime = tokio::runtime::Handle::current();
-        let transport = Transport { identity, runtime, links: RwLock::default() };
+        let (links, lane_bytes) = (RwLock::default(), LaneBytes::default());
+        let transport = Transport { identity, runtime, links, bytes, lane_bytes };
         transport.set_members(others.collect());
         transport
     }
@@ -69,6 +81,8 @@ impl Transport {
     /// its address are left alone. What waited for a store that goes is dropped.
     pub fn set_members(&self, members: Vec<(StoreId, SocketAddr)>) {
         let _runtime = self.runtime.enter();
+        let others = members.iter().filter(|(to, _)| *to != self.identity.store).count();
+        self.lane_bytes.store(self.share(others), Ordering::Relaxed);
         let mut links = self.links.write();
         let mut former = std::mem::take(&mut *links);
         for (to, address) in members.into_iter().filter(|(to, _)| *to != self.identity.store) {
@@ -77,8 +91,18 @@ impl Transport {
         }
     }
 
+    /// What waits for one store's lane, at most; as much again for requests that come from there.
+    fn share(&self, others: usize) -> usize {
+        (self.bytes / (2 * others.max(1) as u64)).max(LANE_BYTES_MIN) as usize
+    }
+
+    /// Of requests that one store passes on and this one works on at once, in bytes.
+    pub fn request_bytes_at_once(&self) -> usize {
+        self.lane_bytes.load(Ordering::Relaxed)
+    }
+
     fn connect(&self, to: StoreId, address: SocketAddr) -> StoreLinks {
-        let link = |lane| Link::start(address, self.identity.clone(), to, lane);
+        let link = |lane| Link::start(address, self.identity.clone(), to, lane, self.lane_bytes.clone());
         StoreLinks {
             address,
             control: link(Lane::Control),

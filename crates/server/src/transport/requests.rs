@@ -24,8 +24,9 @@ use super::handshake::Caller;
 use super::identity::{Identity, NOBODY};
 use super::link::{connect, Backoff};
 use super::socket::Standing;
-use super::LANE_BYTES_MAX;
 
+/// Requests that wait for the connection. They count as their clients' as well, which is what bounds them.
+const QUEUED_BYTES_MAX: usize = 64 << 20;
 /// How much is encoded before it is handed to the socket.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -115,7 +116,7 @@ impl Requests {
         shared.waiting.lock().insert(id, Waiter { answer: sender, sent: false });
         let call = Call { shared, id };
         let size = body.len();
-        let is_full = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) > LANE_BYTES_MAX;
+        let is_full = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) > QUEUED_BYTES_MAX;
         if is_full || self.queue.send(Request { id, kind, body }).is_err() {
             shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             return Err(CallError::NotSent);
@@ -347,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_takes_no_more_until_it_is_written() {
         let (requests, mut receiver) = unwritten();
-        let large = Bytes::from(vec![0u8; LANE_BYTES_MAX + 1]);
+        let large = Bytes::from(vec![0u8; QUEUED_BYTES_MAX + 1]);
         let size = large.len();
         let shared = requests.shared.clone();
         let filling = requests.call(1, large, PATIENCE);

@@ -33,7 +33,14 @@ struct Heard {
     is_welcome: Arc<AtomicBool>,
 }
 
+/// What may wait for other stores.
+const WAITING_BYTES: u64 = 64 << 20;
+
 impl Inbound for Heard {
+    fn request_bytes_at_once(&self) -> usize {
+        1 << 20
+    }
+
     fn raft(&self, _from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>) {
         messages.into_iter().for_each(|(_, message)| self.raft.send(message).unwrap());
     }
@@ -90,7 +97,7 @@ async fn remote_store(can_refuse: bool) -> RemoteStore {
 }
 
 fn transport(address: SocketAddr) -> Transport {
-    Transport::start(identity_of(0).0, [(1, address)].into_iter())
+    Transport::start(identity_of(0).0, WAITING_BYTES, [(1, address)].into_iter())
 }
 
 fn message(entries: usize, bytes: usize) -> eraftpb::Message {
@@ -315,7 +322,7 @@ async fn a_store_that_is_not_believed_is_told_why() {
     let of = |layout, secret| {
         let (identity, refused) = Identity::new(0, layout, SecretKey::numbered(secret), 0, None);
         identity.set_members([(1, Some(SecretKey::numbered(1).public()))].into_iter());
-        (Transport::start(Arc::new(identity), [(1, remote.address)].into_iter()), refused)
+        (Transport::start(Arc::new(identity), WAITING_BYTES, [(1, remote.address)].into_iter()), refused)
     };
     let (transport, mut refused) = of(LAYOUT, 9);
     let (by, refusal) = refused.recv().await.unwrap();
@@ -331,7 +338,7 @@ async fn every_lane_hears_why_it_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (identity, mut refused) = identity_of(0);
     let address = listener.local_addr().unwrap();
-    let _transport = Transport::start(identity, [(1, address)].into_iter());
+    let _transport = Transport::start(identity, WAITING_BYTES, [(1, address)].into_iter());
     let mut wire = BytesMut::new();
     let refusal = Refusal { reason: RefusalReason::Removed, text: "gone".into() };
     frame::encode(&Frame::Refused(refusal.clone()), &mut wire).unwrap();

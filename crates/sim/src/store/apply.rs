@@ -110,6 +110,7 @@ impl World {
 
     fn execute(&mut self, id: StoreId, entries: BTreeMap<RegionId, Vec<ToApply<Asker>>>) {
         let regions: Vec<RegionId> = entries.keys().copied().collect();
+        let bytes = entries.values().flatten().map(|entry| entry.bytes() as u64).sum();
         let mut seen = Seen::default();
         let store = self.stores.get_mut(&id).expect("a store of this cluster");
         let Some(process) = &mut store.process else { return };
@@ -124,6 +125,7 @@ impl World {
             Err(error) => return self.violate("execution", format!("store {id}: {error}")),
         }
         process.executed.extend(regions);
+        process.executing_bytes = bytes;
         for entry in &seen.entries {
             if entry.is_awaited {
                 process.acknowledged.push((entry.region, entry.index, entry.term));
@@ -172,7 +174,11 @@ impl World {
 
     fn carry_out_applied(&mut self, id: StoreId, effect: ApplyEffect<Asker>) {
         match effect {
-            ApplyEffect::Write(writes) => self.store_mut(id).durable.engine.write(writes),
+            ApplyEffect::Write(writes) => {
+                self.store_mut(id).durable.engine.write(writes);
+                let Some(process) = self.process(id) else { return };
+                process.executing_bytes = 0;
+            }
             ApplyEffect::Describe(descriptors) => {
                 let Some(process) = self.process(id) else { return };
                 descriptors.iter().for_each(|descriptor| process.set_local(descriptor));

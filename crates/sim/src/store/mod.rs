@@ -16,12 +16,13 @@ mod snapshot;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
 use node::lives::Step;
 use node::reads::Local;
 use node::{ApplyEffect, Execution, Input, Leadership, Shard, Silence, ToApply};
-use replica::{Config, Truncation, Worker};
+use replica::{Config, EntryMemory, Truncation, Worker};
 use storage::RegionState;
 use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
@@ -135,6 +136,9 @@ enum Job {
 
 pub struct Process {
     pub shard: Shard<Disk, Asker, (ClientId, OpId)>,
+    /// What the shard holds of its logs, and how many appends were refused as of the last turn.
+    memory: Arc<EntryMemory>,
+    appends_refused: u64,
     pub regions: BTreeMap<RegionId, Shared>,
     inbox: VecDeque<ToShard>,
     has_turn: bool,
@@ -150,6 +154,7 @@ pub struct Process {
     execution: Execution,
     /// Of entries that are executed: what is left to do.
     applying: VecDeque<ApplyEffect<Asker>>,
+    executing_bytes: u64,
     /// Of those, the regions; and the entries that somebody here waits for.
     executed: Vec<RegionId>,
     acknowledged: Vec<(RegionId, LogIndex, Term)>,
@@ -266,6 +271,13 @@ impl Store {
     }
 }
 
+/// What a store holds of its logs; and what it holds at most, with what it takes in at once.
+const ENTRY_MEMORY_BYTES: u64 = 1024;
+pub(super) const ENTRIES_HELD_MAX: u64 = 6 * ENTRY_MEMORY_BYTES;
+
+/// Bytes that wait to be executed, above which no more are handed out.
+const EXECUTION_BYTES: u64 = 1500;
+
 fn config(store: StoreId, seed: u64) -> Config {
     Config {
         max_message_bytes: 512,
@@ -273,7 +285,7 @@ fn config(store: StoreId, seed: u64) -> Config {
         max_uncommitted_bytes: 4096,
         max_apply_bytes: 1024,
         hibernate_ticks: HIBERNATE_TICKS[(seed % 3) as usize],
-        entry_cache_bytes: 1024,
+        entry_memory_bytes: ENTRY_MEMORY_BYTES,
         truncation: Truncation {
             keep_entries: 6,
             keep_bytes: 1 << 20,
@@ -282,6 +294,17 @@ fn config(store: StoreId, seed: u64) -> Config {
             lag_bytes: 2500,
         },
         ..Config::new(store, seed)
+    }
+}
+
+impl Process {
+    pub(super) fn room(&self) -> u64 {
+        let bytes = |job: &Job| match job {
+            Job::Entries { entries, .. } => entries.iter().map(|entry| entry.bytes() as u64).sum(),
+            Job::Life(_) => 0,
+        };
+        let queued: u64 = self.to_apply.iter().map(bytes).sum();
+        EXECUTION_BYTES.saturating_sub(queued + self.executing_bytes)
     }
 }
 
@@ -322,6 +345,8 @@ impl World {
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
         let mut process = Process {
+            memory: worker.entry_memory(),
+            appends_refused: 0,
             shard: Shard::new(worker),
             regions: BTreeMap::new(),
             inbox: VecDeque::new(),
@@ -335,6 +360,7 @@ impl World {
             is_replacing: false,
             execution: Execution::new(id),
             applying: VecDeque::new(),
+            executing_bytes: 0,
             executed: Vec::new(),
             acknowledged: Vec::new(),
             meta: MetaState::default(),

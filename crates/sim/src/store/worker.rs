@@ -6,7 +6,7 @@ use replica::{Input as RaftInput, Role};
 use types::{RegionId, StoreId};
 
 use super::log::ToLog;
-use super::{Asker, Job, ToShard};
+use super::{Asker, Job, ToShard, ENTRIES_HELD_MAX};
 use crate::client::{ClientId, Outcome, PATIENCE};
 use crate::clock::MILLISECOND;
 use crate::observation::{EntryId, Item, Observation, OpId};
@@ -91,9 +91,10 @@ impl World {
         }
         while !self.is_over() {
             self.last_entry += 1;
-            let now = Moment { boot, stamp: Some(stamp), seed: self.last_entry, is_behind: false };
+            let seed = self.last_entry;
             let mut proposed = Proposed::default();
             let Some(process) = self.process(id) else { return };
+            let now = Moment { boot, stamp: Some(stamp), seed, room: process.room() };
             let effects = process.shard.turn(now, &mut proposed);
             for (entry, items) in proposed.0 {
                 self.observe(&Observation::Proposed { entry, items: &items });
@@ -103,6 +104,20 @@ impl World {
                 Ok(None) => break,
                 Err(fatal) => return self.violate("recovery", format!("store {id} stops: {fatal}")),
             }
+        }
+        self.look_at_memory(id);
+    }
+
+    fn look_at_memory(&mut self, id: StoreId) {
+        let Some(process) = self.process(id) else { return };
+        let withheld = process.shard.withheld_bytes() > 0;
+        let refused = process.memory.refused()
+            - std::mem::replace(&mut process.appends_refused, process.memory.refused());
+        let held = process.memory.held();
+        self.tally.withheld += u64::from(withheld);
+        self.tally.appends_refused += refused;
+        if held > ENTRIES_HELD_MAX {
+            self.violate("memory", format!("store {id} holds {held} bytes of its logs"));
         }
     }
 

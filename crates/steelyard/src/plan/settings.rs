@@ -135,7 +135,7 @@ fn like_bench(
             "max_bytes_for_level_base" => tuning.level_base_bytes = bytes,
             "target_file_size_base" => tuning.table_file_bytes = bytes,
             "block_cache_size" => tuning.block_cache_bytes = bytes,
-            "maxmemory" => tuning.row_cache_bytes = bytes,
+            "row_cache_bytes" => tuning.row_cache_bytes = bytes,
             _ => {}
         }
     }

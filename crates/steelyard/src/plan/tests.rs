@@ -158,7 +158,7 @@ fn a_scale_of_the_reproduction_is_taken_over() {
         (tuning.memtable_bytes, tuning.row_cache_bytes, tuning.level_base_bytes, tuning.table_file_bytes),
         (
             option("write_buffer_size"),
-            option("maxmemory"),
+            option("row_cache_bytes"),
             option("max_bytes_for_level_base"),
             option("target_file_size_base")
         )

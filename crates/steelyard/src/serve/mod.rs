@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Member, SetLogLevel};
+use server::{Beginning, Config, Member, MemoryUsage, SetLogLevel};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -34,6 +34,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     let mut config = configure(options).map_err(|error| anyhow!(error))?;
     config.loglevel = loglevel;
     config.set_loglevel = Some(set_loglevel);
+    config.memory_usage = Some(memory_usage);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.io_threads)
         .max_blocking_threads(blocking_threads())
@@ -67,6 +68,11 @@ fn blocking_threads() -> usize {
 
 /// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`. What comes back
 /// changes the level later.
+fn memory_usage() -> Option<MemoryUsage> {
+    let allocator::Usage { allocated, active, resident } = allocator::usage()?;
+    Some(MemoryUsage { allocated, active, resident })
+}
+
 fn start_logging(level: &str) -> anyhow::Result<SetLogLevel> {
     let level = directive(level)
         .ok_or_else(|| anyhow!("loglevel is debug, verbose, notice or warning, not '{level}'"))?;

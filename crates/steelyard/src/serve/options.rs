@@ -86,7 +86,7 @@ pub struct Options {
     /// When the Raft log is synced: always, everysec, no [default: always]
     #[arg(long, value_name = "WHEN")]
     pub fsync: Option<String>,
-    /// Bytes for the row cache in RAM [default: 256mb]
+    /// RAM that the store is divided into: memtables, caches, entries, messages, clients [default: 1gb]
     #[arg(long, value_name = "SIZE")]
     pub maxmemory: Option<Size>,
     /// Free space below which the store leads nothing that another with room can lead, and refuses writes that add

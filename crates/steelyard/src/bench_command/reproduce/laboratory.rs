@@ -251,10 +251,7 @@ pub fn serve_flags(scale: &Scale) -> Vec<OsString> {
     let times = [("--raft-tick", scale.raft_tick_ms()), ("--request-timeout", REQUEST_TIMEOUT_MS)];
     flags.extend(times.iter().flat_map(|(name, ms)| [OsString::from(name), ms.to_string().into()]));
     for (name, value) in scale.store_options() {
-        match name {
-            "maxmemory" => flags.extend(["--maxmemory".into(), value.to_string().into()]),
-            name => flags.extend(["--rocksdb".into(), format!("{name}={value}").into()]),
-        }
+        flags.extend(["--rocksdb".into(), format!("{name}={value}").into()]);
     }
     flags
 }

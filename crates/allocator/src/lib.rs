@@ -1,0 +1,56 @@
+//! One allocator for the whole process, RocksDB's C++ among it: jemalloc in place of `malloc` itself. A memory budget
+//! means little while two allocators each keep what the other one could use.
+//!
+//! Linking this crate is enough; `MALLOC_CONF` in the environment wins over what is set here.
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// jemalloc's options, under the name by which it looks for them. An arena for each CPU instead of four: what is free in
+/// one arena helps no thread of another. Pages that are not used go back to the kernel after a tenth of a second instead of ten.
+///
+/// The pointer is all that jemalloc reads, and a reference to a string that ends with a 0 is one.
+#[export_name = "malloc_conf"]
+pub static OPTIONS: Option<&'static u8> =
+    Some(&b"percpu_arena:percpu,dirty_decay_ms:100,muzzy_decay_ms:0\0"[0]);
+
+/// What the allocator says of itself, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Asked for and not given back.
+    pub allocated: u64,
+    /// Pages in which something of that is.
+    pub active: u64,
+    /// Pages that the kernel has given, those that are on their way back among them.
+    pub resident: u64,
+}
+
+/// As of now; `None` where jemalloc keeps no statistics.
+pub fn usage() -> Option<Usage> {
+    use tikv_jemalloc_ctl::{epoch, stats};
+    // It tells what was true when the epoch last advanced.
+    epoch::advance().ok()?;
+    Some(Usage {
+        allocated: stats::allocated::read().ok()? as u64,
+        active: stats::active::read().ok()? as u64,
+        resident: stats::resident::read().ok()? as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_is_counted_and_the_options_are_heard() {
+        let before = usage().unwrap();
+        let memory = vec![1u8; 64 << 20];
+        let with = usage().unwrap();
+        assert!(with.allocated >= before.allocated + memory.len() as u64, "{before:?}, {with:?}");
+        assert!(with.allocated <= with.active && with.active <= with.resident);
+        let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap() as usize;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        // One may be there for large blocks alone.
+        assert!(arenas <= cpus + 1, "{arenas} arenas for {cpus} CPUs");
+    }
+}
