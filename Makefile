@@ -21,11 +21,13 @@ test: build ## all tests; random cases from seed PROPTEST_RNG_SEED=n
 	cargo test --release -p steelyard-sim --features planted --test planted && \
 	cargo test --release -p steelyard-wal --features planted --test planted
 
-test-large: build ## logs of gigabytes, killed and robbed of power while they are overwritten; two hours or more
+test-large: build ## logs of gigabytes, killed and robbed of power while they are overwritten; bounded memory; two hours or more
 	@$(ENV) cargo test --release -p steelyard-raftlog --test log -- --ignored more_than && \
 	STEELYARD_WAL_ROUNDS=$${ROUNDS:-300}00 cargo test --release -p steelyard-wal --test crashes -- --nocapture && \
 	STEELYARD_LOG_ROUNDS=$${ROUNDS:-300} cargo test --release -p steelyard-raftlog --test power && \
-	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 _of_log _600_mb
+	cargo test --release -p steelyard --test faults -- --ignored --nocapture --test-threads=1 _of_log _600_mb && \
+	ulimit -n $$(ulimit -Hn) && \
+	cargo test --release -p steelyard --test memory -- --ignored --nocapture --test-threads=1
 
 soak: ## simulated clusters for HOURS=n, from seed FROM=n on; prints the counts
 	@$(ENV) STEELYARD_COMMIT=$$(git describe --always --dirty) cargo build --release -p steelyard-sim && \

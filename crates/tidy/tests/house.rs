@@ -39,10 +39,14 @@ const EDGES: &[(&str, &[&str])] = &[
             "device",
         ],
     ),
+    ("allocator", &[]),
     ("bench", &["types", "resp", "rocks"]),
     ("faults", &["resp", "bench"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
-    ("steelyard", &["types", "resp", "server", "bench", "device", "placement", "predict", "raftlog"]),
+    (
+        "steelyard",
+        &["allocator", "types", "resp", "server", "bench", "device", "placement", "predict", "raftlog"],
+    ),
     ("tidy", &[]),
 ];
 
@@ -75,7 +79,7 @@ const OWNED: &[(&str, &[&str])] =
 
 /// `device` and `devshim` stand at the file-call boundary, `server` asks the kernel for locks, room and
 /// clocks, and `bench` for CPU times and a signal at its end to the processes that it started.
-const UNSAFE_ALLOWED: &[&str] = &["bench", "device", "devshim", "server"];
+const UNSAFE_ALLOWED: &[&str] = &["allocator", "bench", "device", "devshim", "server"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[
     "Instant::now",

@@ -251,7 +251,7 @@ fn bits_flipped_in_the_middle_of_a_minoritys_log_lose_nothing() {
 
 #[test]
 fn bits_flipped_in_a_minoritys_tables_are_never_shown_as_values() {
-    let flags = &[("--rocksdb", "write_buffer_size=64kb"), ("--rocksdb", "row_cache_bytes=1mb")];
+    let flags = &[("--rocksdb", "write_buffer_size=64kb"), ("--maxmemory", "64mb")];
     damaged_on_a_minority("flipped-tables", flags, 4096, |store| {
         // The kill may have caught one that nothing was written to yet.
         let length = |table: &PathBuf| fs::metadata(table).expect("a table").len();
