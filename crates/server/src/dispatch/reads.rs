@@ -283,7 +283,7 @@ mod tests {
 
     /// What is written stays in RAM, but for values that are too large for that.
     #[tokio::test]
-    async fn only_reads_that_ram_does_not_answer_are_misses() {
+    async fn only_reads_that_ram_does_not_answer_are_misses_and_large_replies_end_a_pass() {
         let fixture = Fixture::new();
         let region = fixture.store.regions.get(1).unwrap();
         let mut entry = command::entry::Builder::new();
@@ -294,15 +294,16 @@ mod tests {
         let mut txn = Txn::new(fixture.store.engine.flash(), region.id(), RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
         fixture.store.engine.write(&txn.finish().0).unwrap();
-        let misses_of = async |lines: &[&str]| {
+        let answers_and_misses = async |lines: &[&str]| {
             let items = Arc::new(lines.iter().map(|line| item(line)).collect::<Vec<_>>());
             let pass = fixture.store.pass(&region, &items).await.ok().unwrap();
             assert!(pass.answers.iter().all(Option::is_some));
-            pass.misses
+            (pass.answers.len(), pass.misses)
         };
-        assert_eq!(misses_of(&["GET a", "GET b"]).await, 0);
-        assert_eq!(misses_of(&["GET large"]).await, 1);
-        assert_eq!(misses_of(&["GET large", "GET a", "GET large", "GET b"]).await, 2);
+        assert_eq!(answers_and_misses(&["GET a", "GET b"]).await, (2, 0));
+        assert_eq!(answers_and_misses(&["GET large"]).await, (1, 1));
+        // What is large ends the pass, and the rest is read for later.
+        assert_eq!(answers_and_misses(&["GET a", "GET large", "GET a", "GET large"]).await, (2, 1));
     }
 
     fn write(fixture: &Fixture, value: &str) {
