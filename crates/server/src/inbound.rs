@@ -15,7 +15,7 @@ use crate::region::inbox::ToWorker;
 use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
-use crate::transport::{Inbound, InboundAnswer, Remote, NOBODY};
+use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
 use crate::{admin_backend, heartbeat, joining, membership, orders};
 
 pub struct FromStores {
@@ -23,7 +23,7 @@ pub struct FromStores {
 }
 
 impl Inbound for FromStores {
-    fn raft(&self, from: StoreId, mut messages: Vec<(RegionId, eraftpb::Message)>) {
+    fn raft(&self, from: StoreId, mut messages: Vec<(RegionId, eraftpb::Message)>, place: Place) {
         let before = messages.len();
         // Snapshots come over lanes of their own, which hand their messages over once the files are here: without
         // those, what is to be applied could never be, and the store would stop at every start.
@@ -32,7 +32,7 @@ impl Inbound for FromStores {
             self.store.metrics.raft_messages_refused.inc_by((before - messages.len()) as u64);
             tracing::warn!(from, "a snapshot without its files is not taken in");
         }
-        let _ = self.store.worker.send(ToWorker::Messages { from, messages });
+        let _ = self.store.worker.send(ToWorker::Messages { from, messages, place });
     }
 
     fn heartbeat(&self, from: StoreId, report: Bytes) {
@@ -52,8 +52,8 @@ impl Inbound for FromStores {
         }
     }
 
-    fn request_bytes_at_once(&self) -> usize {
-        self.store.transport().request_bytes_at_once()
+    fn bytes_at_once(&self) -> usize {
+        self.store.transport().bytes_at_once()
     }
 
     fn snapshot_lane(&self, from: StoreId, stream: TcpStream, read: BytesMut) {
@@ -103,8 +103,10 @@ mod tests {
         };
         let heartbeat = of(MessageType::MsgHeartbeat);
         let from_stores = FromStores { store: fixture.store.clone() };
-        from_stores.raft(7, vec![of(MessageType::MsgSnapshot), heartbeat.clone()]);
-        let Some(ToWorker::Messages { from: 7, messages }) = fixture.told().next() else {
+        let places = Arc::new(tokio::sync::Semaphore::new(1));
+        let place = places.try_acquire_owned().unwrap();
+        from_stores.raft(7, vec![of(MessageType::MsgSnapshot), heartbeat.clone()], place);
+        let Some(ToWorker::Messages { from: 7, messages, .. }) = fixture.told().next() else {
             panic!("the worker is told of messages")
         };
         assert_eq!(messages, [heartbeat]);

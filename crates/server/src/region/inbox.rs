@@ -1,5 +1,6 @@
 //! What the region worker is told: one closed enum, one queue.
 
+use crate::transport::Place;
 use node::{Messages, Outcome, Refusal, Submit};
 use replica::Input;
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ pub enum ToWorker {
     Messages {
         from: StoreId,
         messages: Messages,
+        /// Among what may come from that store; given back once they are taken in.
+        place: Place,
     },
     /// Rows and states are written through these indexes.
     Applied {

@@ -111,7 +111,7 @@ impl RegionWorker {
                 let deadline = clock::boot_nanos_at(Instant::now() + self.store.config.request_timeout);
                 self.shard.step(Input::ReadIndex { region, deadline, reader: reply }, now);
             }
-            ToWorker::Messages { from, messages } => {
+            ToWorker::Messages { from, messages, place: _place } => {
                 for (region, message) in messages {
                     self.shard.step(Input::Raft(RaftInput::Message { from, region, message }), now);
                 }

@@ -123,11 +123,11 @@ impl SnapshotHost for Host {
 struct Lanes(Arc<SnapshotService>);
 
 impl Inbound for Lanes {
-    fn request_bytes_at_once(&self) -> usize {
+    fn bytes_at_once(&self) -> usize {
         1 << 20
     }
 
-    fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
+    fn raft(&self, _: StoreId, _: Vec<(RegionId, eraftpb::Message)>, _: crate::transport::Place) {}
     fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
     fn order(&self, _from: StoreId, _order: Bytes) {}
     fn announce(&self, _from: StoreId, _descriptor: Bytes) {}

@@ -30,9 +30,13 @@ pub struct Remote {
     pub key: StoreKey,
 }
 
+/// Of what a connection may have under way.
+pub type Place = OwnedSemaphorePermit;
+
 /// Where frames from other stores go.
 pub trait Inbound: Send + Sync + 'static {
-    fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>);
+    /// They keep their place among the connection's bytes for as long as they are not taken in.
+    fn raft(&self, from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, place: Place);
     fn heartbeat(&self, from: StoreId, report: Bytes);
     fn order(&self, from: StoreId, order: Bytes);
     fn announce(&self, from: StoreId, descriptor: Bytes);
@@ -47,8 +51,9 @@ pub trait Inbound: Send + Sync + 'static {
     fn snapshot_lane(&self, from: StoreId, _stream: TcpStream, _read: BytesMut) {
         tracing::warn!(from, "a snapshot came to a store that takes none");
     }
-    /// Requests of one connection that are worked on at once, in bytes; more wait in the socket.
-    fn request_bytes_at_once(&self) -> usize;
+    /// Requests of one connection that are worked on at once, or messages that are not taken in, in bytes; more wait in
+    /// the socket.
+    fn bytes_at_once(&self) -> usize;
     /// What is answered in place of an answer of `bytes` bytes, which no frame holds.
     fn too_long(&self, bytes: usize) -> (u8, Bytes);
 }
@@ -272,7 +277,7 @@ async fn read_frames(
 ) -> Result<(), String> {
     let from = remote.store;
     let bytes_at_once =
-        inbound.request_bytes_at_once().clamp(REQUEST_WEIGHT_MIN, Semaphore::MAX_PERMITS.min(1 << 31));
+        inbound.bytes_at_once().clamp(REQUEST_WEIGHT_MIN, Semaphore::MAX_PERMITS.min(1 << 31));
     // A stranger's request, however short, takes all there is: it asks one thing at a time.
     let (frame_bytes_max, weight_min) = match from {
         NOBODY => (STRANGER_FRAME_BYTES_MAX, bytes_at_once),
@@ -290,7 +295,11 @@ async fn read_frames(
                 {
                     return Err("a frame of a store that is none".into())
                 }
-                Frame::Raft(messages) => inbound.raft(from, decode_messages(messages)?),
+                Frame::Raft(messages) => {
+                    let bytes = messages.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+                    let place = at_once.clone().acquire_many_owned(bytes.min(bytes_at_once) as u32).await;
+                    inbound.raft(from, decode_messages(messages)?, place.map_err(|e| e.to_string())?);
+                }
                 Frame::Heartbeat(report) => inbound.heartbeat(from, report),
                 Frame::Order(order) => inbound.order(from, order),
                 Frame::Announce(descriptor) => inbound.announce(from, descriptor),
@@ -336,21 +345,26 @@ fn decode_messages(messages: Vec<(RegionId, Bytes)>) -> Result<Vec<(RegionId, er
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use parking_lot::Mutex;
     use tokio::sync::Notify;
 
     use super::*;
 
-    const REQUEST_BYTES_AT_ONCE: usize = 1 << 20;
+    const BYTES_AT_ONCE: usize = 1 << 20;
 
     /// Works on every request until it is told to finish one.
     #[derive(Default)]
     struct Working {
         begun: AtomicUsize,
         finish: Notify,
+        messages: Mutex<Vec<(Vec<(RegionId, eraftpb::Message)>, Place)>>,
     }
 
     impl Inbound for Working {
-        fn raft(&self, _from: StoreId, _messages: Vec<(RegionId, eraftpb::Message)>) {}
+        fn raft(&self, _: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, place: Place) {
+            self.messages.lock().push((messages, place));
+        }
+
         fn heartbeat(&self, _from: StoreId, _report: Bytes) {}
         fn order(&self, _from: StoreId, _order: Bytes) {}
         fn announce(&self, _from: StoreId, _descriptor: Bytes) {}
@@ -370,8 +384,8 @@ mod tests {
             })
         }
 
-        fn request_bytes_at_once(&self) -> usize {
-            REQUEST_BYTES_AT_ONCE
+        fn bytes_at_once(&self) -> usize {
+            BYTES_AT_ONCE
         }
 
         fn too_long(&self, _bytes: usize) -> (u8, Bytes) {
@@ -412,7 +426,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_worked_on_at_once_up_to_their_bytes() {
-        let half = REQUEST_BYTES_AT_ONCE / 2;
+        let half = BYTES_AT_ONCE / 2;
         let (working, begun, _tasks) = begun_at_once(&[half, half, 1]).await;
         assert_eq!(begun, 2);
         working.finish.notify_one();
@@ -422,7 +436,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_larger_than_all_that_is_allowed_goes_alone() {
-        let (working, begun, _tasks) = begun_at_once(&[REQUEST_BYTES_AT_ONCE + 1, 1]).await;
+        let (working, begun, _tasks) = begun_at_once(&[BYTES_AT_ONCE + 1, 1]).await;
         assert_eq!(begun, 1);
         working.finish.notify_one();
         settle().await;
@@ -430,8 +444,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn messages_wait_in_the_socket_until_those_before_them_are_taken_in() {
+        let mut wire = BytesMut::new();
+        for _ in 0..3 {
+            let message =
+                eraftpb::Message { context: vec![0; BYTES_AT_ONCE / 2].into(), ..Default::default() };
+            let mut raft = frame::RaftFrameWriter::default();
+            raft.push(&mut wire, 1, &message).unwrap();
+            raft.finish(&mut wire);
+        }
+        let working = Arc::new(Working::default());
+        let (answers, _written) = mpsc::unbounded_channel();
+        let inbound = working.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let from = Remote { store: 0, key: StoreKey([1; 32]) };
+            let _ = read_frames(&mut tokio::io::empty(), wire, from, inbound, answers).await;
+        });
+        settle().await;
+        // A message's frame is a little more than half of what there is.
+        for taken_in in 0..3 {
+            assert_eq!(working.messages.lock().len(), 1, "{taken_in} taken in");
+            working.messages.lock().clear();
+            settle().await;
+        }
+        assert_eq!(working.messages.lock().len(), 0);
+    }
+
+    #[tokio::test]
     async fn small_requests_are_bounded_in_number() {
-        let count = REQUEST_BYTES_AT_ONCE / REQUEST_WEIGHT_MIN;
+        let count = BYTES_AT_ONCE / REQUEST_WEIGHT_MIN;
         let (_, begun, _tasks) = begun_at_once(&vec![1; count + 10]).await;
         assert_eq!(begun, count);
     }

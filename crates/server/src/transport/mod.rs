@@ -32,7 +32,7 @@ use types::{RegionId, StoreId};
 use frame::{Frame, Lane};
 use handshake::Caller;
 pub use identity::{Identity, NOBODY};
-pub use inbound::{listen, Inbound, InboundAnswer, Remote};
+pub use inbound::{listen, Inbound, InboundAnswer, Place, Remote};
 use link::Link;
 pub use requests::{ask_once, CallError};
 
@@ -96,8 +96,8 @@ impl Transport {
         (self.bytes / (2 * others.max(1) as u64)).max(LANE_BYTES_MIN) as usize
     }
 
-    /// Of requests that one store passes on and this one works on at once, in bytes.
-    pub fn request_bytes_at_once(&self) -> usize {
+    /// Of one connection's requests that this store works on at once, or messages that it has not taken in, in bytes.
+    pub fn bytes_at_once(&self) -> usize {
         self.lane_bytes.load(Ordering::Relaxed)
     }
 

@@ -37,11 +37,11 @@ struct Heard {
 const WAITING_BYTES: u64 = 64 << 20;
 
 impl Inbound for Heard {
-    fn request_bytes_at_once(&self) -> usize {
+    fn bytes_at_once(&self) -> usize {
         1 << 20
     }
 
-    fn raft(&self, _from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>) {
+    fn raft(&self, _from: StoreId, messages: Vec<(RegionId, eraftpb::Message)>, _place: super::Place) {
         messages.into_iter().for_each(|(_, message)| self.raft.send(message).unwrap());
     }
 
