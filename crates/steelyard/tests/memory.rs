@@ -138,7 +138,7 @@ fn write_small(
 }
 
 fn start(maxmemory: &str, more: &[(&str, &str)]) -> Stores {
-    let mut flags = vec![("--maxmemory", maxmemory), ("--probe", "no"), ("--request-timeout", "2000")];
+    let mut flags = vec![("--maxmemory", maxmemory), ("--probe", "no")];
     flags.extend(more);
     Stores::start(&Plan { flags: &flags, ..Plan::default() })
 }
@@ -161,7 +161,8 @@ const MANY: Size =
 
 fn many_times_the_memory_is_written(size: &Size, at_most: Duration) {
     let _alone = alone();
-    let mut stores = start(size.maxmemory, &[]);
+    // Ten thousand pipelines queue for seconds.
+    let mut stores = start(size.maxmemory, &[("--request-timeout", "20000")]);
     write_small(stores.all[0].client, size.clients, size.written, size.keys, at_most, false);
     assert_bounded(&stores, size.bytes, "writing");
     // The log has more to replay than fits into memory.
@@ -219,7 +220,7 @@ fn large_values_of_many_clients_wait_for_each_other() {
 fn who_asks_for_much_and_does_not_read_is_ended_once_others_wait() {
     const VALUE_BYTES: usize = 1 << 20;
     let _alone = alone();
-    let stores = start("96mb", &[]);
+    let stores = start("96mb", &[("--request-timeout", "2000")]);
     let address = stores.all[0].client;
     let mut wire = Wire::open(address);
     wire.ok(&["SET", "large", &"v".repeat(VALUE_BYTES)]);

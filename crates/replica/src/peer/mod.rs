@@ -41,6 +41,9 @@ mod merge;
 mod snapshots;
 mod turn;
 
+/// A peer with so many times what is handed out at once still to execute does not stand.
+const BEHIND_APPLIES: u64 = 16;
+
 /// Bytes of entries that are read at once to look for changes.
 const CHANGES_READ_BYTES: u64 = 1 << 20;
 
@@ -403,7 +406,7 @@ impl<L: LogStore> Peer<L> {
             // A leader that sleeps while this peer does not: it is woken before anybody stands against it.
             self.knock(out);
         }
-        if !would_stand || self.may_stand(now) {
+        if !would_stand || self.may_stand(config, now) {
             self.note_who_was_heard();
             self.drive(config, now, out, |raw| {
                 raw.tick();
@@ -431,12 +434,20 @@ impl<L: LogStore> Peer<L> {
         self.raw.has_ready()
     }
 
-    fn may_stand(&self, now: BootNanos) -> bool {
+    fn may_stand(&self, config: &Config, now: BootNanos) -> bool {
         // Rows that a snapshot is about to replace are none to lead with.
-        let is_fit = self.applying.is_none() && self.missing_since.is_none();
+        let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
         // The only voter leads without asking anybody, and so without waiting for its log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
         is_fit && is_written && !self.hold.is_holding(now)
+    }
+
+    /// Whether so much is committed and not executed that it would answer nobody for a while. To stand, the consensus
+    /// code would read all of it at once, too.
+    fn is_behind(&self, config: &Config) -> bool {
+        let log = &self.raw.raft.raft_log;
+        let entries = log.committed.saturating_sub(log.applied);
+        entries.saturating_mul(self.raw.store().entry_bytes()) > BEHIND_APPLIES * config.max_apply_bytes
     }
 
     fn is_persisted(&self) -> bool {
@@ -506,7 +517,8 @@ impl<L: LogStore> Peer<L> {
             }
             // The word to take over names the log's end for which it was meant (see `lease`).
             MessageType::MsgTimeoutNow => {
-                let is_fit = self.applying.is_none() && self.missing_since.is_none() && self.is_persisted();
+                let is_ready = self.applying.is_none() && self.missing_since.is_none();
+                let is_fit = is_ready && self.is_persisted() && !self.is_behind(config);
                 if self.hold.is_restarting(now) || !is_fit || message.index != last {
                     return;
                 }

@@ -69,7 +69,7 @@ pub async fn run(
     for answer in &mut batch.answers[batch.given..] {
         answer.get_or_insert_with(|| Reply::error("ERR internal error: a command got no reply").into());
     }
-    batch.give();
+    batch.give().await;
 }
 
 struct Batch<'a> {
@@ -243,19 +243,18 @@ impl Batch<'_> {
                 groups.iter_mut().zip(answers).for_each(|(group, answers)| self.place(group, answers));
             }
             self.renew(store);
-            self.give();
-            self.replies.relieve().await;
+            self.give().await;
             groups.retain(|group| !group.is_done());
         }
     }
 
     /// The answers that are next in order become replies.
-    fn give(&mut self) {
-        while let (Some(answer), Some(protocol)) =
-            (self.answers.get_mut(self.given).and_then(Option::take), self.protocols.get(self.given))
-        {
-            self.replies.add(&answer, *protocol);
+    async fn give(&mut self) {
+        while let Some(&protocol) = self.protocols.get(self.given) {
+            let Some(answer) = self.answers[self.given].take() else { return };
+            self.replies.add(&answer, protocol);
             self.given += 1;
+            self.replies.relieve().await;
         }
     }
 
@@ -264,7 +263,9 @@ impl Batch<'_> {
         for (position, answer) in group.positions[group.done..].iter().zip(answers) {
             self.answers[*position] = Some(answer);
         }
-        group.done += count;
+        // Only what reads left is asked for again: nothing is executed twice.
+        let is_over = group.writes || count == 0;
+        group.done = if is_over { group.items.len() } else { group.done + count };
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Whoever would pass it waits before it reads, and so the client's socket fills. A request may be larger than the
 //! budget, and many that have begun to arrive may together be: so one connection at a time, in the order in which they
-//! came to wait, goes on regardless until it holds nothing. Only replies, whose size nobody knows before they are there,
+//! came to wait, goes on regardless until there is room for all. Only replies, whose size nobody knows before they are there,
 //! are counted without being asked for.
 
 use std::pin::pin;
@@ -133,7 +133,7 @@ impl Held {
             None => self.memory.give_back(self.bytes - bytes),
         }
         self.bytes = bytes;
-        if bytes == 0 {
+        if bytes == 0 || self.memory.used() <= self.memory.budget {
             self.turn = None;
         }
     }
