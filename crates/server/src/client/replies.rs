@@ -20,6 +20,8 @@ const REPLY_BYTES_MAX: usize = 4 << 20;
 const READS_FIRST: usize = 16;
 /// What frames a reply, and one that is short.
 const REPLY_OVERHEAD: usize = 16;
+/// What carrying out a batch takes beside requests and replies.
+const BATCH_BYTES: usize = 6 << 10;
 /// As much is reserved at once for replies, at most.
 const RESERVED_BYTES_MAX: usize = 16 << 10;
 
@@ -52,7 +54,7 @@ impl Replies {
         (self.count, self.bytes) = (0, 0);
         let reply_bytes = self.held.reply_bytes();
         let first = requests.min(READS_FIRST).saturating_mul(reply_bytes);
-        self.held.hold((self.others + first) as u64).await;
+        self.held.hold((self.others + first + BATCH_BYTES) as u64).await;
         if self.output.capacity() == 0 {
             let likely = requests.saturating_mul(reply_bytes + REPLY_OVERHEAD);
             self.output.reserve(likely.min(RESERVED_BYTES_MAX));
