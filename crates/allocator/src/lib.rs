@@ -7,12 +7,11 @@
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// jemalloc's options, under the name by which it looks for them. An arena for each CPU instead of four: what is free in
-/// one arena helps no thread of another. Pages that are not used go back to the kernel after a tenth of a second instead of ten.
+/// one arena helps no thread of another.
 ///
 /// The pointer is all that jemalloc reads, and a reference to a string that ends with a 0 is one.
 #[export_name = "malloc_conf"]
-pub static OPTIONS: Option<&'static u8> =
-    Some(&b"percpu_arena:percpu,dirty_decay_ms:100,muzzy_decay_ms:0\0"[0]);
+pub static OPTIONS: Option<&'static u8> = Some(&b"percpu_arena:percpu,muzzy_decay_ms:0\0"[0]);
 
 /// What the allocator says of itself, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +22,17 @@ pub struct Usage {
     pub active: u64,
     /// Pages that the kernel has given, those that are on their way back among them.
     pub resident: u64,
+}
+
+/// From now on pages that are not used go back to the kernel after so many milliseconds: soon, where memory is short, at
+/// the price of a fault for each page that is used again; after ten seconds if this is not called. To be called before
+/// there are other threads, for what their arenas do is said when they are made.
+pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
+    for name in [&b"arenas.dirty_decay_ms\0"[..], b"arena.0.dirty_decay_ms\0"] {
+        // SAFETY: both are of C's `ssize_t`, and the names end with a 0.
+        unsafe { tikv_jemalloc_ctl::raw::write(name, milliseconds) }.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 /// As of now; `None` where jemalloc keeps no statistics.
@@ -48,6 +58,10 @@ mod tests {
         let with = usage().unwrap();
         assert!(with.allocated >= before.allocated + memory.len() as u64, "{before:?}, {with:?}");
         assert!(with.allocated <= with.active && with.active <= with.resident);
+        keep_free_pages(1000).unwrap();
+        // SAFETY: it is of C's `ssize_t`.
+        let decay: isize = unsafe { tikv_jemalloc_ctl::raw::read(b"arenas.dirty_decay_ms\0") }.unwrap();
+        assert_eq!(decay, 1000);
         let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap() as usize;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         // One may be there for large blocks alone.

@@ -35,6 +35,9 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     config.loglevel = loglevel;
     config.set_loglevel = Some(set_loglevel);
     config.memory_usage = Some(memory_usage);
+    if config.maxmemory < SHORT_OF_MEMORY {
+        allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(config.io_threads)
         .max_blocking_threads(blocking_threads())
@@ -68,6 +71,10 @@ fn blocking_threads() -> usize {
 
 /// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`. What comes back
 /// changes the level later.
+/// Below this `maxmemory` free pages are kept for a short time only: they would be a large part of it.
+const SHORT_OF_MEMORY: u64 = 512 << 20;
+const FREE_PAGES_MS: isize = 100;
+
 fn memory_usage() -> Option<MemoryUsage> {
     let allocator::Usage { allocated, active, resident } = allocator::usage()?;
     Some(MemoryUsage { allocated, active, resident })
