@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_is_counted_and_the_options_are_heard() {
+    fn what_is_allocated_is_counted_and_free_pages_are_kept_as_long_as_told() {
         let before = usage().unwrap();
         let memory = vec![1u8; 64 << 20];
         let with = usage().unwrap();
@@ -62,9 +62,5 @@ mod tests {
         // SAFETY: it is of C's `ssize_t`.
         let decay: isize = unsafe { tikv_jemalloc_ctl::raw::read(b"arenas.dirty_decay_ms\0") }.unwrap();
         assert_eq!(decay, 1000);
-        let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap() as usize;
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        // One may be there for large blocks alone.
-        assert!(arenas <= cpus + 1, "{arenas} arenas for {cpus} CPUs");
     }
 }
