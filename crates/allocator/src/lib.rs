@@ -1,17 +1,17 @@
-//! One allocator for the whole process, RocksDB's C++ among it: jemalloc in place of `malloc` itself. A memory budget
-//! means little while two allocators each keep what the other one could use.
+//! The allocator of the whole process: jemalloc takes the place of `malloc`, so RocksDB's C++ uses it as well. With two
+//! allocators each would keep free memory that the other one needs, and a memory budget would have to count both.
 //!
-//! Linking this crate is enough; `MALLOC_CONF` in the environment wins over what is set here.
+//! A program gets it by linking this crate. `MALLOC_CONF` in the environment overrides the options below.
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// jemalloc's options, under the name by which it looks for them. An arena for each CPU instead of four: what is free in
-/// one arena helps no thread of another.
+/// jemalloc's options, under the name by which it looks for them. There are four arenas instead of four for each CPU:
+/// memory that is free in one arena helps no thread of another, and a small budget has to hold on a large machine, too.
 ///
 /// The pointer is all that jemalloc reads, and a reference to a string that ends with a 0 is one.
 #[export_name = "malloc_conf"]
-pub static OPTIONS: Option<&'static u8> = Some(&b"percpu_arena:percpu,muzzy_decay_ms:0\0"[0]);
+pub static OPTIONS: Option<&'static u8> = Some(&b"narenas:4,muzzy_decay_ms:0\0"[0]);
 
 /// What the allocator says of itself, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub struct Usage {
     pub resident: u64,
 }
 
-/// From now on pages that are not used go back to the kernel after so many milliseconds: soon, where memory is short, at
-/// the price of a fault for each page that is used again; after ten seconds if this is not called. To be called before
-/// there are other threads, for what their arenas do is said when they are made.
+/// Gives unused pages back to the kernel after so many milliseconds; without a call jemalloc waits ten seconds. A short time
+/// saves memory and costs a page fault for each page that is used again. Call it before other threads start: an arena
+/// takes the value when it is made.
 pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
     for name in [&b"arenas.dirty_decay_ms\0"[..], b"arena.0.dirty_decay_ms\0"] {
         // SAFETY: both are of C's `ssize_t`, and the names end with a 0.
@@ -35,7 +35,7 @@ pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
     Ok(())
 }
 
-/// As of now; `None` where jemalloc keeps no statistics.
+/// Reads the statistics as of now; `None` where jemalloc keeps none.
 pub fn usage() -> Option<Usage> {
     use tikv_jemalloc_ctl::{epoch, stats};
     // It tells what was true when the epoch last advanced.

@@ -32,8 +32,8 @@ pub struct Moment {
     pub stamp: Option<UnixMillis>,
     /// From which the entries' seeds are derived; another one for each turn.
     pub seed: u64,
-    /// Bytes of committed entries that may be handed out to be executed. With none, so much waits already that what is
-    /// proposed would only make it wait longer.
+    /// Bytes of committed entries that may be handed out to be executed. At 0 nothing is proposed either: new entries would
+    /// only lengthen the queue.
     pub room: u64,
 }
 
@@ -237,7 +237,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         Ok(Some(self.effects_of(actions)))
     }
 
-    /// What is held of the groups' logs.
+    /// The memory that the groups' entries share.
     pub fn entry_memory(&self) -> Arc<EntryMemory> {
         self.raft.entry_memory()
     }

@@ -341,8 +341,8 @@ impl<L: LogStore> Worker<L> {
         !self.dirty.is_empty() || !self.outbox.is_empty()
     }
 
-    /// From now on so many bytes of committed entries may be handed out, and one entry more. The others stay in the
-    /// log until there is room again: it lets entries go from memory that are written.
+    /// Sets how many bytes of committed entries may be handed out from now on; the last `Apply` may pass that. The other
+    /// entries stay in the log until there is room again, and not in memory.
     pub fn make_room(&mut self, bytes: u64) {
         self.room = bytes;
         if bytes > 0 {

@@ -451,4 +451,19 @@ mod tests {
         let off = Options { row_cache_bytes: 0, ..full };
         assert_eq!(off.scaled(0.5).row_cache_bytes, 0);
     }
+
+    #[test]
+    fn memtables_fit_and_what_depends_on_their_size_keeps_its_proportion() {
+        for profile in ["default", "redis-on-flash", "bulk"] {
+            let full = Options::profile(profile).unwrap();
+            let memtables = full.write_buffer_size * full.max_write_buffer_number;
+            assert_eq!(full.clone().with_memtables_within(memtables), full);
+            let quarter = full.clone().with_memtables_within(memtables / 4);
+            assert_eq!(quarter.write_buffer_size * quarter.max_write_buffer_number, memtables / 4);
+            assert_eq!(quarter.max_bytes_for_level_base, full.max_bytes_for_level_base / 4);
+            assert_eq!(quarter.target_file_size_base, full.target_file_size_base / 4);
+            assert_eq!(full.memory_bytes() - quarter.memory_bytes(), memtables - memtables / 4);
+            assert_eq!(full.clone().with_memtables_within(1).write_buffer_size, MIB);
+        }
+    }
 }

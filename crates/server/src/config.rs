@@ -78,14 +78,6 @@ pub struct Capability {
 #[derive(Clone)]
 pub struct SetLogLevel(pub std::sync::Arc<dyn Fn(&str) + Send + Sync>);
 
-/// In bytes: what is asked for, the pages in which it is, and those that are taken from the kernel.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryUsage {
-    pub allocated: u64,
-    pub active: u64,
-    pub resident: u64,
-}
-
 impl std::fmt::Debug for SetLogLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SetLogLevel")
@@ -145,8 +137,6 @@ pub struct Config {
     /// debug, verbose, notice or warning.
     pub loglevel: String,
     pub set_loglevel: Option<SetLogLevel>,
-    /// What the process's allocator says of itself, where there is one that does.
-    pub memory_usage: Option<fn() -> Option<MemoryUsage>>,
 }
 
 /// Sixteen files of a few hundred entries.
@@ -202,7 +192,6 @@ impl Config {
             io_threads: 2,
             loglevel: "notice".into(),
             set_loglevel: None,
-            memory_usage: None,
         }
     }
 
@@ -233,7 +222,8 @@ impl Config {
             return Err("raft-log-size is at least 4 MiB".into());
         }
         if self.maxmemory < Budget::MAXMEMORY_MIN {
-            return Err("maxmemory is at least 64mb: it bounds the whole process, and 0 does not mean that there is no limit".into());
+            let why = "it bounds the whole process, and 0 does not mean that there is no limit";
+            return Err(format!("maxmemory is at least 64mb: {why}"));
         }
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick is at least 5 ms".into());

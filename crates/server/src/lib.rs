@@ -48,7 +48,7 @@ mod strong_reads;
 mod transport;
 mod wall_clock;
 
-pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, MemoryUsage, SetLogLevel};
+pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
 pub use startup::{run, StartError};
 pub use transport::frame;
 

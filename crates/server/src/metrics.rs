@@ -101,6 +101,7 @@ pub struct Metrics {
     pub raft_messages_sent: Counter,
     pub raft_messages_dropped: Counter,
     pub raft_messages_refused: Counter,
+    pub raft_appends_put_off: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub clients_given_up: Counter,
@@ -289,6 +290,10 @@ impl Metrics {
             "raft_messages_refused",
             "Raft messages and announcements that no correct store sends, and that were not taken in",
         );
+        let raft_appends_put_off = counter(
+            "raft_appends_put_off",
+            "Appends of other stores that were not taken in, for the log was behind",
+        );
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let clients_given_up =
@@ -333,6 +338,7 @@ impl Metrics {
             raft_messages_sent,
             raft_messages_dropped,
             raft_messages_refused,
+            raft_appends_put_off,
             connections_accepted,
             connections_rejected,
             clients_given_up,
@@ -375,7 +381,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 16] = [
+        let rows: [(&str, u64); 17] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -390,6 +396,7 @@ impl Metrics {
             ("unknown_outcomes", self.unknown_outcomes.get()),
             ("raft_messages_sent", self.raft_messages_sent.get()),
             ("raft_messages_refused", self.raft_messages_refused.get()),
+            ("raft_appends_put_off", self.raft_appends_put_off.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),
             ("client_bytes_out", self.client_bytes_out.load(Ordering::Relaxed)),
         ];

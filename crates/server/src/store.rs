@@ -76,8 +76,9 @@ pub struct Store {
     activity: AtomicU64,
     /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
-    /// Of entries that are handed out and wait to be applied, and of those that are committed and not even that.
+    /// Of entries that wait in the queue of the thread that applies.
     pub unapplied_bytes: AtomicUsize,
+    /// Of entries that are committed and wait in the log for room in that queue.
     pub withheld_bytes: AtomicU64,
     /// What is held of the Raft logs.
     pub entry_memory: OnceLock<Arc<EntryMemory>>,
@@ -152,7 +153,7 @@ impl Store {
         }
     }
 
-    /// Bytes that are committed and not applied, handed out or not.
+    /// Bytes that are committed and not applied, wherever they wait.
     pub fn unapplied_bytes(&self) -> u64 {
         self.unapplied_bytes.load(Ordering::Relaxed) as u64 + self.withheld_bytes.load(Ordering::Relaxed)
     }

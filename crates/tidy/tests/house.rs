@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "allocator",
             "types",
             "resp",
             "storage",

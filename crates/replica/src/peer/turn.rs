@@ -10,8 +10,8 @@ use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 
 impl<L: LogStore> Peer<L> {
-    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`. Of committed entries as many
-    /// are handed out as there is `room` for, in bytes, and one more.
+    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`. Committed entries are
+    /// handed out while there is `room`, in bytes: one `Apply` may pass it, none follows.
     pub fn turn(
         &mut self,
         config: &Config,

@@ -26,9 +26,8 @@ const GROUP_BYTES_MAX: usize = 2 << 20;
 struct Group {
     region: Arc<RegionShared>,
     positions: Vec<usize>,
-    items: Arc<Vec<Item>>,
-    /// How many of them have been carried out.
-    done: usize,
+    /// Those that are still to be carried out, the last ones of `positions`.
+    items: Vec<Item>,
     writes: bool,
     bytes: usize,
 }
@@ -85,16 +84,11 @@ struct Batch<'a> {
 }
 
 impl Group {
-    /// What is carried out next: all of it, or as many reads.
-    fn next(&self, reads: usize) -> Arc<Vec<Item>> {
-        match self.done == 0 && (self.writes || reads >= self.items.len()) {
-            true => self.items.clone(),
-            false => Arc::new(self.items[self.done..].iter().take(reads).cloned().collect()),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.done == self.items.len()
+    /// Takes out what is carried out next: everything, or so many reads.
+    fn next(&mut self, reads: usize) -> Arc<Vec<Item>> {
+        let count = if self.writes { self.items.len() } else { reads.min(self.items.len()) };
+        let later = self.items.split_off(count);
+        Arc::new(std::mem::replace(&mut self.items, later))
     }
 }
 
@@ -214,8 +208,8 @@ impl Batch<'_> {
         let at = match self.groups.iter().position(|group| group.region.id() == region.id()) {
             Some(at) => at,
             None => {
-                let (positions, items) = (Vec::new(), Arc::default());
-                self.groups.push(Group { region, positions, items, done: 0, writes: false, bytes: 0 });
+                let (positions, items) = (Vec::new(), Vec::new());
+                self.groups.push(Group { region, positions, items, writes: false, bytes: 0 });
                 self.groups.len() - 1
             }
         };
@@ -223,8 +217,7 @@ impl Batch<'_> {
         group.writes |= item.is_write();
         group.bytes += item.bytes();
         group.positions.push(position);
-        // Nobody else has them before the group is carried out.
-        Arc::make_mut(&mut group.items).push(item);
+        group.items.push(item);
     }
 
     /// Carries out every group, all of them at once. Of reads so many at a time that their replies are bounded: those
@@ -233,18 +226,22 @@ impl Batch<'_> {
         let mut groups = std::mem::take(&mut self.groups);
         while !groups.is_empty() && !self.replies.is_gone() {
             let (reads, deadline) = (self.replies.reads_at_once(), self.deadline);
-            if let [only] = groups.as_mut_slice() {
-                let answers = store.execute(&only.region, only.next(reads), deadline).await;
-                self.place(only, answers);
+            let parts: Vec<_> = groups.iter_mut().map(|group| group.next(reads)).collect();
+            if let ([only], [part]) = (groups.as_mut_slice(), parts.as_slice()) {
+                let answers = store.execute(&only.region, part.clone(), deadline).await;
+                self.place(only, part, answers);
             } else {
+                let running = groups.iter().zip(&parts);
                 let running =
-                    groups.iter().map(|group| store.execute(&group.region, group.next(reads), deadline));
+                    running.map(|(group, part)| store.execute(&group.region, part.clone(), deadline));
                 let answers = join_all(running).await;
-                groups.iter_mut().zip(answers).for_each(|(group, answers)| self.place(group, answers));
+                for ((group, part), answers) in groups.iter_mut().zip(&parts).zip(answers) {
+                    self.place(group, part, answers);
+                }
             }
             self.renew(store);
             self.give().await;
-            groups.retain(|group| !group.is_done());
+            groups.retain(|group| !group.items.is_empty());
         }
     }
 
@@ -258,14 +255,15 @@ impl Batch<'_> {
         }
     }
 
-    fn place(&mut self, group: &mut Group, answers: Vec<Answer>) {
-        let count = answers.len();
-        for (position, answer) in group.positions[group.done..].iter().zip(answers) {
+    /// Reads that were left for later are put back. What writes left is not: nothing is executed twice.
+    fn place(&mut self, group: &mut Group, part: &[Item], answers: Vec<Answer>) {
+        let begin = group.positions.len() - group.items.len() - part.len();
+        if !group.writes && !answers.is_empty() {
+            group.items.splice(0..0, part.iter().skip(answers.len()).cloned());
+        }
+        for (position, answer) in group.positions[begin..].iter().zip(answers) {
             self.answers[*position] = Some(answer);
         }
-        // Only what reads left is asked for again: nothing is executed twice.
-        let is_over = group.writes || count == 0;
-        group.done = if is_over { group.items.len() } else { group.done + count };
     }
 }
 

@@ -60,7 +60,7 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         }
         "memory" => {
             let resident = resident_bytes();
-            let usage = store.config.memory_usage.and_then(|usage| usage());
+            let usage = allocator::usage();
             field("used_memory", &usage.map_or(resident, |usage| usage.allocated));
             field("used_memory_rss", &resident);
             if let Some(usage) = usage {

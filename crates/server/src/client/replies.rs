@@ -1,5 +1,6 @@
 //! Replies on their way to one client, in order, and the memory that the connection holds.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,10 +105,7 @@ impl Replies {
         if self.output.is_empty() {
             return Ok(());
         }
-        self.store
-            .metrics
-            .client_bytes_out
-            .fetch_add(self.output.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.store.metrics.client_bytes_out.fetch_add(self.output.len() as u64, Ordering::Relaxed);
         let written = self.stream.try_write(&self.output).unwrap_or(0);
         self.output.advance(written);
         while !self.output.is_empty() {

@@ -68,7 +68,6 @@ impl ApplyQueue {
         let _ = self.jobs.send(Job::Life(job));
     }
 
-    /// Whether so much waits that proposing more would only make it wait longer.
     /// Bytes of committed entries that may join those that wait here.
     pub fn room(&self) -> u64 {
         let waiting = self.store.unapplied_bytes.load(Ordering::Relaxed) as u64;

@@ -1,10 +1,11 @@
 //! What the region worker is told: one closed enum, one queue.
 
-use crate::transport::Place;
 use node::{Messages, Outcome, Refusal, Submit};
 use replica::Input;
 use tokio::sync::oneshot;
 use types::{LogIndex, RegionChange, RegionEpoch, RegionId, StoreId};
+
+use crate::transport::Place;
 
 /// Who waits for a submission.
 pub type Asker = oneshot::Sender<Outcome>;

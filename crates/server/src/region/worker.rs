@@ -242,6 +242,8 @@ impl RegionWorker {
     fn publish_status(&mut self) {
         let now = clock::boot_nanos();
         self.store.withheld_bytes.store(self.shard.withheld_bytes(), Ordering::Relaxed);
+        let put_off = &self.store.metrics.raft_appends_put_off;
+        put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
         let table = self.store.regions.table();
         for region in awake.union(&self.published).filter_map(|id| table.get(*id)) {

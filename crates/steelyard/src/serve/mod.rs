@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, Context};
-use server::{Beginning, Config, Member, MemoryUsage, SetLogLevel};
+use server::{Beginning, Config, Member, SetLogLevel};
 use tokio::signal::unix::{signal, SignalKind};
 use tracing_subscriber::EnvFilter;
 
@@ -34,7 +34,6 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     let mut config = configure(options).map_err(|error| anyhow!(error))?;
     config.loglevel = loglevel;
     config.set_loglevel = Some(set_loglevel);
-    config.memory_usage = Some(memory_usage);
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
@@ -69,17 +68,12 @@ fn blocking_threads() -> usize {
     std::thread::available_parallelism().map_or(MIN, |cpus| (4 * cpus.get()).max(MIN))
 }
 
-/// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`. What comes back
-/// changes the level later.
 /// Below this `maxmemory` free pages are kept for a short time only: they would be a large part of it.
 const SHORT_OF_MEMORY: u64 = 512 << 20;
 const FREE_PAGES_MS: isize = 100;
 
-fn memory_usage() -> Option<MemoryUsage> {
-    let allocator::Usage { allocated, active, resident } = allocator::usage()?;
-    Some(MemoryUsage { allocated, active, resident })
-}
-
+/// Logs go to stderr. `STEELYARD_LOG` may hold a filter such as `info,steelyard_server=debug`. What comes back
+/// changes the level later.
 fn start_logging(level: &str) -> anyhow::Result<SetLogLevel> {
     let level = directive(level)
         .ok_or_else(|| anyhow!("loglevel is debug, verbose, notice or warning, not '{level}'"))?;
