@@ -23,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("raftlog", &["types", "replica", "wal"]),
     ("device", &[]),
     ("devshim", &["device"]),
+    ("allocator", &[]),
     (
         "server",
         &[
@@ -40,7 +41,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "device",
         ],
     ),
-    ("allocator", &[]),
     ("bench", &["types", "resp", "rocks"]),
     ("faults", &["resp", "bench"]),
     ("sim", &["types", "resp", "storage", "command", "replica", "node", "wal", "cluster", "placement"]),
