@@ -10,8 +10,9 @@ use types::{BootNanos, RegionId, UnixMillis};
 use crate::planted::{self, Bug};
 use crate::work::{Outcome, Refusal, Submit, Work};
 
-/// Bytes of commands that make one Raft entry; a single command may be larger.
-const ENTRY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of commands that make one Raft entry; a single command may be larger. Entries are executed one by one, and what
+/// waited for the first is answered before the last begins.
+const ENTRY_BYTES_MAX: usize = 64 << 10;
 /// Keys or rows that one maintenance step of a slot deletes.
 const MAINTENANCE_STEP: u32 = 256;
 

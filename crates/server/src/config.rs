@@ -132,7 +132,7 @@ pub struct Config {
     pub maxmemory: u64,
     /// The device's control block when its device is emulated (`ctl device` changes it).
     pub device_control: Option<PathBuf>,
-    /// Threads that serve clients.
+    /// Threads that serve clients. One has the Raft groups, too.
     pub io_threads: usize,
     /// debug, verbose, notice or warning.
     pub loglevel: String,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
 use replica::RegionStatus;
 use rocks::FlashKeyspace;
 use tempfile::TempDir;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
 use crate::datadir::DataDir;
@@ -20,7 +21,7 @@ use crate::transport::{Identity, Transport};
 pub struct Fixture {
     pub store: Arc<Store>,
     /// Where the store's parts believe their worker to be.
-    inbox: Receiver<ToWorker>,
+    inbox: Mutex<UnboundedReceiver<ToWorker>>,
     _dir: TempDir,
 }
 
@@ -47,13 +48,13 @@ impl Fixture {
         let (local, others): (Vec<_>, Vec<_>) =
             cluster::bootstrap_plan(&layout).into_iter().partition(|region| region.has_peer_on(config.store));
         let regions = Regions::new(&local, &others);
-        let (worker, inbox) = crossbeam_channel::unbounded();
+        let (worker, inbox) = mpsc::unbounded_channel();
         let meta = cluster::MetaState::default();
         let members = Members::new(&config, AgreedMembers::default());
         let (identity, _) = Identity::new(config.store, 0, data.identity().secret.clone(), 0, None);
         let engine = Arc::new(Engine::new(flash));
         let store = Store::new(config, data, Arc::new(identity), members, regions, engine, meta, worker);
-        Fixture { store: Arc::new(store), inbox, _dir: dir }
+        Fixture { store: Arc::new(store), inbox: inbox.into(), _dir: dir }
     }
 
     /// Links to the other stores that it knows.
@@ -86,6 +87,6 @@ impl Fixture {
 
     /// What the worker has been told since the last time. It answers nothing: dropped, a request is refused.
     pub fn told(&self) -> impl Iterator<Item = ToWorker> + '_ {
-        self.inbox.try_iter()
+        std::iter::from_fn(|| self.inbox.lock().try_recv().ok())
     }
 }

@@ -3,15 +3,18 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use raftlog::RaftLog;
 use replica::Input;
 use rocks::FlashKeyspace;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use types::{RegionDescriptor, StoreId};
 
 use crate::budget::Budget;
@@ -113,7 +116,7 @@ pub async fn run(
     let regions = Regions::new(&local, &founded);
     let members = known_members(&config, &dir, &meta)?;
 
-    let (worker_sender, worker_inbox) = crossbeam_channel::unbounded();
+    let (worker_sender, worker_inbox) = mpsc::unbounded_channel();
     let (job_sender, jobs) = crossbeam_channel::unbounded();
     let layout_digest = types::key_hash(dir.identity().layout.as_bytes());
     let (secret, cluster_id) = (dir.identity().secret.clone(), dir.identity().cluster_id);
@@ -146,13 +149,13 @@ pub async fn run(
         let watch = store.clone();
         // The store is nothing without any of them: a panic ends it as a whole.
         let watched = move || {
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+            if std::panic::catch_unwind(AssertUnwindSafe(body)).is_err() {
                 watch.fatal(&format!("the {name} thread died"));
             }
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
-    let (outcome_sender, outcomes) = tokio::sync::mpsc::unbounded_channel();
+    let (outcome_sender, outcomes) = mpsc::unbounded_channel();
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
     let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), outcome_sender, life_sender);
     let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
@@ -163,9 +166,8 @@ pub async fn run(
     let (flush_store, flush_log) = (store.clone(), log.clone());
     let (keep_store, keep_log) = (store.clone(), log.clone());
     let (read_store, read_log) = (store.clone(), log.clone());
-    let threads = [
+    let mut threads = vec![
         spawn("log", Box::new(move || log_writer.run())),
-        spawn("regions", Box::new(move || worker.run())),
         spawn("log-reader", Box::new(move || log_reader::run(read_store, read_log, wanted))),
         spawn("apply", Box::new(move || applier.run())),
         spawn("lives", Box::new(move || lives.run())),
@@ -173,6 +175,10 @@ pub async fn run(
         spawn("log-keeper", Box::new(move || log_keeper::run(keep_store, keep_log))),
     ];
 
+    match store.config.io_threads {
+        1 => drop(tokio::spawn(watched(store.clone(), worker))),
+        _ => threads.push(spawn("regions", Box::new(move || on_this_thread(worker.run())))),
+    }
     let mut tasks = tokio::task::JoinSet::new();
     // It ends with the worker, which answers until the last.
     tokio::spawn(apply::hand_out(outcomes));
@@ -212,6 +218,18 @@ pub async fn run(
     let last = store.clone();
     let _ = tokio::task::spawn_blocking(move || flusher::flush(&last)).await;
     Ok(())
+}
+
+/// The worker as a task. The store is nothing without it, either.
+async fn watched(store: Arc<Store>, worker: RegionWorker) {
+    if AssertUnwindSafe(worker.run()).catch_unwind().await.is_err() {
+        store.fatal("the region worker died");
+    }
+}
+
+fn on_this_thread(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime without sockets can be made").block_on(work);
 }
 
 /// Whether other stores may connect: those of the list, or whoever joins.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use cluster::{AgreedSettings, StoreState};
-use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use replica::{EntryMemory, RegionStatus};
 use resp::Reply;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::Notify;
 use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
 
@@ -59,7 +59,7 @@ pub struct Store {
     /// The same for stores that joined before and ask again.
     pub joins_again: Mutex<JoinRate>,
     pub engine: Arc<Engine>,
-    pub worker: Sender<ToWorker>,
+    pub worker: UnboundedSender<ToWorker>,
     transport: OnceLock<Transport>,
     snapshots: OnceLock<SnapshotService>,
     pub cluster: ClusterState,
@@ -109,7 +109,7 @@ impl Store {
         regions: Regions,
         engine: Arc<Engine>,
         meta: cluster::MetaState,
-        worker: Sender<ToWorker>,
+        worker: UnboundedSender<ToWorker>,
     ) -> Store {
         let budget = Budget::of(config.maxmemory);
         let wall = WallClock::new(members.agreed.settings.max_clock_offset_ms);

@@ -9,7 +9,7 @@
 //! A split makes its region's rows here, in the batch of its entry; a merge's rows change hands in it. Snapshots and the end of peers pass
 //! through here, in their order among the entries, on their way to the thread that sees to them (`lives`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,8 +25,11 @@ use super::inbox::{Asker, ToWorker};
 use super::turn::Turn;
 use crate::store::Store;
 
-/// Payload bytes of one RocksDB batch; a single entry may be larger.
-const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Payload bytes of one RocksDB batch; a single entry may be larger. Clients of the first entries are answered, and send
+/// what comes next, while later ones execute.
+const BATCH_BYTES_MAX: usize = 128 << 10;
+/// The same while rows are read ahead: the more entries there are, the more of their rows are read at once.
+const BATCH_BYTES_AHEAD: usize = 8 << 20;
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
 
 /// A committed entry, and who waits for it on this store.
@@ -83,6 +86,10 @@ pub struct Applier {
     store: Arc<Store>,
     execution: Execution,
     jobs: Receiver<Job>,
+    /// Of jobs that were taken, in order.
+    entries: VecDeque<(RegionId, ToApply)>,
+    /// Taken, and to be begun after `entries`.
+    next: Option<Job>,
     lives: Sender<lives::Job>,
     outcomes: mpsc::UnboundedSender<Outcomes>,
     /// Turns from here on in which rows are read ahead.
@@ -109,42 +116,67 @@ impl Applier {
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
         let queue = ApplyQueue { jobs: sender.clone(), store: store.clone() };
-        (Applier { store, execution, jobs, lives, outcomes, ahead: 0 }, queue, sender)
+        let applier = Applier {
+            store,
+            execution,
+            jobs,
+            entries: VecDeque::new(),
+            next: None,
+            lives,
+            outcomes,
+            ahead: 0,
+        };
+        (applier, queue, sender)
     }
 
     /// Runs until the worker has gone and everything it handed over is applied.
     pub fn run(mut self) {
-        let mut next = self.jobs.recv().ok();
-        while let Some(job) = next.take() {
-            match job {
-                Job::Entries(region, entries) => {
-                    let mut bytes = bytes_of(&entries);
-                    let mut by_region = BTreeMap::from([(region, entries)]);
-                    while bytes < BATCH_BYTES_MAX {
-                        match self.jobs.try_recv() {
-                            Ok(Job::Entries(region, entries)) => {
-                                bytes += bytes_of(&entries);
-                                by_region.entry(region).or_default().extend(entries);
-                            }
-                            other => {
-                                next = other.ok();
-                                break;
-                            }
-                        }
-                    }
-                    if !self.apply(by_region, bytes) {
-                        return;
-                    }
+        loop {
+            let (entries, bytes) = self.next_entries();
+            if !entries.is_empty() {
+                match self.apply(entries, bytes) {
+                    true => continue,
+                    false => return,
                 }
-                Job::Life(job) => {
+            }
+            match self.next.take().or_else(|| self.jobs.recv().ok()) {
+                Some(Job::Entries(region, entries)) => self.take(region, entries),
+                Some(Job::Life(job)) => {
                     self.execution.unload(job.region());
                     let _ = self.lives.send(job);
                 }
-                Job::Reload(descriptor) => self.reload(descriptor),
-                Job::Stop => return,
+                Some(Job::Reload(descriptor)) => self.reload(descriptor),
+                Some(Job::Stop) | None => return,
             }
-            if next.is_none() {
-                next = self.jobs.recv().ok();
+        }
+    }
+
+    fn take(&mut self, region: RegionId, entries: Vec<ToApply>) {
+        self.entries.extend(entries.into_iter().map(|entry| (region, entry)));
+    }
+
+    /// The entries of the next batch, and their bytes. None where another job is next, or nothing waits.
+    fn next_entries(&mut self) -> (BTreeMap<RegionId, Vec<ToApply>>, usize) {
+        let most = if self.ahead > 0 { BATCH_BYTES_AHEAD } else { BATCH_BYTES_MAX };
+        let (mut by_region, mut bytes): (BTreeMap<_, Vec<_>>, usize) = (BTreeMap::new(), 0);
+        loop {
+            while let Some((region, entry)) = self.entries.pop_front() {
+                if bytes > 0 && bytes + entry.bytes() > most {
+                    self.entries.push_front((region, entry));
+                    return (by_region, bytes);
+                }
+                bytes += entry.bytes();
+                by_region.entry(region).or_default().push(entry);
+            }
+            if self.next.is_none() {
+                self.next = self.jobs.try_recv().ok();
+            }
+            match self.next.take() {
+                Some(Job::Entries(region, entries)) => self.take(region, entries),
+                other => {
+                    self.next = other;
+                    return (by_region, bytes);
+                }
             }
         }
     }

@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use raftlog::{Appended, LogError, RaftLog};
 use replica::{Input, LogBatch};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::inbox::ToWorker;
 use crate::config::Fsync;
@@ -38,7 +39,7 @@ impl Log for RaftLog {
 pub struct LogWriter<L> {
     log: L,
     batches: Receiver<LogBatch>,
-    worker: Sender<ToWorker>,
+    worker: UnboundedSender<ToWorker>,
     store: Arc<Store>,
     /// When what was appended without a sync is to be synced.
     sync_at: Option<Instant>,
@@ -51,7 +52,7 @@ impl<L: Log> LogWriter<L> {
     pub fn new(
         log: L,
         batches: Receiver<LogBatch>,
-        worker: Sender<ToWorker>,
+        worker: UnboundedSender<ToWorker>,
         store: Arc<Store>,
     ) -> LogWriter<L> {
         LogWriter { log, batches, worker, store, sync_at: None }

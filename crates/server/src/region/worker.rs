@@ -1,18 +1,23 @@
-//! The region worker: one thread that owns the Raft groups of this store.
+//! The region worker: it owns the Raft groups of this store.
+//!
+//! Where one thread serves the clients, it is a task of that thread: commands reach it, and outcomes their clients, without
+//! a thread being woken for them. Otherwise it has a thread of its own.
 //!
 //! It waits for input, has `node::Shard` take turns, and carries out the effects in the order in which they come. It
 //! decides nothing itself, and waits for no device: the log and the rows have threads of their own. Commands
 //! that arrive while a log batch is being synced wait and make one entry together.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::Sender;
 use node::{Effect, Input, Leadership, Messages, Moment, Shard};
 use raftlog::RaftLog;
 use replica::{Input as RaftInput, LogBatch};
+use tokio::sync::mpsc::UnboundedReceiver;
 use types::{RegionId, StoreId};
 
 use super::apply::ApplyQueue;
@@ -31,7 +36,7 @@ const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
 pub struct RegionWorker {
     store: Arc<Store>,
     shard: Shard<RaftLog, Asker, Reader>,
-    inbox: Receiver<ToWorker>,
+    inbox: UnboundedReceiver<ToWorker>,
     /// Batches on their way to the device.
     batches: Sender<LogBatch>,
     log: RaftLog,
@@ -48,7 +53,7 @@ impl RegionWorker {
     pub fn new(
         store: Arc<Store>,
         raft: replica::Worker<RaftLog>,
-        inbox: Receiver<ToWorker>,
+        inbox: UnboundedReceiver<ToWorker>,
         batches: Sender<LogBatch>,
         log: RaftLog,
         reads: Sender<Wanted>,
@@ -68,30 +73,26 @@ impl RegionWorker {
         }
     }
 
-    pub fn run(mut self) {
+    /// Runs until it is told to stop.
+    pub async fn run(mut self) {
         let tick = self.store.config.raft_tick;
         let mut next_tick = Instant::now() + tick;
+        let mut ticking = pin!(tokio::time::sleep_until(next_tick.into()));
+        let mut came = Vec::new();
         let mut next_expiry = Instant::now() + EXPIRY_PERIOD;
         while !self.stopping {
-            let wait = next_tick.saturating_duration_since(Instant::now());
-            match self.inbox.recv_timeout(wait) {
-                Ok(first) => {
-                    self.take(first);
-                    for _ in 1..INBOX_PER_TURN_MAX {
-                        match self.inbox.try_recv() {
-                            Ok(next) => self.take(next),
-                            Err(_) => break,
-                        }
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            tokio::select! {
+                biased;
+                count = self.inbox.recv_many(&mut came, INBOX_PER_TURN_MAX) => if count == 0 { return },
+                () = &mut ticking => {}
             }
+            came.drain(..).for_each(|message| self.take(message));
             let now = Instant::now();
             if now >= next_tick {
                 self.raft(RaftInput::Tick);
                 // Ticks missed in a pause are dropped, not replayed.
                 next_tick = now + tick;
+                ticking.as_mut().reset(next_tick.into());
             }
             if now >= next_expiry {
                 self.shard.expire(clock::boot_nanos());

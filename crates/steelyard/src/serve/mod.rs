@@ -5,6 +5,7 @@ mod options;
 pub mod size;
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +38,15 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(config.io_threads)
+    let mut runtime = match config.io_threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        threads => {
+            let mut several = tokio::runtime::Builder::new_multi_thread();
+            several.worker_threads(threads);
+            several
+        }
+    };
+    let runtime = runtime
         .max_blocking_threads(blocking_threads())
         .thread_name("io")
         .enable_all()
@@ -208,10 +216,18 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.io_threads = match options.io_threads {
         Some(0) => return Err("io-threads is at least 1".into()),
         Some(threads) => threads,
-        None => std::thread::available_parallelism().map_or(2, |cpus| cpus.get().min(8)),
+        None => io_threads(std::thread::available_parallelism().map_or(1, NonZero::get)),
     };
     config.validate()?;
     Ok(config)
+}
+
+/// On two CPUs the threads of the log and of execution need the other one.
+fn io_threads(cpus: usize) -> usize {
+    match cpus {
+        ..=2 => 1,
+        more => more.min(8),
+    }
 }
 
 /// User regions of a new cluster when nothing is said.

@@ -1,7 +1,9 @@
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
+use crossbeam_channel::Sender;
 use parking_lot::Mutex;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::*;
 use crate::fixture::Fixture;
@@ -56,7 +58,7 @@ struct Running {
     fixture: Fixture,
     device: Arc<Device>,
     batches: Sender<LogBatch>,
-    answers: Receiver<ToWorker>,
+    answers: Mutex<UnboundedReceiver<ToWorker>>,
     thread: JoinHandle<()>,
 }
 
@@ -65,10 +67,10 @@ impl Running {
         let fixture = Fixture::with(|config| config.fsync = fsync);
         let device = Arc::new(Device::default());
         let (batches, taken) = crossbeam_channel::unbounded();
-        let (worker, answers) = crossbeam_channel::unbounded();
+        let (worker, answers) = mpsc::unbounded_channel();
         let writer = LogWriter::new(device.clone(), taken, worker, fixture.store.clone());
         let thread = std::thread::spawn(move || writer.run());
-        Running { fixture, device, batches, answers, thread }
+        Running { fixture, device, batches, answers: answers.into(), thread }
     }
 
     fn append(&self, number: u64) {
@@ -85,20 +87,29 @@ impl Running {
     }
 
     fn persisted(&self) -> u64 {
-        match self.answers.recv_timeout(PATIENCE) {
-            Ok(ToWorker::Input(Input::Persisted { batch })) => batch,
-            Ok(_) => panic!("the log thread says nothing else"),
-            Err(error) => panic!("{error}"),
+        let mut answer = None;
+        eventually("a batch is persisted", || {
+            answer = self.answers.lock().try_recv().ok();
+            answer.is_some()
+        });
+        match answer {
+            Some(ToWorker::Input(Input::Persisted { batch })) => batch,
+            _ => panic!("the log thread says nothing else"),
         }
     }
 
     /// Ends as a store does, and gives what the device was made to do.
     fn stop(self) -> Vec<Done> {
+        self.end().0
+    }
+
+    /// The same, with what the worker was told beside what it was asked for.
+    fn end(self) -> (Vec<Done>, UnboundedReceiver<ToWorker>) {
         self.fixture.store.stopping.store(true, Ordering::Relaxed);
         drop(self.batches);
         eventually("the thread ends", || self.thread.is_finished());
         self.thread.join().expect("the thread does not panic");
-        self.device.done()
+        (self.device.done(), self.answers.into_inner())
     }
 }
 
@@ -127,7 +138,7 @@ fn a_batch_without_room_waits() {
     running.append(2);
     eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
     eventually("the store knows", || running.fixture.store.disk.is_full());
-    assert!(running.answers.is_empty(), "nothing was acknowledged");
+    assert!(running.answers.lock().is_empty(), "nothing was acknowledged");
     running.make_room();
     assert_eq!((running.persisted(), running.persisted()), (1, 2));
     assert_eq!(running.stop(), [Done::Append(1), Done::Append(2), Done::Sync]);
@@ -152,8 +163,8 @@ fn a_store_stops_while_its_log_waits_for_room() {
     running.append(1);
     eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
     running.append(2);
-    let answers = running.answers.clone();
-    assert_eq!(running.stop(), []);
+    let (done, answers) = running.end();
+    assert_eq!(done, []);
     assert!(answers.is_empty(), "nothing was acknowledged");
 }
 
