@@ -1,7 +1,7 @@
 //! Rows: how keys become rows, how rows are read, and how one apply batch sees its own writes.
 //!
 //! A keyspace is a sorted map of byte rows. This crate has the [`Reader`] trait over it, the [`Txn`]
-//! overlay in which commands execute, and the memory engine that tests and the simulator use. The
+//! overlay in which commands execute, the RAM tier ([`tier`]), and the memory engine that tests use. The
 //! RocksDB engine is in `rocks`.
 
 #![forbid(unsafe_code)]
@@ -9,9 +9,11 @@
 mod count;
 pub mod extent;
 mod memory;
+mod merge;
 pub mod meta;
 pub mod rows;
 mod state;
+pub mod tier;
 mod txn;
 
 use std::ops::ControlFlow;

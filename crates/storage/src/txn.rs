@@ -2,11 +2,12 @@
 //! it leaves as one write set.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use bytes::Bytes;
 use types::RegionId;
 
+use crate::merge::merge;
 use crate::rows::region_state_row;
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
@@ -76,38 +77,13 @@ impl<'a> Txn<'a> {
             return Ok(());
         }
         let bounds = (Bound::Included(from), Bound::Excluded(to));
-        let mut written = self.rows.range::<[u8], _>(bounds).peekable();
-        let mut stopped = false;
-        if !self.ranges_deleted.iter().any(|(f, t)| f[..] <= *from && *to <= t[..]) {
-            self.reader.scan(from, to, &mut |row, value| {
-                while let Some((before, value)) = written.next_if(|(written, _)| written[..] < *row) {
-                    if let Some(value) = value {
-                        if visit(before, value).is_break() {
-                            stopped = true;
-                            return ControlFlow::Break(());
-                        }
-                    }
-                }
-                let flow = match written.next_if(|(written, _)| written[..] == *row) {
-                    Some((_, Some(value))) => visit(row, value),
-                    Some((_, None)) => ControlFlow::Continue(()),
-                    None if self.is_range_deleted(row) => ControlFlow::Continue(()),
-                    None => visit(row, value),
-                };
-                stopped = flow.is_break();
-                flow
-            })?;
-        }
-        if !stopped {
-            for (row, value) in written {
-                if let Some(value) = value {
-                    if visit(row, value).is_break() {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(())
+        let written = self.rows.range::<[u8], _>(bounds);
+        let is_all_deleted = self.ranges_deleted.iter().any(|(f, t)| f[..] <= *from && *to <= t[..]);
+        let below = |visit: &mut Visit<'_>| match is_all_deleted {
+            true => Ok(()),
+            false => self.reader.scan(from, to, visit),
+        };
+        merge(written, |row| self.is_range_deleted(row), below, visit)
     }
 
     pub fn put(&mut self, row: Bytes, value: Bytes) {
@@ -191,6 +167,8 @@ pub fn load_state(reader: &dyn Reader, region: RegionId) -> Result<RegionState> 
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -62,6 +62,7 @@ const PURE: &[&str] =
 /// What a pure crate may use from outside. A list of what is allowed: an unknown crate is a question.
 const PURE_EXTERNAL: &[&str] = &[
     "bytes",
+    "hashbrown",
     "itoa",
     "memchr",
     "protobuf",

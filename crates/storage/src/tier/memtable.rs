@@ -1,0 +1,187 @@
+//! Rows that are written and not yet on flash.
+
+use std::iter::Peekable;
+
+use bytes::Bytes;
+
+use super::row_map::RowMap;
+use crate::merge::{merge, Written};
+use crate::{Result, Visit, WriteSet};
+
+/// Bytes that a row takes beside its key and value: its place in the map and two reference counts.
+const ROW_OVERHEAD_BYTES: u64 = 224;
+
+/// The newest value of each row that was written since the memtable was begun, and the ranges that were deleted.
+///
+/// On flash the ranges are deleted first and the rows are written then: a range takes the rows with it that
+/// were written before it.
+#[derive(Debug, Default)]
+pub struct Memtable {
+    rows: RowMap,
+    ranges: Vec<(Bytes, Bytes)>,
+    bytes: u64,
+    /// Memtables of one tier are numbered in the order in which they were begun.
+    number: u64,
+}
+
+fn bytes_of(row: &Bytes, value: &Option<Bytes>) -> u64 {
+    (row.len() + value.as_ref().map_or(0, Bytes::len)) as u64 + ROW_OVERHEAD_BYTES
+}
+
+impl Memtable {
+    pub(super) fn numbered(number: u64) -> Memtable {
+        Memtable { number, ..Memtable::default() }
+    }
+
+    /// Bytes of memory that the rows take, roughly.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of rows, deleted ones included.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.len() == 0 && self.ranges.is_empty()
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Ranges `from..to` that are deleted before the rows are written.
+    pub fn ranges(&self) -> &[(Bytes, Bytes)] {
+        &self.ranges
+    }
+
+    /// All rows, ascending.
+    pub fn rows(&self) -> impl Iterator<Item = Written<'_>> {
+        self.rows.behind(None)
+    }
+
+    pub(super) fn rows_behind(&self, after: Option<&Bytes>) -> impl Iterator<Item = Written<'_>> {
+        self.rows.behind(after)
+    }
+
+    pub(super) fn write(&mut self, writes: &WriteSet) {
+        for (from, to) in &writes.ranges_deleted {
+            self.delete_range(from, to);
+        }
+        for (row, value) in &writes.rows {
+            self.put(row.clone(), value.clone());
+        }
+    }
+
+    fn put(&mut self, row: Bytes, value: Option<Bytes>) {
+        self.bytes += bytes_of(&row, &value);
+        let len = row.len();
+        if let Some(before) = self.rows.insert(row, value) {
+            self.bytes -= len as u64 + before.map_or(0, |value| value.len() as u64) + ROW_OVERHEAD_BYTES;
+        }
+    }
+
+    fn delete_range(&mut self, from: &Bytes, to: &Bytes) {
+        if from >= to {
+            return;
+        }
+        let bytes = &mut self.bytes;
+        self.rows.remove_range(from, to, |row, value| *bytes -= bytes_of(row, value));
+        if !self.covers_all(from, to) {
+            self.ranges.retain(|(f, t)| f < from || to < t);
+            self.ranges.push((from.clone(), to.clone()));
+        }
+    }
+
+    /// The row as it is written here: `None` if this memtable does not say what it is.
+    pub(super) fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        match self.rows.get(row) {
+            Some(value) => Some(value.clone()),
+            None => self.is_range_deleted(row).then_some(None),
+        }
+    }
+
+    /// A memtable of the rows in `from..to`, and where it ends if there are more than `rows_max` of them.
+    pub(super) fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (Memtable, Option<Bytes>) {
+        let mut part = Memtable { ranges: self.ranges.clone(), ..Memtable::numbered(self.number) };
+        for (row, value) in self.rows.range(from, to) {
+            if part.len() == rows_max {
+                return (part, Some(row.clone()));
+            }
+            part.put(row.clone(), value.clone());
+        }
+        (part, None)
+    }
+
+    fn is_range_deleted(&self, row: &[u8]) -> bool {
+        self.ranges.iter().any(|(from, to)| from[..] <= *row && *row < to[..])
+    }
+
+    fn covers_all(&self, from: &[u8], to: &[u8]) -> bool {
+        self.ranges.iter().any(|(f, t)| f[..] <= *from && *to <= t[..])
+    }
+}
+
+/// The row as the newest of these memtables has it that knows it. They are given from the newest down.
+pub(super) fn get<'a>(
+    tables: impl IntoIterator<Item = &'a Memtable>,
+    row: &[u8],
+) -> Option<Option<Bytes>> {
+    tables.into_iter().find_map(|table| table.get(row))
+}
+
+/// Visits the rows in `from..to` of memtables, given from the newest down, over those that `below` visits.
+pub(super) fn scan(
+    tables: &[&Memtable],
+    (from, to): (&[u8], &[u8]),
+    below: impl FnOnce(&mut Visit<'_>) -> Result<()>,
+    visit: &mut Visit<'_>,
+) -> Result<()> {
+    if from >= to {
+        return Ok(());
+    }
+    let is_hidden = |row: &[u8]| tables.iter().any(|table| table.is_range_deleted(row));
+    let is_all_hidden = tables.iter().any(|table| table.covers_all(from, to));
+    let below = |visit: &mut Visit<'_>| if is_all_hidden { Ok(()) } else { below(visit) };
+    match tables {
+        [] => below(visit),
+        [only] => merge(only.rows.range(from, to), is_hidden, below, visit),
+        _ => {
+            let sources = tables.iter().map(|table| {
+                let rows: Box<dyn Iterator<Item = Written<'_>>> = Box::new(table.rows.range(from, to));
+                rows.peekable()
+            });
+            let merged = Merged { tables, sources: sources.collect() };
+            merge(merged, is_hidden, below, visit)
+        }
+    }
+}
+
+/// The rows of several memtables, each as the newest has it.
+struct Merged<'a> {
+    /// From the newest down.
+    tables: &'a [&'a Memtable],
+    sources: Vec<Peekable<Box<dyn Iterator<Item = Written<'a>> + 'a>>>,
+}
+
+impl<'a> Iterator for Merged<'a> {
+    type Item = Written<'a>;
+
+    fn next(&mut self) -> Option<Written<'a>> {
+        let mut least: Option<(usize, Written<'a>)> = None;
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            if let Some(next) = source.peek() {
+                if least.is_none_or(|(_, (row, _))| next.0 < row) {
+                    least = Some((at, *next));
+                }
+            }
+        }
+        let (at, (row, value)) = least?;
+        for source in &mut self.sources[at..] {
+            source.next_if(|(other, _)| *other == row);
+        }
+        let is_hidden = self.tables[..at].iter().any(|table| table.is_range_deleted(row));
+        Some((row, if is_hidden { &None } else { value }))
+    }
+}
