@@ -40,7 +40,7 @@ pub(crate) enum Kind {
         from: usize,
         into: usize,
     },
-    /// All that overlaps a region's rows, level by level (`FlashKeyspace::reclaim`).
+    /// All that overlaps a region's rows, level by level (`Keyspace::reclaim`).
     Reclaim,
 }
 

@@ -1,26 +1,28 @@
-//! The flash tier: one RocksDB with one column family and no WAL.
+//! The rows of a store: the RAM tier over one RocksDB with one column family and no WAL.
 //!
-//! The Raft log is the only log. What a crash leaves here is what RocksDB had flushed, and that is always
-//! a prefix of the write sets: there is one column family, its memtables are flushed whole and in the
-//! order in which they were filled, and a write set goes into one memtable. Each write set carries the
-//! applied index of its region, so the rows that survive say where replay starts.
+//! The Raft log is the only log. Writes go to the RAM tier's memtable ([`storage::tier`]) and nowhere else. A
+//! [flush](Keyspace::flush) freezes it and brings what is frozen to RocksDB, oldest first, each memtable as one batch: RocksDB
+//! keeps a batch together, so what a crash leaves is always a prefix of the write sets. Each write set carries the applied
+//! index of its region, so the rows that survive say where replay starts.
 //!
-//! RocksDB also flushes on its own when a memtable is full. That makes durable a longer prefix than
-//! [`FlashKeyspace::flush`] has reported, which replay, being idempotent by applied index, does not mind.
+//! RocksDB may flush its own memtable before it is asked to. That makes durable a longer prefix than
+//! [`Keyspace::flush`] has reported, which replay, being idempotent by applied index, does not mind.
 
 use std::ffi::CStr;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use rocksdb::{properties, Cache, ReadOptions, WriteBatch, WriteOptions, DB};
+use storage::tier::{Found, Memtable, MemtableView, RamTier};
 use storage::{Reader, Result, StorageError, Visit, WriteSet};
 
 use crate::error::classify;
 use crate::options::{Options, LEVELS};
-use crate::row_cache::RowCache;
 use crate::size;
 use crate::stats::{self, Stats};
 
@@ -29,126 +31,259 @@ use crate::stats::{self, Stats};
 const LARGE_SCAN_BYTES: usize = 256 << 10;
 const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
 
+/// A view copies the active memtable if it has no more rows than this, and freezes it otherwise.
+const VIEW_ROWS_MAX: usize = 4096;
+/// Rows of the active memtable that a scan of the present copies at first, for it may end soon; each time it goes on
+/// it copies as many times more.
+const SCAN_ROWS_FIRST: usize = 64;
+const SCAN_ROWS_GROWTH: usize = 4;
+/// Rows that go to the row cache under one lock.
+const SETTLED_ROWS: usize = 256;
+/// A flush is due when so many memtables are frozen, however small they are: each is one more place to look.
+const FROZEN_MAX: usize = 4;
+
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
-pub struct FlashKeyspace {
+pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
-    pub(crate) rows: Option<RowCache>,
-    written_bytes: AtomicU64,
-    /// `written_bytes` when the last completed flush began.
-    flushed_bytes: AtomicU64,
+    tier: RwLock<RamTier>,
+    /// Bytes of the active memtable at which a flush is due. As many may be frozen.
+    memtable_bytes: u64,
+    /// Held by whoever changes RocksDB: the number of the first memtable that is not in it.
+    flushing: Mutex<u64>,
+    /// Signals change under this lock.
+    signals: Mutex<()>,
+    flush_due: Condvar,
+    room: Condvar,
+    hits: AtomicU64,
+    misses: AtomicU64,
 }
 
-/// The keyspace at one moment. It never looks into the row cache, which knows only the present.
+/// The keyspace at one moment.
 pub struct View<'a> {
-    pub(crate) snapshot: rocksdb::Snapshot<'a>,
+    memtables: MemtableView,
+    /// Rows outside of `from..to` are not in it. `None`: all are.
+    bounds: Option<(Bytes, Bytes)>,
+    snapshot: rocksdb::Snapshot<'a>,
 }
 
-impl FlashKeyspace {
+/// What RAM knows, at one moment: nothing is written as long as this is held.
+pub struct InRam<'a> {
+    tier: RwLockReadGuard<'a, RamTier>,
+    hits: &'a AtomicU64,
+}
+
+impl InRam<'_> {
+    /// The row's value; `Some(None)` if there is no such row, `None` if only flash knows.
+    pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        match self.tier.get(row) {
+            Found::Row(value) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                Some(value)
+            }
+            Found::OnFlash { .. } => None,
+        }
+    }
+}
+
+impl Keyspace {
     /// Opens the keyspace in `dir`, which is made if need be. One process at a time: RocksDB's lock on the
     /// directory refuses a second.
-    pub fn open(dir: &Path, options: &Options) -> Result<FlashKeyspace> {
+    pub fn open(dir: &Path, options: &Options) -> Result<Keyspace> {
         let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
         let cache = Cache::new_lru_cache(capacity).map_err(classify)?;
         let mut rocksdb_options = options.to_rocksdb(&cache);
         rocksdb_options.enable_statistics();
         let db = DB::open(&rocksdb_options, dir).map_err(classify)?;
-        let rows = (options.row_cache_bytes > 0).then(|| RowCache::new(options.row_cache_bytes));
-        Ok(FlashKeyspace {
+        let hash_seed = RandomState::new().build_hasher().finish();
+        Ok(Keyspace {
             db,
             rocksdb_options,
-            rows,
-            written_bytes: AtomicU64::new(0),
-            flushed_bytes: AtomicU64::new(0),
+            tier: RwLock::new(RamTier::new(options.row_cache_bytes, hash_seed)),
+            memtable_bytes: options.write_buffer_size,
+            flushing: Mutex::new(0),
+            signals: Mutex::new(()),
+            flush_due: Condvar::new(),
+            room: Condvar::new(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
         })
     }
 
+    /// All rows at one moment. Freezes the active memtable if it is large.
     pub fn view(&self) -> View<'_> {
-        View { snapshot: self.db.snapshot() }
+        let mut tier = self.tier.write();
+        let memtables = tier.view(VIEW_ROWS_MAX);
+        // Under the lock: what is dropped from the memtables later is in the snapshot, and nothing newer is.
+        View { memtables, bounds: None, snapshot: self.db.snapshot() }
+    }
+
+    /// The rows in `from..to` at one moment.
+    pub fn view_of(&self, from: &[u8], to: &[u8]) -> View<'_> {
+        match self.part(from, to, VIEW_ROWS_MAX) {
+            (view, None) => view,
+            _ => self.view(),
+        }
+    }
+
+    /// A view of the rows in `from..to`, or up to the row that is returned if that is too much to copy.
+    fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (View<'_>, Option<Bytes>) {
+        let tier = self.tier.read();
+        let (memtables, end) = tier.view_of(from, to, rows_max);
+        let bounds = (Bytes::copy_from_slice(from), end.clone().unwrap_or(Bytes::copy_from_slice(to)));
+        (View { memtables, bounds: Some(bounds), snapshot: self.db.snapshot() }, end)
+    }
+
+    /// What RAM knows at this moment. Held for a command's look-ups, they are of one moment.
+    pub fn in_ram(&self) -> InRam<'_> {
+        InRam { tier: self.tier.read(), hits: &self.hits }
     }
 
     /// Writes the set as a whole: ranges go first, then rows are written. Visible at once, durable after the
-    /// next [`flush`](Self::flush).
-    ///
-    /// Of a set whose write failed nothing is visible, and the same set may be written again: RocksDB
-    /// refuses writes before it touches the memtable. After [`NoSpace`](storage::StorageError::NoSpace) that succeeds
-    /// once there is room, without reopening: see [`flush`](Self::flush).
-    pub fn write(&self, writes: &WriteSet) -> Result<()> {
+    /// next [`flush`](Self::flush). Whoever writes much looks for [room](Self::has_room) before.
+    pub fn write(&self, writes: &WriteSet) {
         if writes.is_empty() {
-            return Ok(());
+            return;
         }
-        match &self.rows {
-            Some(rows) => rows.write_through(writes, || self.write_uncached(writes)),
-            None => self.write_uncached(writes),
+        let is_full = {
+            let mut tier = self.tier.write();
+            tier.write(writes);
+            tier.active_bytes() >= self.memtable_bytes
+        };
+        if is_full {
+            self.signal(&self.flush_due);
         }
     }
 
-    /// Puts the set into RocksDB. The row cache must be kept true around it.
-    pub(crate) fn write_uncached(&self, writes: &WriteSet) -> Result<()> {
-        let mut batch = WriteBatch::default();
-        for (from, to) in &writes.ranges_deleted {
-            // RocksDB refuses an inverted range, and with it the batch.
-            if from < to {
-                batch.delete_range(&from[..], &to[..]);
+    fn signal(&self, changed: &Condvar) {
+        let _between_look_and_wait = self.signals.lock();
+        changed.notify_all();
+    }
+
+    /// Whether the memtables may take more: they are not full, or are on their way to flash.
+    pub fn has_room(&self) -> bool {
+        self.tier.read().dirty_bytes() < 2 * self.memtable_bytes
+    }
+
+    /// Waits until there is room, at most so long. Returns whether there is.
+    pub fn wait_for_room(&self, at_most: Duration) -> bool {
+        let until = Instant::now() + at_most;
+        let mut signals = self.signals.lock();
+        while !self.has_room() {
+            if self.room.wait_until(&mut signals, until).timed_out() {
+                return self.has_room();
             }
         }
-        for (row, value) in &writes.rows {
-            match value {
-                Some(value) => batch.put(row, value),
-                None => batch.delete(row),
-            }
+        true
+    }
+
+    pub fn is_flush_due(&self) -> bool {
+        let tier = self.tier.read();
+        tier.active_bytes() >= self.memtable_bytes || tier.frozen().count() >= FROZEN_MAX
+    }
+
+    /// Waits until a flush is due, or somebody [asks](Self::ask_for_flush) for one, at most so long.
+    pub fn wait_for_flush(&self, at_most: Duration) {
+        let mut signals = self.signals.lock();
+        if !self.is_flush_due() {
+            self.flush_due.wait_for(&mut signals, at_most);
         }
-        let bytes = batch.size_in_bytes() as u64;
-        let mut options = WriteOptions::default();
-        options.disable_wal(true);
-        self.db.write_opt(batch, &options).map_err(classify)?;
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+    }
+
+    /// Wakes whoever waits for a flush to be due.
+    pub fn ask_for_flush(&self) {
+        self.signal(&self.flush_due);
     }
 
     /// Makes everything durable that was written before the call, and blocks until it is.
     ///
     /// A caller that wants to know how far its regions' logs may be truncated reads their applied indexes
-    /// *before* it calls: all of those rows are then in memtables that this flush writes, be it the one that
-    /// the call seals or an older one that RocksDB is writing already, for which the call waits too.
+    /// *before* it calls: all of those rows are then in memtables that this flush brings to flash.
     ///
-    /// After [`NoSpace`](storage::StorageError::NoSpace) RocksDB looks for room every few seconds and resumes
-    /// by itself, with the memtables as they were: nothing is lost, and nothing need be replayed.
+    /// After [`NoSpace`](storage::StorageError::NoSpace) nothing is lost: the memtables stay as they are, and RocksDB
+    /// looks for room every few seconds and resumes by itself.
     pub fn flush(&self) -> Result<()> {
-        let written = self.written_bytes.load(Ordering::Relaxed);
+        self.flush_holding(&mut self.flushing.lock())
+    }
+
+    /// The same for whoever changes RocksDB; `next` is what [`Self::flushing`] guards.
+    pub(crate) fn flush_holding(&self, next: &mut u64) -> Result<()> {
+        let frozen: Vec<_> = {
+            let mut tier = self.tier.write();
+            tier.freeze();
+            tier.frozen().cloned().collect()
+        };
+        for memtable in &frozen {
+            if memtable.number() >= *next {
+                self.write_to_rocksdb(batch_of(memtable))?;
+                *next = memtable.number() + 1;
+            }
+        }
         flush_memtables(&self.db)?;
-        self.flushed_bytes.fetch_max(written, Ordering::Relaxed);
+        for _ in frozen {
+            while !self.tier.write().settle(SETTLED_ROWS) {}
+            self.signal(&self.room);
+        }
         Ok(())
     }
 
-    /// Bytes written since the last completed flush began: what a flush schedule goes by.
-    pub fn unflushed_bytes(&self) -> u64 {
-        let written = self.written_bytes.load(Ordering::Relaxed);
-        written.saturating_sub(self.flushed_bytes.load(Ordering::Relaxed))
+    /// Holds off flushes and whatever else changes RocksDB.
+    pub(crate) fn hold_flushes(&self) -> parking_lot::MutexGuard<'_, u64> {
+        self.flushing.lock()
     }
 
-    /// The present value of a row that is in the row cache; `None` when it is not, whether it exists or not.
-    /// RocksDB is not touched.
-    pub fn get_if_cached(&self, row: &[u8]) -> Option<Bytes> {
-        self.rows.as_ref()?.get_if_cached(row)
+    pub(crate) fn delete_in_rocksdb(&self, deletion: &WriteSet) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        deletion.ranges_deleted.iter().for_each(|range| delete_range(&mut batch, range));
+        assert!(deletion.rows.is_empty(), "only ranges are deleted past the RAM tier");
+        self.write_to_rocksdb(batch)
+    }
+
+    fn write_to_rocksdb(&self, batch: WriteBatch) -> Result<()> {
+        let mut options = WriteOptions::default();
+        options.disable_wal(true);
+        self.db.write_opt(batch, &options).map_err(classify)
+    }
+
+    /// The rows in these ranges were replaced in RocksDB.
+    pub(crate) fn replaced(&self, ranges: &[(Bytes, Bytes)]) {
+        self.tier.write().replaced(ranges);
+    }
+
+    /// Bytes of rows that a crash would lose here, and that the log has.
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.tier.read().dirty_bytes()
+    }
+
+    /// The present value of a row if RAM knows it: `Some(None)` if there is no such row. RocksDB is not touched.
+    pub fn get_if_in_ram(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        self.in_ram().get(row)
     }
 
     /// The same for whoever only asks whether to read the row: no hit is counted.
-    pub fn peek(&self, row: &[u8]) -> Option<Bytes> {
-        self.rows.as_ref()?.peek(row)
-    }
-
-    /// A point read of the present state, from the row cache when it holds the row.
-    pub fn get_cached(&self, row: &[u8]) -> Result<Option<Bytes>> {
-        match &self.rows {
-            Some(rows) => rows.get_or_read(row, || self.get_uncached(row)),
-            None => self.get_uncached(row),
+    pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        match self.tier.read().get(row) {
+            Found::Row(value) => Some(value),
+            Found::OnFlash { .. } => None,
         }
     }
 
-    fn get_uncached(&self, row: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.db.get_pinned(row).map_err(classify)?.map(|value| Bytes::copy_from_slice(&value)))
+    /// A point read of the present state. What flash says is kept in RAM.
+    pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        let found = self.tier.read().get(row);
+        let epoch = match found {
+            Found::Row(value) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(value);
+            }
+            Found::OnFlash { epoch } => epoch,
+        };
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let value = self.db.get_pinned(row).map_err(classify)?;
+        let value = value.map(|value| Bytes::copy_from_slice(&value));
+        self.tier.write().fill(&Bytes::copy_from_slice(row), &value, epoch);
+        Ok(value)
     }
 
     /// Estimates, for each range `from..to`, the bytes of SST files that hold it. Memtables do not count.
@@ -160,14 +295,35 @@ impl FlashKeyspace {
 
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = stats::read(&self.db, &self.rocksdb_options, LEVELS)?;
-        if let Some(rows) = &self.rows {
-            (stats.row_cache_bytes, stats.row_cache_hits, stats.row_cache_misses) = rows.usage();
-        }
+        let tier = self.tier.read();
+        stats.memtable_bytes += tier.dirty_bytes();
+        stats.row_cache_bytes = tier.clean_bytes();
+        stats.row_cache_hits = self.hits.load(Ordering::Relaxed);
+        stats.row_cache_misses = self.misses.load(Ordering::Relaxed);
         Ok(stats)
     }
 }
 
-/// The present state. Point reads may be served by the row cache; a scan sees one moment.
+fn delete_range(batch: &mut WriteBatch, (from, to): &(Bytes, Bytes)) {
+    // RocksDB refuses an inverted range, and with it the batch.
+    if from < to {
+        batch.delete_range(&from[..], &to[..]);
+    }
+}
+
+/// All of a memtable in one batch, which RocksDB never divides.
+fn batch_of(memtable: &Memtable) -> WriteBatch {
+    let mut batch = WriteBatch::default();
+    memtable.ranges().iter().for_each(|range| delete_range(&mut batch, range));
+    for (row, value) in memtable.rows() {
+        match value {
+            Some(value) => batch.put(row, value),
+            None => batch.delete(row),
+        }
+    }
+    batch
+}
+
 /// Makes all memtables of `db` durable, and blocks until they are.
 ///
 /// RocksDB's own flush seals the memtable and waits for it, but once it has recovered from a background
@@ -200,43 +356,74 @@ pub(crate) fn int_property(db: &DB, name: &CStr) -> Result<u64> {
     value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
 }
 
-impl Reader for FlashKeyspace {
+/// The present state. A scan goes part by part, each of one moment: for whoever writes nothing meanwhile and
+/// knows that nobody else does, or does not mind. Others take a [view](Keyspace::view_of).
+impl Reader for Keyspace {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
-        self.get_cached(row)
+        Keyspace::get(self, row)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        self.view().scan(from, to, visit)
+        let mut from = Bytes::copy_from_slice(from);
+        let (mut stopped, mut rows_max) = (false, SCAN_ROWS_FIRST);
+        while from[..] < *to {
+            let (view, end) = self.part(&from, to, rows_max);
+            rows_max = (rows_max * SCAN_ROWS_GROWTH).min(VIEW_ROWS_MAX);
+            let visit = &mut |row: &[u8], value: &[u8]| {
+                let flow = visit(row, value);
+                stopped = flow.is_break();
+                flow
+            };
+            view.scan(&from, end.as_deref().unwrap_or(to), visit)?;
+            match end.filter(|_| !stopped) {
+                Some(end) => from = end,
+                None => break,
+            }
+        }
+        Ok(())
     }
 }
 
+/// # Panics
+/// When it is asked for rows that are not in it.
 impl Reader for View<'_> {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        let is_in = self.bounds.as_ref().is_none_or(|(from, to)| from[..] <= *row && *row < to[..]);
+        assert!(is_in, "a row outside of the view's bounds");
+        if let Some(value) = self.memtables.get(row) {
+            return Ok(value);
+        }
         let value = self.snapshot.get_pinned(row).map_err(classify)?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        if from >= to {
-            return Ok(());
-        }
-        match self.scan_part(from, to, LARGE_SCAN_BYTES, ReadOptions::default(), visit)? {
-            None => Ok(()),
-            Some(resume) => self.scan_ahead(&resume, to, visit),
-        }
+        let is_in = self.bounds.as_ref().is_none_or(|(f, t)| f[..] <= *from && *to <= t[..] || from >= to);
+        assert!(is_in, "a scan beyond the view's bounds");
+        let flash = |visit: &mut Visit<'_>| {
+            match self.scan_part(from, to, LARGE_SCAN_BYTES, ReadOptions::default(), visit)? {
+                None => Ok(()),
+                Some(resume) => self.scan_flash_ahead(&resume, to, visit),
+            }
+        };
+        self.memtables.scan(from, to, flash, visit)
     }
 }
 
 impl View<'_> {
     /// A scan that is known to be a large one.
     pub(crate) fn scan_ahead(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        self.memtables.scan(from, to, |visit| self.scan_flash_ahead(from, to, visit), visit)
+    }
+
+    fn scan_flash_ahead(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         options.set_readahead_size(LARGE_SCAN_READAHEAD_BYTES);
         self.scan_part(from, to, usize::MAX, options, visit).map(|_| ())
     }
 
-    /// Scans until the end, a break, or until `limit_bytes` were visited; then gives where to go on.
+    /// Scans flash until the end, a break, or until `limit_bytes` were visited; then gives where to go on.
     fn scan_part(
         &self,
         from: &[u8],

@@ -6,11 +6,10 @@ mod error;
 pub mod freeze;
 mod keyspace;
 mod options;
-mod row_cache;
 mod size;
 pub mod snapshot;
 mod stats;
 
-pub use keyspace::{FlashKeyspace, View};
+pub use keyspace::{InRam, Keyspace, View};
 pub use options::{Compression, OptionError, Options};
 pub use stats::Stats;

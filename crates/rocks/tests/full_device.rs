@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use steelyard_rocks::{FlashKeyspace, Options};
+use steelyard_rocks::{Keyspace, Options};
 use storage::{Reader, StorageError, WriteSet};
 
 struct SmallDevice(tempfile::TempDir);
@@ -62,8 +62,8 @@ fn options() -> Options {
     Options::default().scaled(1.0 / 128.0)
 }
 
-fn rows(device: &Path) -> FlashKeyspace {
-    FlashKeyspace::open(&device.join("rows"), &options()).unwrap()
+fn rows(device: &Path) -> Keyspace {
+    Keyspace::open(&device.join("rows"), &options()).unwrap()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn writing_stops_at_a_full_device_and_resumes_without_loss() {
     let left = (0..).find(|row| has(*row).is_none()).unwrap();
     (0..left).for_each(|row| assert_eq!(has(row), set(row).rows[0].1, "row {row}"));
     (left..left + 10_000).for_each(|row| assert!(has(row).is_none(), "row {row} without row {left}"));
-    db.write(&set(left)).unwrap();
+    db.write(&set(left));
     db.flush().unwrap();
 }
 
@@ -96,25 +96,35 @@ fn fill(device: &Path) {
     let db = rows(device);
     let mut written = 0;
     let refusal = loop {
-        match db.write(&set(written)) {
-            Ok(()) => written += 1,
-            Err(error) => break error,
+        db.write(&set(written));
+        written += 1;
+        if db.is_flush_due() {
+            if let Err(error) = db.flush() {
+                break error;
+            }
         }
         assert!(written < 100_000, "24 MiB take no more than that");
     };
     assert!(matches!(refusal, StorageError::NoSpace(_)), "{refusal:?}");
     assert!(matches!(db.flush(), Err(StorageError::NoSpace(_))));
+    // Rows are still taken, until the memtables are full.
+    while db.has_room() {
+        db.write(&set(written));
+        written += 1;
+    }
+    assert!(!db.wait_for_room(Duration::from_millis(10)));
     for row in [0, written / 2, written - 1] {
         assert!(db.get(&row.to_be_bytes()).unwrap().is_some(), "reads are served, row {row}");
     }
-    assert!(db.get(&written.to_be_bytes()).unwrap().is_none(), "nothing of a refused set is seen");
     std::fs::remove_file(device.join("ballast")).unwrap();
     let begun = Instant::now();
-    while let Err(error) = db.write(&set(written)) {
+    while let Err(error) = db.flush() {
         assert!(matches!(error, StorageError::NoSpace(_)), "{error:?}");
         assert!(begun.elapsed() < Duration::from_secs(60), "no resumption: {error:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
+    assert!(db.wait_for_room(Duration::ZERO));
+    db.write(&set(written));
     db.flush().unwrap();
     eprintln!("resumed after {:?}, {written} rows", begun.elapsed());
     drop(db);

@@ -2,17 +2,18 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use steelyard_rocks::{FlashKeyspace, Options};
+use steelyard_rocks::{Keyspace, Options};
 use storage::{Reader, StorageError, WriteSet};
 
 fn small() -> Options {
     Options::default().scaled(1.0 / 256.0)
 }
 
-fn open(dir: &Path) -> FlashKeyspace {
-    FlashKeyspace::open(dir, &small()).unwrap()
+fn open(dir: &Path) -> Keyspace {
+    Keyspace::open(dir, &small()).unwrap()
 }
 
 fn put(rows: impl IntoIterator<Item = (String, String)>) -> WriteSet {
@@ -39,8 +40,8 @@ fn scan(reader: &dyn Reader, from: &str, to: &str) -> Vec<String> {
 }
 
 /// No file goes away while it is being copied.
-fn open_uncompacted(dir: &Path) -> FlashKeyspace {
-    FlashKeyspace::open(dir, &Options { disable_auto_compactions: true, ..small() }).unwrap()
+fn open_uncompacted(dir: &Path) -> Keyspace {
+    Keyspace::open(dir, &Options { disable_auto_compactions: true, ..small() }).unwrap()
 }
 
 /// What a power loss at this moment would leave: only files, no memtables. The manifest goes first, so that
@@ -62,14 +63,14 @@ fn crash_copy(dir: &Path) -> tempfile::TempDir {
 fn a_set_deletes_its_ranges_first_and_then_writes_its_rows() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    db.write(&put([("a".into(), "1".into()), ("b".into(), "1".into()), ("z".into(), "1".into())])).unwrap();
+    db.write(&put([("a".into(), "1".into()), ("b".into(), "1".into()), ("z".into(), "1".into())]));
     assert_eq!(get(&db, "a").unwrap(), "1");
     let set = WriteSet {
         // An inverted and an empty range delete nothing.
         ranges_deleted: vec![("a".into(), "c".into()), ("z".into(), "a".into()), ("z".into(), "z".into())],
         rows: vec![("b".into(), Some("2".into())), ("y".into(), None)],
     };
-    db.write(&set).unwrap();
+    db.write(&set);
     assert_eq!(scan(&db, "a", "zz"), ["b=2", "z=1"]);
     assert_eq!(get(&db, "a"), None);
 }
@@ -78,11 +79,11 @@ fn a_set_deletes_its_ranges_first_and_then_writes_its_rows() {
 fn a_view_stays_at_its_moment() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    db.write(&one("a", "1")).unwrap();
+    db.write(&one("a", "1"));
     assert_eq!(get(&db, "a").unwrap(), "1");
     let view = db.view();
-    db.write(&one("a", "2")).unwrap();
-    db.write(&one("b", "2")).unwrap();
+    db.write(&one("a", "2"));
+    db.write(&one("b", "2"));
     db.flush().unwrap();
     assert_eq!(get(&view, "a").unwrap(), "1");
     assert_eq!(scan(&view, "", "z"), ["a=1"]);
@@ -95,7 +96,7 @@ fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
     let db = open(dir.path());
     let value = "v".repeat(4096);
     for part in 0..10 {
-        db.write(&put((0..100).map(|i| (format!("r{:04}", part * 100 + i), value.clone())))).unwrap();
+        db.write(&put((0..100).map(|i| (format!("r{:04}", part * 100 + i), value.clone()))));
     }
     let mut seen = Vec::new();
     let visit = &mut |row: &[u8], _: &[u8]| {
@@ -122,14 +123,16 @@ fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
 fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_uncompacted(dir.path());
-    // More than a memtable, so that RocksDB is flushing on its own when the call comes.
+    // More than a memtable is meant to hold.
     for i in 0..3000 {
-        db.write(&one(&format!("r{i:05}"), &"v".repeat(1000))).unwrap();
+        db.write(&one(&format!("r{i:05}"), &"v".repeat(1000)));
     }
     assert!(db.unflushed_bytes() > 3_000_000);
+    assert!(db.is_flush_due() && !db.has_room());
     db.flush().unwrap();
+    assert!(!db.is_flush_due() && db.has_room());
     assert_eq!(db.unflushed_bytes(), 0);
-    db.write(&one("late", "1")).unwrap();
+    db.write(&one("late", "1"));
     let copy = crash_copy(dir.path());
     let survived = open(copy.path());
     assert_eq!(scan(&survived, "r", "s").len(), 3000);
@@ -143,25 +146,38 @@ fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
 fn what_a_crash_leaves_is_a_prefix_of_the_write_sets() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_uncompacted(dir.path());
-    for i in 0..2000u32 {
-        let rows = [(format!("r{i:05}"), "v".repeat(1000)), ("state".to_owned(), i.to_string())];
-        db.write(&put(rows)).unwrap();
-    }
-    // A memtable is a small part of this, and not one more than a few may wait to be flushed, so RocksDB has
-    // flushed some of it by itself.
-    let survived = open(crash_copy(dir.path()).path());
-    let rows = scan(&survived, "r", "s").len();
-    let state = get(&survived, "state").map(|text| String::from_utf8(text.to_vec()).unwrap());
-    assert_eq!(state.map_or(0, |text| text.parse::<usize>().unwrap() + 1), rows);
-    assert!(rows > 0 && rows < 2000, "{rows}");
+    let written = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in 0..6000u32 {
+                let rows = [(format!("r{i:05}"), "v".repeat(1000)), ("state".to_owned(), i.to_string())];
+                db.write(&put(rows));
+                // Views freeze memtables, too.
+                if i % 1500 == 0 {
+                    drop(db.view());
+                }
+            }
+            written.store(true, Ordering::Relaxed);
+        });
+        let mut lengths = Vec::new();
+        while !written.load(Ordering::Relaxed) {
+            db.flush().unwrap();
+            let survived = open(crash_copy(dir.path()).path());
+            let rows = scan(&survived, "r", "s").len();
+            let state = get(&survived, "state").map(|text| String::from_utf8(text.to_vec()).unwrap());
+            assert_eq!(state.map_or(0, |text| text.parse::<usize>().unwrap() + 1), rows);
+            lengths.push(rows);
+        }
+        assert!(lengths.iter().any(|rows| *rows > 0 && *rows < 6000), "{lengths:?}");
+    });
 }
 
 #[test]
 fn a_second_opener_is_refused_and_damage_is_called_corruption() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    assert!(matches!(FlashKeyspace::open(dir.path(), &small()), Err(StorageError::Engine(_))));
-    db.write(&put((0..1000).map(|i| (format!("r{i:05}"), "v".repeat(100))))).unwrap();
+    assert!(matches!(Keyspace::open(dir.path(), &small()), Err(StorageError::Engine(_))));
+    db.write(&put((0..1000).map(|i| (format!("r{i:05}"), "v".repeat(100)))));
     db.flush().unwrap();
     drop(db);
     let table = std::fs::read_dir(dir.path())
@@ -192,7 +208,7 @@ fn stats_and_sizes_say_what_is_there() {
             })
             .collect();
         let row = Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());
-        db.write(&WriteSet { ranges_deleted: vec![], rows: vec![(row, Some(value.into()))] }).unwrap();
+        db.write(&WriteSet { ranges_deleted: vec![], rows: vec![(row, Some(value.into()))] });
     }
     db.flush().unwrap();
     let bound = |i: u32| Bytes::from([&b"d"[..], &i.to_be_bytes()].concat());

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use steelyard_rocks::snapshot::{Files, IngestStep, Manifest, SnapshotError, FILE_BYTES, MANIFEST};
-use steelyard_rocks::{FlashKeyspace, Options};
+use steelyard_rocks::{Keyspace, Options};
 use storage::{rows, Reader, RegionState, StorageError, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, META_REGION};
 
@@ -17,9 +17,9 @@ type Damage = fn(&Path);
 const REGION: RegionId = 7;
 const SLOTS: SlotRange = SlotRange { first: 100, last: 199 };
 
-fn open(dir: &Path) -> FlashKeyspace {
+fn open(dir: &Path) -> Keyspace {
     let options = Options { disable_auto_compactions: true, ..Options::default().scaled(1.0 / 256.0) };
-    FlashKeyspace::open(dir, &options).unwrap()
+    Keyspace::open(dir, &options).unwrap()
 }
 
 fn descriptor(region: RegionId, slots: SlotRange) -> RegionDescriptor {
@@ -41,7 +41,7 @@ fn own_rows(descriptor: &RegionDescriptor, index: u64) -> Vec<(Bytes, Option<Byt
 }
 
 /// A region at `index` in which `per_slot` rows of each slot say `value`.
-fn fill(keyspace: &FlashKeyspace, descriptor: &RegionDescriptor, index: u64, per_slot: u32, value: &str) {
+fn fill(keyspace: &Keyspace, descriptor: &RegionDescriptor, index: u64, per_slot: u32, value: &str) {
     let slots = descriptor.slots.unwrap();
     let data = (slots.first..=slots.last).flat_map(|slot| (0..per_slot).map(move |n| data_row(slot, n)));
     // Something that does not compress, so that files fill up.
@@ -51,7 +51,7 @@ fn fill(keyspace: &FlashKeyspace, descriptor: &RegionDescriptor, index: u64, per
         (row, Some(Bytes::from(value)))
     });
     let rows = data.chain(own_rows(descriptor, index)).collect();
-    keyspace.write(&WriteSet { ranges_deleted: vec![], rows }).unwrap();
+    keyspace.write(&WriteSet { ranges_deleted: vec![], rows });
 }
 
 fn all_rows(reader: &dyn Reader) -> Rows {
@@ -126,11 +126,12 @@ impl Receiver {
         if let Some((index, slots)) = old {
             fill(&keyspace, &descriptor(REGION, slots), index - 1, 30, "old");
         }
+        keyspace.flush().unwrap();
         Receiver { dir, manifest, expected, old }
     }
 
     /// Of the old rows some are on the device, some in a memtable, some of them not in the snapshot.
-    fn open(&self) -> FlashKeyspace {
+    fn open(&self) -> Keyspace {
         let keyspace = open(&self.rows());
         if let Some((index, slots)) = self.old {
             fill(&keyspace, &descriptor(REGION, slots), index, 2, "older");
@@ -138,7 +139,7 @@ impl Receiver {
         keyspace
     }
 
-    fn ingest(&self, keyspace: &FlashKeyspace) -> Result<(), SnapshotError> {
+    fn ingest(&self, keyspace: &Keyspace) -> Result<(), SnapshotError> {
         keyspace.ingest_snapshot(&self.received(), &self.manifest, &[SlotRange { first: 100, last: 239 }])
     }
 }
@@ -189,9 +190,9 @@ fn a_crash_at_any_step_leaves_an_ingest_that_can_be_done_again() {
         let own = rows::region_state_row(REGION);
         let index_found = found.contains_key(&own[..]).then(|| storage::load_state(&survivor, REGION));
         match (crash_at, index_found) {
-            // What was flushed before any of it began.
+            // What was flushed before any of it began, and then all that was in RAM.
             (IngestStep::Verified | IngestStep::Deleted, Some(Ok(state))) => {
-                assert_eq!(state.applied_index, 299);
+                assert_eq!(state.applied_index, if crash_at == IngestStep::Verified { 299 } else { 300 });
                 assert_eq!(found.len(), of_region(&before, &receiver.manifest.descriptor).len());
             }
             (IngestStep::Flushed, None) => assert!(found.is_empty()),
@@ -328,7 +329,7 @@ fn two_snapshots_close_together_leave_the_second_one() {
     let second = receiver.dir.path().join("second");
     let source = open(&receiver.dir.path().join("source"));
     let deleted = WriteSet { ranges_deleted: vec![(data_row(150, 0), data_row(160, 5))], rows: vec![] };
-    source.write(&deleted).unwrap();
+    source.write(&deleted);
     fill(&source, &descriptor(REGION, SLOTS), 501, 1, "newest");
     let manifest = source.write_snapshot(REGION, &second, FILE_BYTES, &mut unlimited).unwrap();
     let expected = of_region(&all_rows(&source), &manifest.descriptor);
@@ -357,24 +358,23 @@ fn writes_after_an_ingest_go_over_its_rows() {
 }
 
 #[test]
-fn no_value_from_before_the_ingest_is_read_from_the_row_cache() {
+fn no_value_from_before_the_ingest_is_read_from_ram() {
     let receiver = Receiver::new(OLD);
     let keyspace = receiver.open();
     let (both, gone, own) = (data_row(150, 3), data_row(150, 25), rows::region_state_row(REGION));
     let neighbour = data_row(50, 1);
     for row in [&both, &gone, &own, &neighbour] {
-        keyspace.get_cached(row).unwrap().unwrap();
-        assert!(keyspace.get_if_cached(row).is_some());
+        keyspace.get(row).unwrap().unwrap();
+        assert!(keyspace.get_if_in_ram(row).is_some());
     }
     // Readers that come between the steps must leave nothing behind either.
     let observe = &mut |step| {
-        let found = keyspace.get_cached(&both)?;
-        keyspace.get_cached(&gone)?;
-        let cached = keyspace.get_if_cached(&both);
+        let found = keyspace.get(&both)?;
+        keyspace.get(&gone)?;
         match step {
-            IngestStep::Verified => assert!(cached.unwrap().starts_with(b"old")),
-            IngestStep::Deleted | IngestStep::Flushed => assert_eq!((found, cached), (None, None)),
-            IngestStep::Ingested => assert_eq!((found.unwrap().starts_with(b"new"), cached), (true, None)),
+            IngestStep::Verified => assert!(found.unwrap().starts_with(b"old")),
+            IngestStep::Deleted | IngestStep::Flushed => assert_eq!(found, None),
+            IngestStep::Ingested => assert!(found.unwrap().starts_with(b"new")),
         }
         Ok(())
     };
@@ -388,11 +388,10 @@ fn no_value_from_before_the_ingest_is_read_from_the_row_cache() {
             observe,
         )
         .unwrap();
-    assert!(keyspace.get_if_cached(&both).is_none());
-    assert!(keyspace.get_cached(&both).unwrap().unwrap().starts_with(b"new"));
-    assert!(keyspace.get_cached(&gone).unwrap().is_none());
+    assert!(keyspace.get(&both).unwrap().unwrap().starts_with(b"new"));
+    assert!(keyspace.get(&gone).unwrap().is_none());
     assert_eq!(storage::load_state(&keyspace, REGION).unwrap().applied_index, 500);
-    assert!(keyspace.get_if_cached(&neighbour).is_some());
+    assert!(keyspace.get_if_in_ram(&neighbour).is_some());
 }
 
 #[test]
@@ -444,12 +443,12 @@ fn an_empty_region_and_the_meta_region_have_snapshots_too() {
     let of_cluster = (Bytes::from_static(b"m-row"), Some(Bytes::from_static(b"state")));
     let rows: Vec<_> =
         [of_cluster].into_iter().chain(own_rows(&meta, 9)).chain(own_rows(&empty, 5)).collect();
-    source.write(&WriteSet { ranges_deleted: vec![], rows }).unwrap();
+    source.write(&WriteSet { ranges_deleted: vec![], rows });
 
     let other = open(&dir.path().join("other"));
     fill(&other, &empty, 4, 3, "old");
     let stale = (Bytes::from_static(b"m-stale"), Some(Bytes::from_static(b"state")));
-    other.write(&WriteSet { ranges_deleted: vec![], rows: vec![stale] }).unwrap();
+    other.write(&WriteSet { ranges_deleted: vec![], rows: vec![stale] });
     for (region, slots, files) in [(REGION, vec![SLOTS], 1), (META_REGION, vec![], 2)] {
         let at = dir.path().join(format!("made-{region}"));
         let manifest = source.write_snapshot(region, &at, FILE_BYTES, &mut unlimited).unwrap();
@@ -469,7 +468,7 @@ fn what_is_cancelled_or_cut_short_leaves_nothing_that_looks_like_a_snapshot() {
     let source = open(&dir.path().join("source"));
     fill(&source, &descriptor(REGION, SLOTS), 30, 300, "value");
     let (made, image) = (dir.path().join("made"), dir.path().join("image"));
-    let unfinished = FlashKeyspace::unfinished_snapshot(&made);
+    let unfinished = Keyspace::unfinished_snapshot(&made);
     let mut calls = 0;
     let error = source
         .write_snapshot(REGION, &made, 256 << 10, &mut |bytes| {

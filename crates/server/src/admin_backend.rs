@@ -450,7 +450,7 @@ impl AdminBackend for Backend {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.metrics.set_capability(self.store.capability.present());
         self.store.metrics.set_clock(&self.store.wall);
-        match self.store.engine.flash().stats() {
+        match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),
         }

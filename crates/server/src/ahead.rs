@@ -4,16 +4,16 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use command::foresight::Wanted;
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 
 use crate::readers::{Found, Read, Readers};
 
 /// Rows to read at once, however many keys a single command names.
 const ROWS_MAX: usize = 1 << 16;
 
-/// Rows that commands will look for and that are not in the row cache.
+/// Rows that commands will look for and that RAM does not know.
 pub struct Missing<'a> {
-    flash: &'a FlashKeyspace,
+    keyspace: &'a Keyspace,
     rows: Vec<Bytes>,
     known: HashSet<Bytes>,
     /// Fields whose rows are known once the meta row is there.
@@ -21,8 +21,8 @@ pub struct Missing<'a> {
 }
 
 impl<'a> Missing<'a> {
-    pub fn new(flash: &'a FlashKeyspace) -> Missing<'a> {
-        Missing { flash, rows: Vec::new(), known: HashSet::new(), fields: Vec::new() }
+    pub fn new(keyspace: &'a Keyspace) -> Missing<'a> {
+        Missing { keyspace, rows: Vec::new(), known: HashSet::new(), fields: Vec::new() }
     }
 
     /// Rows so far, apart from fields whose places are not known yet.
@@ -37,8 +37,8 @@ impl<'a> Missing<'a> {
 
     pub fn add(&mut self, wanted: Wanted) {
         let meta = wanted.meta_row();
-        match self.flash.peek(&meta) {
-            Some(value) if !wanted.fields.is_empty() => {
+        match self.keyspace.peek(&meta) {
+            Some(Some(value)) if !wanted.fields.is_empty() => {
                 for row in wanted.field_rows(&value) {
                     self.add_row(row);
                 }
@@ -54,12 +54,12 @@ impl<'a> Missing<'a> {
     }
 
     fn add_row(&mut self, row: Bytes) {
-        if self.flash.peek(&row).is_none() {
+        if self.keyspace.peek(&row).is_none() {
             self.add_missing(row);
         }
     }
 
-    /// Of a row that was not in the cache just now.
+    /// Of a row that was not known in RAM just now.
     fn add_missing(&mut self, row: Bytes) {
         if self.rows.len() < ROWS_MAX && self.known.insert(row.clone()) {
             self.rows.push(row);
@@ -73,7 +73,7 @@ impl<'a> Missing<'a> {
             return read;
         }
         let metas: HashMap<&Bytes, &Found> = read.rows.iter().map(|(row, found)| (row, found)).collect();
-        let mut fields = Missing::new(self.flash);
+        let mut fields = Missing::new(self.keyspace);
         for (meta, wanted) in &self.fields {
             if let Some(Some(value)) = metas.get(meta) {
                 for row in wanted.field_rows(value) {

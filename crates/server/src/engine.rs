@@ -1,23 +1,23 @@
 //! The rows of this store: reads for clients, one write for each turn of the worker.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use command::{Exec, Limits, Mode, Outcome};
 use parking_lot::Mutex;
-use rocks::FlashKeyspace;
+use rocks::{InRam, Keyspace};
 use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::readers::Readers;
 use crate::region::shared::RegionShared;
 use crate::slot_times::SlotTimes;
-use node::Item;
+use node::{Item, ItemSlot};
 
 pub struct Engine {
-    flash: Arc<FlashKeyspace>,
+    rows: Arc<Keyspace>,
     readers: Readers,
     upkeep: Upkeep,
     /// Of each region that has a peer here, as applied.
@@ -39,25 +39,25 @@ struct Counts {
 }
 
 impl Engine {
-    pub fn new(flash: FlashKeyspace) -> Engine {
-        let flash = Arc::new(flash);
-        Engine::with(Readers::new(flash.clone()), flash)
+    pub fn new(rows: Keyspace) -> Engine {
+        let rows = Arc::new(rows);
+        Engine::with(Readers::new(rows.clone()), rows)
     }
 
-    fn with(readers: Readers, flash: Arc<FlashKeyspace>) -> Engine {
+    fn with(readers: Readers, rows: Arc<Keyspace>) -> Engine {
         let upkeep = Upkeep { expiry: SlotTimes::unknown(), sweep: SlotTimes::unknown() };
-        Engine { flash, readers, upkeep, counts: Mutex::new(BTreeMap::new()) }
+        Engine { rows, readers, upkeep, counts: Mutex::new(BTreeMap::new()) }
     }
 
     /// An engine that takes every read for a slow one.
     #[cfg(test)]
-    pub fn on_a_slow_device(flash: FlashKeyspace) -> Engine {
-        let flash = Arc::new(flash);
-        Engine::with(Readers::with(flash.clone(), std::time::Duration::ZERO), flash)
+    pub fn on_a_slow_device(rows: Keyspace) -> Engine {
+        let rows = Arc::new(rows);
+        Engine::with(Readers::with(rows.clone(), std::time::Duration::ZERO), rows)
     }
 
-    pub fn flash(&self) -> &FlashKeyspace {
-        &self.flash
+    pub fn rows(&self) -> &Keyspace {
+        &self.rows
     }
 
     /// What the rows hold of a region, as of what is applied: its state and its descriptor. `None`: nothing yet.
@@ -66,17 +66,17 @@ impl Engine {
         region: RegionId,
     ) -> storage::Result<Option<(RegionState, Option<RegionDescriptor>)>> {
         let row = rows::region_state_row(region);
-        let Some(state) = self.flash.get(&row)? else { return Ok(None) };
+        let Some(state) = self.rows.get(&row)? else { return Ok(None) };
         let decode = |row: Bytes| {
             RegionDescriptor::decode(&row).map_err(|error| StorageError::Corrupt(error.to_string()))
         };
-        let descriptor = self.flash.get(&rows::region_descriptor_row(region))?.map(decode).transpose()?;
+        let descriptor = self.rows.get(&rows::region_descriptor_row(region))?.map(decode).transpose()?;
         Ok(Some((RegionState::decode(&state)?, descriptor)))
     }
 
     /// What the rows say of a region: how far it is applied, its time, its counts.
     pub fn region_state(&self, region: RegionId) -> storage::Result<RegionState> {
-        storage::load_state(self.flash(), region)
+        storage::load_state(self.rows(), region)
     }
 
     /// Executes a read of a few rows that are all in RAM. `None`: it must go to the rows.
@@ -84,9 +84,9 @@ impl Engine {
         if !item.is_bounded_read() {
             return None;
         }
-        let rows = FewRows::new(&self.flash, Source::Ram);
+        let rows = OneMoment { in_ram: self.rows.in_ram(), missed: Cell::new(false) };
         let outcome = run(&rows, region, item, now).ok()?;
-        rows.are_of_one_moment().then_some(outcome)
+        (!rows.missed.get()).then_some(outcome)
     }
 
     pub fn readers(&self) -> &Readers {
@@ -96,18 +96,31 @@ impl Engine {
     /// Executes a read over rows of one moment.
     pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
         if item.is_bounded_read() {
-            // This way the rows come into RAM, which a view does not look into.
-            let rows = FewRows::new(&self.flash, Source::RamOrFlash);
+            // This way the rows come into RAM.
+            let rows = Counted { rows: &self.rows, read: Cell::new(0) };
             let outcome = run(&rows, region, item, now)?;
-            if rows.are_of_one_moment() {
+            // One row is of one moment by itself.
+            if rows.read.get() <= 1 {
+                return Ok(outcome);
+            }
+            if let Some(outcome) = self.read_from_ram(region, item, now) {
                 return Ok(outcome);
             }
         }
-        run(&self.flash.view(), region, item, now)
+        match (item.spec.name, ItemSlot::of(item.spec, &item.args)) {
+            // What they show need not be of one moment.
+            ("scan" | "randomkey", _) => run(&*self.rows, region, item, now),
+            (_, ItemSlot::One(slot)) => {
+                let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
+                run(&self.rows.view_of(&from, &to), region, item, now)
+            }
+            _ => run(&self.rows.view(), region, item, now),
+        }
     }
 
-    pub fn write(&self, writes: &WriteSet) -> storage::Result<()> {
-        self.flash.write(writes)?;
+    /// Writes rows into the RAM tier. Whoever executes much [waits for room](Keyspace::wait_for_room) before.
+    pub fn write(&self, writes: &WriteSet) {
+        self.rows.write(writes);
         for (row, value) in &writes.rows {
             match rows::upkeep_of(row).filter(|_| value.is_some()) {
                 Some((slot, rows::Upkeep::Expire { at_ms })) => self.upkeep.expiry.note(slot, at_ms),
@@ -115,7 +128,6 @@ impl Engine {
                 None => {}
             }
         }
-        Ok(())
     }
 
     pub fn upkeep(&self) -> &Upkeep {
@@ -167,7 +179,8 @@ impl Engine {
 
     /// Up to `max` keys of a slot in database 0 that are not over at `now_ms`, as applied here.
     pub fn keys_in_slot(&self, slot: Slot, now_ms: UnixMillis, max: usize) -> storage::Result<Vec<Bytes>> {
-        command::keys_in_slot(&self.flash.view(), slot, 0, now_ms, max)
+        let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
+        command::keys_in_slot(&self.rows.view_of(&from, &to), slot, 0, now_ms, max)
     }
 
     pub fn has_expiring_keys(&self, region: RegionId) -> bool {
@@ -178,7 +191,7 @@ impl Engine {
     /// Approximate bytes on the device of each slot range. What is in memtables only does not count.
     fn bytes_within(&self, slots: &[SlotRange]) -> Vec<u64> {
         let ranges: Vec<_> = slots.iter().map(|slots| rows::slots_range(*slots)).collect();
-        self.flash.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
+        self.rows.approximate_sizes(&ranges).unwrap_or_else(|_| vec![0; slots.len()])
     }
 
     /// The slot, not the first, that cuts a range into halves of about the same bytes; `None` for a single slot.
@@ -238,59 +251,42 @@ fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis)
     command::execute(item.spec, &item.args, &mut exec)
 }
 
-enum Source {
-    Ram,
-    RamOrFlash,
-}
-
-/// The present state of a few rows, without a view.
-///
-/// Rows that are read one after the other may be of different moments. They are of one if each of them is
-/// found in RAM again, the very same value and not an equal one, after the last was read: a value stays in
-/// RAM from its first reading to its second, so all of them were there in between.
-struct FewRows<'a> {
-    flash: &'a FlashKeyspace,
-    source: Source,
-    /// Set when a row was asked for that is not there to be had, or a range.
+/// A few rows at one moment, if RAM knows them all.
+struct OneMoment<'a> {
+    in_ram: InRam<'a>,
+    /// Set when a row was asked for that RAM does not know, or a range.
     missed: Cell<bool>,
-    read: RefCell<Vec<(Bytes, Option<Bytes>)>>,
 }
 
-impl<'a> FewRows<'a> {
-    fn new(flash: &'a FlashKeyspace, source: Source) -> FewRows<'a> {
-        FewRows { flash, source, missed: Cell::new(false), read: RefCell::new(Vec::new()) }
-    }
-
-    fn are_of_one_moment(&self) -> bool {
-        if self.missed.get() {
-            return false;
-        }
-        let read = self.read.borrow();
-        let same = |(row, value): &(Bytes, Option<Bytes>)| match (value, self.flash.get_if_cached(row)) {
-            (Some(first), Some(again)) => first.as_ptr() == again.as_ptr() && first.len() == again.len(),
-            _ => false,
-        };
-        // One row is of one moment by itself.
-        read.len() <= 1 || read.iter().all(same)
-    }
-}
-
-impl Reader for FewRows<'_> {
+impl Reader for OneMoment<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let value = match self.source {
-            Source::Ram => self.flash.get_if_cached(row),
-            Source::RamOrFlash => self.flash.get_cached(row)?,
-        };
-        if value.is_none() && matches!(self.source, Source::Ram) {
+        let found = self.in_ram.get(row);
+        if found.is_none() {
             self.missed.set(true);
         }
-        let mut read = self.read.borrow_mut();
-        read.push((Bytes::copy_from_slice(row), value.clone()));
-        Ok(value)
+        Ok(found.flatten())
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<(), StorageError> {
         self.missed.set(true);
         Ok(())
+    }
+}
+
+/// The present rows, one after the other, and how many were read.
+struct Counted<'a> {
+    rows: &'a Keyspace,
+    read: Cell<usize>,
+}
+
+impl Reader for Counted<'_> {
+    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        self.read.set(self.read.get() + 1);
+        self.rows.get(row)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
+        self.read.set(usize::MAX - 1);
+        self.rows.scan(from, to, visit)
     }
 }

@@ -178,10 +178,10 @@ fn look_at_all(store: &Store, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>
             (look.region, look.now_ms, due, garbage)
         })
         .collect();
-    // After the times were taken: what it does not show notes its time again.
-    let view = store.engine.flash().view();
-    let due = |slot| command::earliest_due(&view, slot);
-    let garbage = |slot| Ok(command::has_garbage(&view, slot)?.then_some(0));
+    // After the times were taken: what they do not show notes its time again.
+    let rows = store.engine.rows();
+    let due = |slot| command::earliest_due(rows, slot);
+    let garbage = |slot| Ok(command::has_garbage(rows, slot)?.then_some(0));
     let look = |(region, now_ms, of_expiry, of_sweep)| {
         let expiry = look_at(expiry, of_expiry, now_ms, due)?;
         let sweep = look_at(sweep, of_sweep, now_ms, garbage)?;

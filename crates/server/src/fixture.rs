@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use replica::RegionStatus;
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 use tempfile::TempDir;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -39,7 +39,7 @@ impl Fixture {
         let options = rocks::Options::profile(&config.rocksdb_profile).expect("a known profile");
         let mut data = DataDir::open(&config.dir).expect("a directory of our own");
         data.claim(config.store, "of a test", false).expect("it is new");
-        let flash = FlashKeyspace::open(&data.rows_dir(), &options).expect("rows");
+        let flash = Keyspace::open(&data.rows_dir(), &options).expect("rows");
         let layout = cluster::Layout {
             stores: config.members.iter().map(|member| member.id).collect(),
             regions: config.regions,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 
 /// A SATA device takes 32 requests at once, and clients' own misses come on top of these.
 const THREADS: usize = 16;
@@ -25,7 +25,7 @@ const SLOW: Duration = Duration::from_micros(50);
 pub type Found = Option<Bytes>;
 
 pub struct Readers {
-    flash: Arc<FlashKeyspace>,
+    keyspace: Arc<Keyspace>,
     threads: OnceLock<Threads>,
     slow_from: Duration,
     /// Whether the last list had a slow read: the next one's readers are woken at once.
@@ -43,13 +43,13 @@ pub struct Read {
 }
 
 impl Readers {
-    pub fn new(flash: Arc<FlashKeyspace>) -> Readers {
-        Readers::with(flash, SLOW)
+    pub fn new(rows: Arc<Keyspace>) -> Readers {
+        Readers::with(rows, SLOW)
     }
 
     /// Readers to whom a read is slow that takes so long.
-    pub fn with(flash: Arc<FlashKeyspace>, slow_from: Duration) -> Readers {
-        Readers { flash, threads: OnceLock::new(), slow_from, slow: AtomicBool::new(false) }
+    pub fn with(rows: Arc<Keyspace>, slow_from: Duration) -> Readers {
+        Readers { keyspace: rows, threads: OnceLock::new(), slow_from, slow: AtomicBool::new(false) }
     }
 
     /// Whether a read that began then, and has just ended, waited for the device.
@@ -57,7 +57,7 @@ impl Readers {
         began.elapsed() >= self.slow_from
     }
 
-    /// Reads rows through the row cache, until all are read or values of `bytes_max` bytes were. Returns when the
+    /// Reads rows through the RAM tier, until all are read or values of `bytes_max` bytes were. Returns when the
     /// last read that was begun has ended.
     pub fn read(&self, rows: Vec<Bytes>, bytes_max: usize) -> Read {
         let list = Arc::new(List { rows, bytes_max, slow_from: self.slow_from, ..List::default() });
@@ -73,7 +73,7 @@ impl Readers {
         if self.slow.load(Ordering::Relaxed) && list.rows.len() > 1 {
             call();
         }
-        let Part { taken: mut read, mut found } = list.read(&self.flash, call);
+        let Part { taken: mut read, mut found } = list.read(&self.keyspace, call);
         drop(sender);
         let taken = list.close();
         while read < taken {
@@ -89,7 +89,7 @@ impl Readers {
     }
 
     fn threads(&self) -> &Threads {
-        self.threads.get_or_init(|| Threads::start(&self.flash))
+        self.threads.get_or_init(|| Threads::start(&self.keyspace))
     }
 }
 
@@ -130,13 +130,13 @@ impl List {
     }
 
     /// Calls `slow` after each read that waited for the device.
-    fn read(&self, flash: &FlashKeyspace, mut slow: impl FnMut()) -> Part {
+    fn read(&self, rows: &Keyspace, mut slow: impl FnMut()) -> Part {
         let mut part = Part { taken: 0, found: Vec::new() };
         while let Some(at) = self.take() {
             part.taken += 1;
             let began = Instant::now();
             // Whoever needs the row meets the error again, and knows what it means.
-            let Ok(value) = flash.get_cached(&self.rows[at]) else { continue };
+            let Ok(value) = rows.get(&self.rows[at]) else { continue };
             self.bytes.fetch_add(value.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
             part.found.push((at, value));
             if began.elapsed() >= self.slow_from {
@@ -160,12 +160,12 @@ struct Threads {
 }
 
 impl Threads {
-    fn start(flash: &Arc<FlashKeyspace>) -> Threads {
+    fn start(rows: &Arc<Keyspace>) -> Threads {
         let (jobs, inbox) = crossbeam_channel::unbounded();
         let start = |_| {
-            let (flash, inbox) = (flash.clone(), inbox.clone());
+            let (rows, inbox) = (rows.clone(), inbox.clone());
             let thread = std::thread::Builder::new().name("read".into());
-            let started = thread.spawn(move || run(&flash, &inbox));
+            let started = thread.spawn(move || run(&rows, &inbox));
             started.inspect_err(|error| tracing::warn!(%error, "a thread less reads rows")).ok()
         };
         Threads { jobs: Some(jobs), handles: (0..THREADS).map_while(start).collect() }
@@ -191,9 +191,9 @@ impl Drop for Threads {
     }
 }
 
-fn run(flash: &FlashKeyspace, jobs: &Receiver<Job>) {
+fn run(rows: &Keyspace, jobs: &Receiver<Job>) {
     while let Ok(Job { list, parts }) = jobs.recv() {
-        let part = list.read(flash, || {});
+        let part = list.read(rows, || {});
         if part.taken > 0 {
             let _ = parts.send(part);
         }
@@ -215,9 +215,9 @@ mod tests {
     fn readers(rows: usize, bytes: usize, slow_from: Duration) -> (TempDir, Readers) {
         let dir = tempfile::tempdir().unwrap();
         let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
-        let flash = FlashKeyspace::open(dir.path(), &options).unwrap();
+        let flash = Keyspace::open(dir.path(), &options).unwrap();
         let rows = (0..rows).step_by(2).map(|at| (row(at), Some(value(at, bytes)))).collect();
-        flash.write(&WriteSet { ranges_deleted: vec![], rows }).unwrap();
+        flash.write(&WriteSet { ranges_deleted: vec![], rows });
         flash.flush().unwrap();
         (dir, Readers::with(Arc::new(flash), slow_from))
     }

@@ -97,7 +97,7 @@ impl Kept for OnDisk<'_> {
             found.extend(row.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes));
             ControlFlow::Continue(())
         };
-        self.engine.flash().scan(&[SPACE_REGION_STATE], &[SPACE_REGION_STATE + 1], visit).map_err(text)?;
+        self.engine.rows().scan(&[SPACE_REGION_STATE], &[SPACE_REGION_STATE + 1], visit).map_err(text)?;
         Ok(found.into_iter().collect())
     }
 
@@ -110,11 +110,12 @@ impl Kept for OnDisk<'_> {
             (region_state_row(region.id), Some(state.encode())),
             (region_descriptor_row(region.id), Some(region.encode())),
         ];
-        self.engine.write(&WriteSet { ranges_deleted: Vec::new(), rows }).map_err(text)
+        self.engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
+        Ok(())
     }
 
     fn replace_rows(&mut self, region: &RegionDescriptor, index: LogIndex, term: Term) -> Result<(), String> {
-        let flash = self.engine.flash();
+        let flash = self.engine.rows();
         if flash.is_snapshot_applied(region, index, term).map_err(text)? {
             return flash.flush().map_err(text);
         }
@@ -127,14 +128,14 @@ impl Kept for OnDisk<'_> {
     }
 
     fn delete_rows(&mut self, region: RegionId, slots: &[SlotRange]) -> Result<(), String> {
-        self.engine.flash().destroy_region(region, slots).map_err(text)?;
-        self.engine.flash().flush().map_err(text)
+        self.engine.rows().destroy_region(region, slots).map_err(text)?;
+        self.engine.rows().flush().map_err(text)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rocks::FlashKeyspace;
+    use rocks::Keyspace;
 
     use super::*;
 
@@ -143,7 +144,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let log = RaftLog::open(&dir.path().join("log"), &raftlog::Options::default()).expect("a log");
         let options = rocks::Options::profile("default").expect("the profile");
-        let flash = FlashKeyspace::open(&dir.path().join("rows"), &options).expect("rows");
+        let flash = Keyspace::open(&dir.path().join("rows"), &options).expect("rows");
         let engine = Engine::new(flash);
         let halves = [SlotRange { first: 0, last: 99 }, SlotRange { first: 100, last: 199 }];
         let region = |id, slots| RegionDescriptor::founded(id, Some(slots), &[0, 1, 2]);
@@ -155,7 +156,7 @@ mod tests {
                 (region_state_row(descriptor.id), Some(RegionState::default().encode())),
                 (region_descriptor_row(descriptor.id), Some(descriptor.encode())),
             ];
-            engine.write(&WriteSet { ranges_deleted: Vec::new(), rows }).expect("it is written");
+            engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
         }
         for _ in 0..2 {
             let mut kept = OnDisk { log: &log, engine: &engine, snapshots: dir.path().join("snapshots") };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use raftlog::RaftLog;
 use replica::Input;
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use types::{RegionDescriptor, StoreId};
@@ -111,7 +111,7 @@ pub async fn run(
     };
     let recovered = recovery::recover(config.store, &mut dir, &log, &engine, &founded)?;
     let seeds = recovered.seeds;
-    let meta = cluster::MetaState::load(engine.flash()).map_err(|e| StartError::Recovery(e.to_string()))?;
+    let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
     let regions = Regions::new(&local, &founded);
     let members = known_members(&config, &dir, &meta)?;
@@ -325,7 +325,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
         let (wanted, maxmemory) = (options.memory_bytes(), config.maxmemory);
         tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
     }
-    let flash = FlashKeyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
+    let flash = Keyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
     Ok((log, Arc::new(Engine::new(flash))))
 }
 

@@ -11,7 +11,7 @@ use super::manifest::Manifest;
 use super::write::descriptor_of;
 use super::SnapshotError;
 use crate::error::classify;
-use crate::keyspace::FlashKeyspace;
+use crate::keyspace::{flush_memtables, Keyspace};
 
 /// Whether a snapshot's files are known to be what its manifest says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +26,13 @@ pub enum Files {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IngestStep {
     Verified,
-    /// The rows that are replaced are deleted, in a memtable.
+    /// The rows that are replaced are deleted, in RocksDB's memtable.
     Deleted,
     Flushed,
     Ingested,
 }
 
-impl FlashKeyspace {
+impl Keyspace {
     /// Replaces the region's rows by those of the snapshot in `dir`: afterwards it is as if the region had
     /// applied its log up to the snapshot's index, and that is durable. The files in `dir` are used up.
     ///
@@ -94,19 +94,19 @@ impl FlashKeyspace {
         let mut slots = extent::without_others(&self.view(), region, former)?;
         slots.extend(manifest.descriptor.slots);
         let deletion = extent::deletion(region, &slots);
-        let mut replace = || {
-            self.write_uncached(&deletion)?;
-            observe(IngestStep::Deleted)?;
-            self.flush()?;
-            observe(IngestStep::Flushed)?;
-            self.ingest_files(dir, manifest)?;
-            observe(IngestStep::Ingested)
-        };
-        // To the row cache the ingest is part of the deletion: what anybody reads meanwhile is not kept.
-        match &self.rows {
-            Some(rows) => rows.write_through(&deletion, replace)?,
-            None => replace()?,
-        }
+        let mut flushes = self.hold_flushes();
+        // Nothing of the region is applied meanwhile, so afterwards no memtable has a row of it.
+        self.flush_holding(&mut flushes)?;
+        self.delete_in_rocksdb(&deletion)?;
+        self.replaced(&deletion.ranges_deleted);
+        observe(IngestStep::Deleted)?;
+        flush_memtables(&self.db)?;
+        observe(IngestStep::Flushed)?;
+        self.ingest_files(dir, manifest)?;
+        // What was read meanwhile is not kept either.
+        self.replaced(&deletion.ranges_deleted);
+        drop(flushes);
+        observe(IngestStep::Ingested)?;
         tracing::debug!(region, index, files = manifest.files.len(), "ingested a snapshot");
         Ok(())
     }
@@ -116,7 +116,8 @@ impl FlashKeyspace {
     /// changes nothing.
     pub fn destroy_region(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<()> {
         let slots = extent::without_others(&self.view(), region, slots)?;
-        self.write(&extent::deletion(region, &slots))
+        self.write(&extent::deletion(region, &slots));
+        Ok(())
     }
 
     /// Whether the rows of the region are at this very place of its log, so that a snapshot made there holds

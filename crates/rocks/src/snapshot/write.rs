@@ -14,7 +14,7 @@ use storage::rows::region_descriptor_row;
 
 use super::{at, data_range, sync_directory, SnapshotError};
 use crate::error::classify;
-use crate::keyspace::{FlashKeyspace, View};
+use crate::keyspace::{Keyspace, View};
 
 /// A file is closed when it has grown past this: what is resumed, verified and ingested is a few seconds' work,
 /// and a region of many gigabytes still has few files.
@@ -27,10 +27,10 @@ const PACE_BYTES: u64 = 256 << 10;
 /// making.
 pub type Pace<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
-impl FlashKeyspace {
+impl Keyspace {
     /// Makes a snapshot of the region as it is applied now, in the directory `dir`, which must not exist
     /// yet. Everything is durable before `dir` appears; what a crash leaves before that is
-    /// [`unfinished`](FlashKeyspace::unfinished_snapshot) and may be deleted.
+    /// [`unfinished`](Keyspace::unfinished_snapshot) and may be deleted.
     ///
     /// Files are cut at `file_bytes`.
     pub fn write_snapshot(
@@ -40,7 +40,7 @@ impl FlashKeyspace {
         file_bytes: u64,
         pace: &mut Pace<'_>,
     ) -> Result<Manifest, SnapshotError> {
-        let unfinished = FlashKeyspace::unfinished_snapshot(dir);
+        let unfinished = Keyspace::unfinished_snapshot(dir);
         remove_if_there(&unfinished)?;
         fs::create_dir_all(&unfinished).map_err(at(&unfinished))?;
         let made = self.write_files(region, &unfinished, file_bytes, pace).and_then(|manifest| {
@@ -108,7 +108,7 @@ pub(super) fn descriptor_of(
 }
 
 struct Files<'a> {
-    keyspace: &'a FlashKeyspace,
+    keyspace: &'a Keyspace,
     dir: &'a Path,
     file_bytes: u64,
     pace: &'a mut Pace<'a>,

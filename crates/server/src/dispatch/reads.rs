@@ -245,7 +245,7 @@ impl Store {
         let (store, region) = (self.clone(), region.clone());
         let looking = tokio::task::spawn_blocking(move || {
             let now = region.read_time(store.wall.millis());
-            command::find_due(&store.engine.flash().view(), region.slots_or_all(), now)
+            command::find_due(store.engine.rows(), region.slots_or_all(), now)
         });
         match looking.await {
             Ok(Ok(mut due)) => {
@@ -291,9 +291,11 @@ mod tests {
         for (key, value) in [("a", "1"), ("b", "1"), ("large", large.as_str())] {
             entry.push(0, false, &["SET", key, value].map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
         }
-        let mut txn = Txn::new(fixture.store.engine.flash(), region.id(), RegionState::default());
+        let mut txn = Txn::new(fixture.store.engine.rows(), region.id(), RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
-        fixture.store.engine.write(&txn.finish().0).unwrap();
+        fixture.store.engine.write(&txn.finish().0);
+        // From memtables, what is large does not come into the row cache.
+        fixture.store.engine.rows().flush().unwrap();
         let answers_and_misses = async |lines: &[&str]| {
             let items = Arc::new(lines.iter().map(|line| item(line)).collect::<Vec<_>>());
             let pass = fixture.store.pass(&region, &items).await.ok().unwrap();
@@ -309,15 +311,17 @@ mod tests {
     fn write(fixture: &Fixture, value: &str) {
         let mut entry = command::entry::Builder::new();
         entry.push(0, false, &["SET", "key", value].map(|arg| Bytes::copy_from_slice(arg.as_bytes())));
-        let mut txn = Txn::new(fixture.store.engine.flash(), 1, RegionState::default());
+        let mut txn = Txn::new(fixture.store.engine.rows(), 1, RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
-        fixture.store.engine.write(&txn.finish().0).unwrap();
+        fixture.store.engine.write(&txn.finish().0);
+        // From memtables, what is large does not come into the row cache.
+        fixture.store.engine.rows().flush().unwrap();
     }
 
     /// As a removal of the peer does it.
     fn remove_peer(fixture: &Fixture) {
         fixture.store.peer_gone(1);
-        fixture.store.engine.flash().destroy_region(1, &[SlotRange::ALL]).unwrap();
+        fixture.store.engine.rows().destroy_region(1, &[SlotRange::ALL]).unwrap();
     }
 
     /// Asks the leader, without a lease, and lets the round of heartbeats succeed once `meanwhile` was done.

@@ -1,4 +1,4 @@
-//! Committed entries become rows: every entry that waits, of all regions, in one RocksDB batch that also
+//! Committed entries become rows: every entry that waits, of all regions, in one write set that also
 //! says how far each region is applied. Then, and not before, their clients are answered.
 //!
 //! This has its own thread, so that a stalled device holds up neither votes nor heartbeats. A full one makes
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use node::{lives, ApplyEffect, Execution, Outcome};
-use storage::{RegionState, StorageError, Txn, WriteSet};
+use storage::{RegionState, Txn, WriteSet};
 use tokio::sync::mpsc;
 use types::{RegionDescriptor, RegionId, META_REGION};
 
@@ -25,12 +25,12 @@ use super::inbox::{Asker, ToWorker};
 use super::turn::Turn;
 use crate::store::Store;
 
-/// Payload bytes of one RocksDB batch; a single entry may be larger. Clients of the first entries are answered, and send
+/// Payload bytes of one write set; a single entry may be larger. Clients of the first entries are answered, and send
 /// what comes next, while later ones execute.
 const BATCH_BYTES_MAX: usize = 128 << 10;
 /// The same while rows are read ahead: the more entries there are, the more of their rows are read at once.
 const BATCH_BYTES_AHEAD: usize = 8 << 20;
-const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
+const ROOM_POLL: Duration = Duration::from_millis(200);
 
 /// A committed entry, and who waits for it on this store.
 pub type ToApply = node::ToApply<Asker>;
@@ -183,15 +183,16 @@ impl Applier {
 
     /// False: the store stops.
     fn apply(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>, bytes: usize) -> bool {
+        if !self.wait_for_room() {
+            return false;
+        }
         let started = Instant::now();
         let entries: usize = by_region.values().map(Vec::len).sum();
         let mut outcomes = Outcomes::new();
         for effect in self.execute(by_region) {
             match effect {
                 ApplyEffect::Write(writes) => {
-                    if !self.write(&writes) {
-                        return false;
-                    }
+                    self.store.engine.write(&writes);
                     self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
                     self.count(&writes, entries);
                 }
@@ -226,7 +227,7 @@ impl Applier {
             Err(error) => self.store.fatal(&format!("region {region} cannot be read: {error}")),
         };
         if region == META_REGION {
-            match cluster::MetaState::load(self.store.engine.flash()) {
+            match cluster::MetaState::load(self.store.engine.rows()) {
                 Ok(meta) => self.store.cluster.replace(meta),
                 Err(error) => self.store.fatal(&format!("the cluster's state cannot be read: {error}")),
             }
@@ -240,32 +241,23 @@ impl Applier {
         self.execution.load(region, state, slots);
     }
 
-    /// Writes the batch, however long there is no room for it. False: the store stops first, and the log
-    /// has it all.
-    fn write(&self, writes: &WriteSet) -> bool {
+    /// Waits until the memtables have room, however long it takes to bring them to flash. False: the store stops
+    /// first, and the log has it all.
+    fn wait_for_room(&self) -> bool {
         let mut told = false;
-        loop {
-            match self.store.engine.write(writes) {
-                Ok(()) => {
-                    if told {
-                        tracing::info!("there is room for rows again");
-                    }
-                    return true;
-                }
-                Err(StorageError::NoSpace(reason)) => {
-                    self.store.disk.set_full();
-                    if !told {
-                        tracing::error!(%reason, "no space for rows: applying waits for room");
-                        told = true;
-                    }
-                    if self.store.stopping.load(Ordering::Relaxed) {
-                        return false;
-                    }
-                    std::thread::sleep(NO_SPACE_RETRY);
-                }
-                Err(error) => self.store.fatal(&format!("rows cannot be written: {error}")),
+        while !self.store.engine.rows().wait_for_room(ROOM_POLL) {
+            if self.store.stopping.load(Ordering::Relaxed) {
+                return false;
+            }
+            if self.store.disk.is_full() && !told {
+                tracing::error!("no space for rows: applying waits for room");
+                told = true;
             }
         }
+        if told {
+            tracing::info!("there is room for rows again");
+        }
+        true
     }
 
     fn execute(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> Vec<ApplyEffect<Asker>> {

@@ -14,8 +14,8 @@ use crate::config::Config;
 use crate::store::Store;
 
 /// Returns the bytes of rows, and of log, written since the last flush that make another one worth it: 192 MiB for the
-/// default size of the log. RocksDB flushes full memtables by itself; this is well above their size, so that it seldom
-/// cuts one short. Small rows take more of the log than of memtables.
+/// default size of the log. A memtable that is full is flushed before; but where the same rows are written again and again
+/// it stays small, and the log grows.
 fn flush_bytes(config: &Config) -> u64 {
     config.raft_log_bytes / 4 * 3
 }
@@ -31,16 +31,18 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
     let mut flushed = Instant::now();
     let mut logged = log.written_bytes();
     while !store.stopping.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK_PERIOD);
-        let bytes = store.engine.flash().unflushed_bytes();
+        store.engine.rows().wait_for_flush(LOOK_PERIOD);
+        let bytes = store.engine.rows().unflushed_bytes();
         store.disk.set_unflushed(bytes);
         let period = if store.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
         let wanted = store.flush_soon.swap(false, Ordering::Relaxed);
         let worth_it = flush_bytes(&store.config);
-        let is_much = bytes >= worth_it || log.written_bytes() - logged >= worth_it;
+        let is_much = store.engine.rows().is_flush_due() || log.written_bytes() - logged >= worth_it;
         if wanted || (bytes > 0 && (is_much || flushed.elapsed() >= period)) {
             logged = log.written_bytes();
-            flush(&store);
+            if !flush(&store) {
+                std::thread::sleep(LOOK_PERIOD);
+            }
             flushed = Instant::now();
         }
     }
@@ -51,7 +53,7 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
 /// A flush that finds no room half-way can end the process: RocksDB 7.8 built with assertions, as Debian
 /// builds it, then asserts that nobody touches the file again, and touches it. So none is begun without room.
 pub fn flush(store: &Store) -> bool {
-    if !store.disk.takes(store.engine.flash().unflushed_bytes()) {
+    if !store.disk.takes(store.engine.rows().unflushed_bytes()) {
         store.disk.set_full();
         tracing::warn!("no space to flush rows: the log is kept");
         if store.stopping.load(Ordering::Relaxed) {
@@ -68,7 +70,7 @@ pub fn flush(store: &Store) -> bool {
         .filter(|r| r.is_local())
         .map(|region| (region.id(), region.applied()))
         .collect();
-    match store.engine.flash().flush() {
+    match store.engine.rows().flush() {
         Ok(()) => {
             let _ = store.worker.send(ToWorker::Flushed { applied });
             true

@@ -105,7 +105,7 @@ impl Lives {
     fn delete(&self, region: RegionId, slots: &[SlotRange]) -> Result<(), Stopping> {
         self.store.snapshots().forget(region);
         loop {
-            match self.store.engine.flash().destroy_region(region, slots) {
+            match self.store.engine.rows().destroy_region(region, slots) {
                 Ok(()) => return Ok(()),
                 Err(StorageError::NoSpace(_)) => self.store.disk.set_full(),
                 Err(error) => {
@@ -184,13 +184,13 @@ mod tests {
             entry.push(0, false, &command(&format!("SET key:{key} value:{index}")));
         }
         let engine = &fixture.store.engine;
-        let mut txn = Txn::new(engine.flash(), descriptor.id, RegionState::default());
+        let mut txn = Txn::new(engine.rows(), descriptor.id, RegionState::default());
         command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
         let (mut writes, mut state) = txn.finish();
         (state.applied_index, state.applied_term) = (index, TERM);
         writes.rows.push((region_state_row(descriptor.id), Some(state.encode())));
         writes.rows.push((region_descriptor_row(descriptor.id), Some(descriptor.encode())));
-        engine.write(&writes).unwrap();
+        engine.write(&writes);
     }
 
     fn read_weakly(fixture: &Fixture, runtime: &tokio::runtime::Runtime, key: usize) -> Option<resp::Reply> {
@@ -221,7 +221,7 @@ mod tests {
             fill(&fixture, &descriptor, after);
             let dir = received_dir(&snapshots, 1, after, TERM);
             let pace = &mut |_| ControlFlow::Continue(());
-            store.engine.flash().write_snapshot(1, &dir, 1 << 20, pace).unwrap();
+            store.engine.rows().write_snapshot(1, &dir, 1 << 20, pace).unwrap();
             fill(&fixture, &descriptor, before);
             to_lives
                 .send(lives::Job::Replace { descriptor: descriptor.clone(), index: after, term: TERM })

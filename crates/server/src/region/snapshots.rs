@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use raft::eraftpb;
 use replica::Input;
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
 
 use super::inbox::ToWorker;
@@ -26,8 +26,8 @@ impl Host {
 }
 
 impl SnapshotHost for Host {
-    fn keyspace(&self) -> &FlashKeyspace {
-        self.store.engine.flash()
+    fn keyspace(&self) -> &Keyspace {
+        self.store.engine.rows()
     }
 
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)> {

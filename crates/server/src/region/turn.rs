@@ -107,16 +107,16 @@ impl<'a> Turn<'a> {
 
     /// Reads what the next items will ask for, and gives how many of them that covers: one at least.
     fn look_ahead(&self, items: &Items) -> usize {
-        let mut missing = Missing::new(self.engine.flash());
+        let mut missing = Missing::new(self.engine.rows());
         // By item, how many rows it and those before it need.
         let mut rows = Vec::new();
         let mut items = items.clone();
-        let flash = self.engine.flash();
+        let keyspace = self.engine.rows();
         let mut later = self.payloads[self.begun.get()..].iter();
         while missing.len() < ROWS_MAX && rows.len() < ITEMS_MAX {
             match items.next_item() {
                 Ok(Some(item)) => {
-                    foresight::of_item(&item, items.stamp_ms, flash, &mut |wanted| missing.add(wanted));
+                    foresight::of_item(&item, items.stamp_ms, keyspace, &mut |wanted| missing.add(wanted));
                     rows.push(missing.len());
                 }
                 Ok(None) => match later.next().map(|payload| Items::decode(payload.clone())) {
@@ -157,12 +157,12 @@ impl Reader for Turn<'_> {
         if let Some(found) = self.take(row) {
             return Ok(found);
         }
-        let flash = self.engine.flash();
-        if let Some(value) = flash.get_if_cached(row) {
-            return Ok(Some(value));
+        let rows = self.engine.rows();
+        if let Some(value) = rows.get_if_in_ram(row) {
+            return Ok(value);
         }
         let began = Instant::now();
-        let value = flash.get_cached(row)?;
+        let value = rows.get(row)?;
         if self.engine.readers().is_slow(began) {
             self.note_slow();
         }
@@ -170,7 +170,7 @@ impl Reader for Turn<'_> {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
-        self.engine.flash().scan(from, to, visit)
+        self.engine.rows().scan(from, to, visit)
     }
 }
 

@@ -39,7 +39,7 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use raft::eraftpb;
 use rocks::snapshot::{Files, SnapshotError, TokenBucket};
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
 use crate::transport::handshake::Caller;
@@ -51,7 +51,7 @@ use sender::Sending;
 
 /// What the service asks of its store, and tells it. Called from the service's threads.
 pub trait SnapshotHost: Send + Sync + 'static {
-    fn keyspace(&self) -> &FlashKeyspace;
+    fn keyspace(&self) -> &Keyspace;
     /// Where a store listens for other stores, and who begins a connection for a snapshot there.
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)>;
     /// Bytes that may be written before the data device is down to its reserve.
@@ -283,7 +283,7 @@ impl SnapshotService {
     }
 
     /// Replaces the region's rows by those of a received snapshot, as
-    /// [`ingest_snapshot`](FlashKeyspace::ingest_snapshot) does, and blocks until that is durable. Its files
+    /// [`ingest_snapshot`](Keyspace::ingest_snapshot) does, and blocks until that is durable. Its files
     /// and those of earlier ones are gone then. After an error it may be called again.
     pub fn ingest(
         &self,

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use raft::eraftpb::{self, MessageType};
 use rocks::snapshot::Manifest;
-use rocks::{FlashKeyspace, Options};
+use rocks::{Keyspace, Options};
 use storage::{rows, Reader, RegionState, WriteSet};
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 
@@ -70,7 +70,7 @@ impl Meeting {
 
 struct Host {
     this: StoreId,
-    keyspace: FlashKeyspace,
+    keyspace: Keyspace,
     target: Mutex<Option<SocketAddr>>,
     room: AtomicU64,
     meeting: Option<Meeting>,
@@ -84,7 +84,7 @@ impl Host {
 }
 
 impl SnapshotHost for Host {
-    fn keyspace(&self) -> &FlashKeyspace {
+    fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
 
@@ -198,7 +198,7 @@ fn start_with(
     let options = Options::default().scaled(1.0 / 64.0);
     let host = Arc::new(Host {
         this,
-        keyspace: FlashKeyspace::open(&dir.join("rows"), &options).unwrap(),
+        keyspace: Keyspace::open(&dir.join("rows"), &options).unwrap(),
         target: Mutex::new(None),
         room: AtomicU64::new(u64::MAX),
         meeting,
@@ -292,7 +292,7 @@ fn descriptor_of(region: RegionId) -> RegionDescriptor {
 }
 
 /// A region at `index` with so many bytes that do not compress.
-fn fill(keyspace: &FlashKeyspace, region: RegionId, index: LogIndex, bytes: usize) {
+fn fill(keyspace: &Keyspace, region: RegionId, index: LogIndex, bytes: usize) {
     const VALUE_BYTES: usize = 64 << 10;
     let descriptor = descriptor_of(region);
     let (from, _) = rows::slots_range(descriptor.slots.unwrap());
@@ -314,10 +314,10 @@ fn fill(keyspace: &FlashKeyspace, region: RegionId, index: LogIndex, bytes: usiz
     let descriptor_row = rows::region_descriptor_row(region);
     let own = [(state_row, Some(state.encode())), (descriptor_row, Some(descriptor.encode()))];
     let rows = data.chain(own).collect();
-    keyspace.write(&WriteSet { ranges_deleted: vec![], rows }).unwrap();
+    keyspace.write(&WriteSet { ranges_deleted: vec![], rows });
 }
 
-fn rows_of(keyspace: &FlashKeyspace, region: RegionId) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn rows_of(keyspace: &Keyspace, region: RegionId) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
     let own = rows::region_state_row(region);
     let ranges =

@@ -102,6 +102,12 @@ impl Memtable {
         }
     }
 
+    /// Whether it has a row in `from..to`, or deletes any of that range.
+    pub(super) fn speaks_of(&self, from: &[u8], to: &[u8]) -> bool {
+        let overlaps = |(f, t): &(Bytes, Bytes)| f[..] < *to && *from < t[..];
+        self.rows.range(from, to).next().is_some() || self.ranges.iter().any(overlaps)
+    }
+
     /// A memtable of the rows in `from..to`, and where it ends if there are more than `rows_max` of them.
     pub(super) fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (Memtable, Option<Bytes>) {
         let mut part = Memtable { ranges: self.ranges.clone(), ..Memtable::numbered(self.number) };

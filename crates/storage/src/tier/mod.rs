@@ -156,10 +156,15 @@ impl RamTier {
         true
     }
 
-    /// The rows in these ranges were replaced on flash, past the tier. No memtable may hold any of them.
+    /// The rows in these ranges were replaced on flash, past the tier.
+    ///
+    /// # Panics
+    /// If a memtable has a row of theirs: it would hide what is on flash now.
     pub fn replaced(&mut self, ranges: &[(Bytes, Bytes)]) {
         self.epoch += 1;
         for (from, to) in ranges {
+            let is_free = self.tables().all(|table| !table.speaks_of(from, to));
+            assert!(is_free, "rows are replaced on flash that are also in RAM");
             self.cache.remove_range((from, to), 0, usize::MAX);
         }
     }

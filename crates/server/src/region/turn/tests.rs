@@ -1,7 +1,7 @@
 use command::entry::Builder;
 use node::Rows as _;
 use resp::Reply;
-use rocks::FlashKeyspace;
+use rocks::Keyspace;
 use storage::{RegionState, Txn, WriteSet};
 use tempfile::TempDir;
 use types::SlotRange;
@@ -36,7 +36,7 @@ impl Rows {
     fn new() -> Rows {
         let dir = tempfile::tempdir().expect("a directory");
         let options = rocks::Options { row_cache_bytes: 0, ..rocks::Options::default() };
-        let flash = FlashKeyspace::open(dir.path(), &options).expect("rows");
+        let flash = Keyspace::open(dir.path(), &options).expect("rows");
         Rows {
             engine: Engine::on_a_slow_device(flash),
             metrics: Metrics::new(),
@@ -58,20 +58,22 @@ impl Rows {
         }
         let (writes, state) = txn.finish();
         let left = turn.left();
-        self.engine.write(&writes).expect("rows are written");
+        self.engine.write(&writes);
+        self.engine.rows().flush().expect("there is room");
         self.state = state;
         (replies, writes, left)
     }
 
     /// The same, with every row read when it is asked for.
     fn apply_plainly(&mut self, entries: &[Bytes]) -> (Vec<Option<Reply>>, WriteSet) {
-        let mut txn = Txn::new(self.engine.flash(), REGION, self.state.clone());
+        let mut txn = Txn::new(self.engine.rows(), REGION, self.state.clone());
         let mut replies = Vec::new();
         for payload in entries {
             replies.extend(command::entry::apply(payload, &mut txn, SlotRange::ALL).expect("it applies"));
         }
         let (writes, state) = txn.finish();
-        self.engine.write(&writes).expect("rows are written");
+        self.engine.write(&writes);
+        self.engine.rows().flush().expect("there is room");
         self.state = state;
         (replies, writes)
     }
@@ -173,11 +175,11 @@ fn a_row_that_the_turn_has_written_is_read_as_written() {
 #[test]
 fn where_no_read_is_slow_nothing_is_read_ahead() {
     let dir = tempfile::tempdir().expect("a directory");
-    let flash = FlashKeyspace::open(dir.path(), &rocks::Options::default()).expect("rows");
+    let flash = Keyspace::open(dir.path(), &rocks::Options::default()).expect("rows");
     let mut rows = Rows { engine: Engine::new(flash), ..Rows::new() };
     let entries = [entry(["SET k1 1", "SET k2 1", "SET k3 1"], 1)];
     rows.apply_plainly(&entries);
-    // They are in the row cache now.
+    // They are in the row cache.
     let (_, _, left) = rows.apply(&entries, 5);
     assert_eq!((left, rows.metrics.rows_read_ahead.get()), (4, 0));
 }
