@@ -113,6 +113,34 @@ struct Batch<C> {
     answers: Vec<(Waiting<C>, Vec<Option<Reply>>)>,
 }
 
+impl<C> Default for Batch<C> {
+    fn default() -> Batch<C> {
+        Batch {
+            writes: WriteSet::default(),
+            states: Vec::new(),
+            descriptors: Vec::new(),
+            absorbed: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+}
+
+impl<C> Batch<C> {
+    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Vec<Option<Reply>>>) {
+        let answer = |(apply, replies): (ToApply<C>, _)| {
+            let waiting = apply.waiting.filter(|_| !apply.entry.payload.is_empty())?;
+            Some((waiting, replies))
+        };
+        self.answers.extend(entries.into_iter().zip(replies).filter_map(answer));
+    }
+}
+
+/// What became of entries that may be executed only if that waits for nothing.
+pub enum InRam<C> {
+    Executed(Vec<ApplyEffect<C>>),
+    NotExecuted(Vec<ToApply<C>>),
+}
+
 impl Execution {
     pub fn new(store: StoreId) -> Execution {
         Execution { store, states: BTreeMap::new(), slots: BTreeMap::new() }
@@ -151,29 +179,57 @@ impl Execution {
         meta: &mut ApplyMeta<'_>,
         watch: &mut impl Watch<C>,
     ) -> Result<Vec<ApplyEffect<C>>, ExecutionError> {
-        let mut batch = Batch {
-            writes: WriteSet::default(),
-            states: Vec::new(),
-            descriptors: Vec::new(),
-            absorbed: Vec::new(),
-            answers: Vec::new(),
-        };
+        let mut batch = Batch::default();
         for (region, entries) in entries {
-            self.execute_region(region, entries, rows, meta, watch, &mut batch)
+            let replies = self
+                .execute_region(region, &entries, rows, meta, watch, &mut batch)
                 .map_err(|error| ExecutionError { region, error })?;
+            batch.answer(entries, replies);
         }
         Ok(self.effects_of(batch))
     }
 
-    fn execute_region<C, R: Rows>(
+    /// Executes entries of one region over rows that do not wait for a device, or gives the entries back as they were: what
+    /// they need is not all in RAM, or they are more than commands on rows.
+    ///
+    /// # Panics
+    ///
+    /// As [`execute`](Self::execute).
+    pub fn execute_in_ram<C, R: Rows>(
         &mut self,
         region: RegionId,
         entries: Vec<ToApply<C>>,
         rows: &R,
+        watch: &mut impl Watch<C>,
+    ) -> Result<InRam<C>, ExecutionError> {
+        let is_more = |apply: &ToApply<C>| apply.entry.change.is_some();
+        if region == META_REGION || entries.iter().any(is_more) {
+            return Ok(InRam::NotExecuted(entries));
+        }
+        let mut batch = Batch::default();
+        let no_meta = &mut |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
+        match self.execute_region(region, &entries, rows, no_meta, watch, &mut batch) {
+            Ok(replies) => {
+                batch.answer(entries, replies);
+                Ok(InRam::Executed(self.effects_of(batch)))
+            }
+            // A region's state is kept only when all of its entries were executed.
+            Err(StorageError::NotInRam) => Ok(InRam::NotExecuted(entries)),
+            Err(error) => Err(ExecutionError { region, error }),
+        }
+    }
+
+    /// Returns the replies to each entry.
+    fn execute_region<C, R: Rows>(
+        &mut self,
+        region: RegionId,
+        entries: &[ToApply<C>],
+        rows: &R,
         meta: &mut ApplyMeta<'_>,
         watch: &mut impl Watch<C>,
         batch: &mut Batch<C>,
-    ) -> storage::Result<()> {
+    ) -> storage::Result<Vec<Vec<Option<Reply>>>> {
+        let mut replies_of = Vec::with_capacity(entries.len());
         let missing = |what: String| StorageError::Corrupt(what);
         let state = self.states.get(&region);
         let state =
@@ -187,8 +243,9 @@ impl Execution {
                 txn.state().applied_index + 1,
                 "entries of region {region} apply in order"
             );
+            let mut replies = Vec::new();
             if !entry.payload.is_empty() {
-                let replies = match region {
+                replies = match region {
                     META_REGION => meta(&entry.payload, &mut txn)?,
                     _ => {
                         rows.begin_payload();
@@ -206,10 +263,8 @@ impl Execution {
                         replies
                     }
                 };
-                if let Some(waiting) = waiting {
-                    batch.answers.push((waiting, replies));
-                }
             }
+            replies_of.push(replies);
             if let Some(changed) = &entry.change {
                 if let Some(source) = &changed.absorbed {
                     // The groups have let nothing of it through that is not applied yet.
@@ -237,13 +292,18 @@ impl Execution {
             state.applied_term = entry.term;
         }
         let (writes, state) = txn.finish();
-        batch.writes.ranges_deleted.extend(writes.ranges_deleted);
-        batch.writes.rows.extend(writes.rows);
+        match batch.writes.is_empty() {
+            true => batch.writes = writes,
+            false => {
+                batch.writes.ranges_deleted.extend(writes.ranges_deleted);
+                batch.writes.rows.extend(writes.rows);
+            }
+        }
         for (region, state) in std::iter::once((region, state)).chain(born) {
             self.states.insert(region, state.clone());
             batch.states.push((region, state));
         }
-        Ok(())
+        Ok(replies_of)
     }
 
     /// In the order in which they are to be done.

@@ -100,7 +100,7 @@ impl Keyspace {
         Ok(Keyspace {
             db,
             rocksdb_options,
-            tier: RwLock::new(RamTier::new(options.row_cache_bytes, hash_seed)),
+            tier: RwLock::new(RamTier::new(options.row_cache_bytes, options.ram_bytes, hash_seed)),
             memtable_bytes: options.write_buffer_size,
             flushing: Mutex::new(0),
             signals: Mutex::new(()),
@@ -284,6 +284,14 @@ impl Keyspace {
         let value = value.map(|value| Bytes::copy_from_slice(&value));
         self.tier.write().fill(&Bytes::copy_from_slice(row), &value, epoch);
         Ok(value)
+    }
+
+    /// The same without waiting for a device: `None` if flash has the row, or may have it. A row that is nowhere is
+    /// known by filters that are in RAM.
+    pub fn get_without_io(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        // RocksDB answers from its block cache alone, and yes where it lacks a block. What is nowhere is about to be
+        // written as a rule, and not worth a place in the row cache.
+        self.get_if_in_ram(row).or_else(|| (!self.db.key_may_exist(row)).then_some(None))
     }
 
     /// Estimates, for each range `from..to`, the bytes of SST files that hold it. Memtables do not count.

@@ -1,10 +1,16 @@
 //! Tuning: named profiles, and every knob by its RocksDB name.
 
 use rocksdb::DBCompressionType;
+use storage::tier::COPIES_OF_FROZEN;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+
+/// One memtable's part of the RAM tier: one is written, one is there three times, and a fifth is left for the row cache.
+const MEMTABLE_PART: u64 = 1 + COPIES_OF_FROZEN + 1;
+/// Larger memtables collapse no more overwrites than the log has room for, and are one batch on their way to flash.
+const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
 
 /// Levels of the tree, RocksDB's default.
 pub(crate) const LEVELS: usize = 7;
@@ -55,6 +61,8 @@ pub struct Options {
     pub compression_per_level: Vec<Compression>,
     /// Byte budget of the row cache; 0 turns it off. Not an option of RocksDB's.
     pub row_cache_bytes: u64,
+    /// Byte budget of memtables and row cache together: the row cache has what memtables leave. Not an option of RocksDB's.
+    pub ram_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +174,7 @@ impl Default for Options {
             use_direct_io_for_flush_and_compaction: false,
             compression_per_level: vec![Compression::None, Compression::None, Compression::Lz4],
             row_cache_bytes: 64 * MIB,
+            ram_bytes: u64::MAX,
         }
     }
 }
@@ -262,27 +271,29 @@ impl Options {
         })
     }
 
-    /// With memtables, those that are being flushed among them, of at most so many bytes, and the rest in proportion: a
-    /// level 1 that is large beside level 0 is rewritten for each small flush, and a compaction reads ahead in each file.
-    pub fn with_memtables_within(mut self, bytes: u64) -> Options {
-        let held = self.write_buffer_size.saturating_mul(self.max_write_buffer_number);
-        if held > bytes {
-            for (size, least) in [
-                (&mut self.write_buffer_size, MIB),
-                (&mut self.max_bytes_for_level_base, 4 * MIB),
-                (&mut self.target_file_size_base, MIB),
-                (&mut self.compaction_readahead_size, 64 * KIB),
-            ] {
-                *size = ((*size as u128 * bytes as u128 / held as u128) as u64).max(least);
-            }
+    /// With memtables and a row cache that take at most so many bytes together. A memtable has a share of it, for while it is
+    /// brought to flash it is there [three times](storage::tier::COPIES_OF_FROZEN), and the next one fills. The tree keeps
+    /// its proportions: a level 1 that is large beside level 0 is rewritten for each small flush, and a compaction reads ahead in
+    /// each file.
+    pub fn with_ram(mut self, bytes: u64) -> Options {
+        let was = self.write_buffer_size;
+        self.write_buffer_size = (bytes / MEMTABLE_PART).clamp(MIB, MEMTABLE_BYTES_MAX);
+        let resize = |size: u64| (size as u128 * self.write_buffer_size as u128 / was as u128) as u64;
+        self.max_bytes_for_level_base = resize(self.max_bytes_for_level_base).max(4 * MIB);
+        for (size, least) in
+            [(&mut self.target_file_size_base, MIB), (&mut self.compaction_readahead_size, 64 * KIB)]
+        {
+            *size = resize(*size).clamp(least, *size);
         }
+        (self.row_cache_bytes, self.ram_bytes) = (bytes, bytes);
         self
     }
 
     /// What memtables and caches take when they are full.
     pub fn memory_bytes(&self) -> u64 {
-        let memtables = self.write_buffer_size.saturating_mul(self.max_write_buffer_number);
-        memtables.saturating_add(self.block_cache_size).saturating_add(self.row_cache_bytes)
+        let memtables = self.write_buffer_size.saturating_mul(1 + COPIES_OF_FROZEN);
+        let rows = memtables.saturating_add(self.row_cache_bytes).min(self.ram_bytes.max(memtables));
+        rows.saturating_add(self.block_cache_size)
     }
 
     /// Shrinks every size by one factor in 0..1, so that a small data set still flushes and compacts as
@@ -453,17 +464,19 @@ mod tests {
     }
 
     #[test]
-    fn memtables_fit_and_what_depends_on_their_size_keeps_its_proportion() {
+    fn the_ram_tier_fits_and_what_depends_on_a_memtable_s_size_keeps_its_proportion() {
         for profile in ["default", "redis-on-flash", "bulk"] {
             let full = Options::profile(profile).unwrap();
-            let memtables = full.write_buffer_size * full.max_write_buffer_number;
-            assert_eq!(full.clone().with_memtables_within(memtables), full);
-            let quarter = full.clone().with_memtables_within(memtables / 4);
-            assert_eq!(quarter.write_buffer_size * quarter.max_write_buffer_number, memtables / 4);
-            assert_eq!(quarter.max_bytes_for_level_base, full.max_bytes_for_level_base / 4);
-            assert_eq!(quarter.target_file_size_base, full.target_file_size_base / 4);
-            assert_eq!(full.memory_bytes() - quarter.memory_bytes(), memtables - memtables / 4);
-            assert_eq!(full.clone().with_memtables_within(1).write_buffer_size, MIB);
+            for ram in [MEMTABLE_PART * full.write_buffer_size / 4, MEMTABLE_PART * full.write_buffer_size * 2] {
+                let fitted = full.clone().with_ram(ram);
+                assert_eq!(fitted.write_buffer_size, ram / MEMTABLE_PART);
+                assert_eq!(fitted.memory_bytes() - fitted.block_cache_size, ram);
+                let proportion = |options: &Options| options.max_bytes_for_level_base / options.write_buffer_size;
+                assert_eq!(proportion(&fitted), proportion(&full));
+                assert!(fitted.target_file_size_base <= full.target_file_size_base);
+            }
+            assert_eq!(full.clone().with_ram(1).write_buffer_size, MIB);
+            assert_eq!(full.clone().with_ram(1 << 40).write_buffer_size, MEMTABLE_BYTES_MAX);
         }
     }
 }

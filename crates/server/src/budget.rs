@@ -12,11 +12,10 @@ const WASTE_PART: u64 = 6;
 /// Bytes for each part of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// RocksDB's memtables: those that are written and those that are being flushed.
-    pub memtables: u64,
+    /// Rows in RAM: memtables, those on their way to flash included, and the row cache.
+    pub rows: u64,
     /// Blocks, filters and indexes of RocksDB's files.
     pub block_cache: u64,
-    pub row_cache: u64,
     /// Entries of the Raft logs, so that followers and execution seldom read the log's files.
     pub entries: u64,
     /// Entries that are committed and wait to be executed.
@@ -31,20 +30,19 @@ impl Budget {
     /// Below it nothing is left of a part.
     pub const MAXMEMORY_MIN: u64 = 64 * MIB;
 
-    /// In 32nds: memtables 8, block cache 4, clients 4, entries 2, messages 2, execution 1. More than gains anything
-    /// goes to the row cache, as does the rest.
+    /// In 32nds: block cache 4, clients 4, entries 2, messages 2, execution 1. More than gains anything goes to the rows, as
+    /// does the rest.
     pub fn of(maxmemory: u64) -> Budget {
         let rest = maxmemory.saturating_sub(PROCESS_BYTES);
         let usable = rest - rest / WASTE_PART;
         let part = |of_32: u64, most: u64| (usable / 32 * of_32).min(most);
-        let memtables = part(8, 1024 * MIB);
         let block_cache = part(4, u64::MAX);
         let entries = part(2, 256 * MIB);
         let execution = part(1, 32 * MIB);
         let messages = part(2, 256 * MIB);
         let clients = part(4, 1024 * MIB);
-        let others = memtables + block_cache + entries + execution + messages + clients;
-        Budget { memtables, block_cache, row_cache: usable - others, entries, execution, messages, clients }
+        let others = block_cache + entries + execution + messages + clients;
+        Budget { rows: usable - others, block_cache, entries, execution, messages, clients }
     }
 
     /// The most in one message of entries: several are read and sent at once, for each follower that lags.
@@ -60,9 +58,8 @@ mod tests {
     #[test]
     fn the_parts_of_any_size_are_within_it_and_none_is_without() {
         for maxmemory in [Budget::MAXMEMORY_MIN, 100 * MIB, 256 * MIB, 1 << 30, 7 << 30, 1 << 40] {
-            let Budget { memtables, block_cache, row_cache, entries, execution, messages, clients } =
-                Budget::of(maxmemory);
-            let parts = [memtables, block_cache, row_cache, entries, execution, messages, clients];
+            let Budget { rows, block_cache, entries, execution, messages, clients } = Budget::of(maxmemory);
+            let parts = [rows, block_cache, entries, execution, messages, clients];
             let rest = maxmemory - PROCESS_BYTES;
             assert_eq!(parts.iter().sum::<u64>(), rest - rest / WASTE_PART);
             assert!(parts.iter().all(|&part| part >= MIB / 2), "{parts:?} of {maxmemory}");

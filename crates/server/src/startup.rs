@@ -316,8 +316,8 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     let wrong = |e: rocks::OptionError| StartError::Config(e.to_string());
     let mut options = rocks::Options::profile(&config.rocksdb_profile).map_err(wrong)?;
     let budget = Budget::of(config.maxmemory);
-    options = options.with_memtables_within(budget.memtables);
-    (options.block_cache_size, options.row_cache_bytes) = (budget.block_cache, budget.row_cache);
+    options = options.with_ram(budget.rows);
+    options.block_cache_size = budget.block_cache;
     for (name, value) in &config.rocksdb {
         options.set(name, value).map_err(wrong)?;
     }

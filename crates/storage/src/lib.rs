@@ -36,6 +36,9 @@ pub enum StorageError {
     Corrupt(String),
     #[error("storage engine: {0}")]
     Engine(String),
+    /// Only of a reader that does not wait for a device.
+    #[error("a row is not in RAM")]
+    NotInRam,
 }
 
 pub type Result<T> = std::result::Result<T, StorageError>;

@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use node::{lives, ApplyEffect, Execution, Outcome};
-use storage::{RegionState, Txn, WriteSet};
+use node::{lives, ApplyEffect, Execution, InRam, Outcome};
+use parking_lot::Mutex;
+use rocks::Keyspace;
+use storage::{Reader, RegionState, StorageError, Txn, Visit};
 use tokio::sync::mpsc;
-use types::{RegionDescriptor, RegionId, META_REGION};
+use types::{LogIndex, RegionDescriptor, RegionId, META_REGION};
 
 use super::inbox::{Asker, ToWorker};
 use super::turn::Turn;
@@ -30,6 +32,9 @@ use crate::store::Store;
 const BATCH_BYTES_MAX: usize = 128 << 10;
 /// The same while rows are read ahead: the more entries there are, the more of their rows are read at once.
 const BATCH_BYTES_AHEAD: usize = 8 << 20;
+/// While rows are missed each time, entries are tried in the worker's thread ever more seldom: once in so many times
+/// at least.
+const UNSEEN_MAX: u32 = 63;
 const ROOM_POLL: Duration = Duration::from_millis(200);
 
 /// A committed entry, and who waits for it on this store.
@@ -52,22 +57,115 @@ pub enum Job {
 pub struct ApplyQueue {
     jobs: Sender<Job>,
     store: Arc<Store>,
+    execution: Arc<Mutex<Execution>>,
+    /// By region, the last entry that went to the thread, until the thread has said that it is applied.
+    sent: BTreeMap<RegionId, LogIndex>,
+    /// Entries that came meanwhile. They are executed here once the thread is done with those before them.
+    held: BTreeMap<RegionId, Vec<ToApply>>,
+    /// So many times more entries go to the thread without a look whether RAM has their rows.
+    unseen: u32,
+    /// How often that is when rows are missed next.
+    unseen_next: u32,
+}
+
+/// Entries that were executed here, in the worker's thread.
+pub struct ExecutedHere {
+    pub applied: Vec<(RegionId, LogIndex)>,
+    pub outcomes: Outcomes,
 }
 
 impl Drop for ApplyQueue {
     fn drop(&mut self) {
+        let held: Vec<RegionId> = self.held.keys().copied().collect();
+        held.into_iter().for_each(|region| self.send(region, Vec::new()));
         let _ = self.jobs.send(Job::Stop);
     }
 }
 
 impl ApplyQueue {
-    pub fn send(&self, region: RegionId, entries: Vec<ToApply>) {
+    /// Has the entries executed: at once where RAM has all that they need and nothing of the region is under way, else by
+    /// the thread.
+    pub fn execute(&mut self, region: RegionId, entries: Vec<ToApply>) -> Option<ExecutedHere> {
+        if self.unseen > 0 {
+            self.unseen -= 1;
+            self.send(region, entries);
+            return None;
+        }
+        if self.sent.contains_key(&region) {
+            self.store.unapplied_bytes.fetch_add(bytes_of(&entries), Ordering::Relaxed);
+            self.held.entry(region).or_default().extend(entries);
+            return None;
+        }
+        match self.execute_here(region, entries) {
+            Ok(executed) => Some(executed),
+            Err(entries) => {
+                self.send(region, entries);
+                None
+            }
+        }
+    }
+
+    fn execute_here(&mut self, region: RegionId, entries: Vec<ToApply>) -> Result<ExecutedHere, Vec<ToApply>> {
+        if !self.store.engine.rows().has_room() {
+            return Err(entries);
+        }
+        // Held by the thread while it executes for other regions, perhaps over a slow device.
+        let Some(mut execution) = self.execution.try_lock() else { return Err(entries) };
+        let (started, count) = (Instant::now(), entries.len());
+        let executed = execution.execute_in_ram(region, entries, &RamRows(self.store.engine.rows()), &mut ());
+        let effects = match executed.unwrap_or_else(|error| self.store.fatal(&error.to_string())) {
+            InRam::Executed(effects) => effects,
+            InRam::NotExecuted(entries) => {
+                self.unseen = self.unseen_next;
+                self.unseen_next = (2 * self.unseen_next + 1).min(UNSEEN_MAX);
+                return Err(entries);
+            }
+        };
+        self.unseen_next = 0;
+        let mut here = ExecutedHere { applied: Vec::new(), outcomes: Outcomes::new() };
+        for effect in effects {
+            match effect {
+                ApplyEffect::Applied(indexes) => here.applied.extend(indexes),
+                ApplyEffect::Answer { client, outcome } => here.outcomes.push((client, outcome)),
+                other => carry_out(&self.store, other, count),
+            }
+        }
+        self.store.metrics.apply.record(started.elapsed());
+        Ok(here)
+    }
+
+    /// The thread has said that these entries are applied. Has those executed that were held for that.
+    pub fn applied(&mut self, region: RegionId, index: LogIndex) -> Option<ExecutedHere> {
+        if self.sent.get(&region).is_none_or(|last| *last > index) {
+            return None;
+        }
+        self.sent.remove(&region);
+        let entries = self.take_held(region);
+        if entries.is_empty() {
+            return None;
+        }
+        self.execute(region, entries)
+    }
+
+    fn take_held(&mut self, region: RegionId) -> Vec<ToApply> {
+        let entries = self.held.remove(&region).unwrap_or_default();
+        self.store.unapplied_bytes.fetch_sub(bytes_of(&entries), Ordering::Relaxed);
+        entries
+    }
+
+    fn send(&mut self, region: RegionId, entries: Vec<ToApply>) {
+        let mut all = self.take_held(region);
+        all.extend(entries);
+        let Some(last) = all.last().map(|apply| apply.entry.index) else { return };
+        let entries = all;
+        self.sent.insert(region, last);
         self.store.unapplied_bytes.fetch_add(bytes_of(&entries), Ordering::Relaxed);
         // The thread ends only with the store.
         let _ = self.jobs.send(Job::Entries(region, entries));
     }
 
-    pub fn send_life(&self, job: lives::Job) {
+    pub fn send_life(&mut self, job: lives::Job) {
+        self.send(job.region(), Vec::new());
         let _ = self.jobs.send(Job::Life(job));
     }
 
@@ -84,7 +182,7 @@ fn bytes_of(entries: &[ToApply]) -> usize {
 
 pub struct Applier {
     store: Arc<Store>,
-    execution: Execution,
+    execution: Arc<Mutex<Execution>>,
     jobs: Receiver<Job>,
     /// Of jobs that were taken, in order.
     entries: VecDeque<(RegionId, ToApply)>,
@@ -115,7 +213,16 @@ impl Applier {
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
-        let queue = ApplyQueue { jobs: sender.clone(), store: store.clone() };
+        let execution = Arc::new(Mutex::new(execution));
+        let queue = ApplyQueue {
+            jobs: sender.clone(),
+            store: store.clone(),
+            execution: execution.clone(),
+            sent: BTreeMap::new(),
+            held: BTreeMap::new(),
+            unseen: 0,
+            unseen_next: 0,
+        };
         let applier = Applier {
             store,
             execution,
@@ -142,7 +249,7 @@ impl Applier {
             match self.next.take().or_else(|| self.jobs.recv().ok()) {
                 Some(Job::Entries(region, entries)) => self.take(region, entries),
                 Some(Job::Life(job)) => {
-                    self.execution.unload(job.region());
+                    self.execution.lock().unload(job.region());
                     let _ = self.lives.send(job);
                 }
                 Some(Job::Reload(descriptor)) => self.reload(descriptor),
@@ -189,35 +296,25 @@ impl Applier {
         let started = Instant::now();
         let entries: usize = by_region.values().map(Vec::len).sum();
         let mut outcomes = Outcomes::new();
-        for effect in self.execute(by_region) {
+        // The rows are written before anybody else may execute.
+        let execution = self.execution.clone();
+        let mut execution = execution.lock();
+        let mut applied = Vec::new();
+        for effect in self.execute(&mut execution, by_region) {
             match effect {
-                ApplyEffect::Write(writes) => {
-                    self.store.engine.write(&writes);
-                    self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                    self.count(&writes, entries);
-                }
-                ApplyEffect::Describe(descriptors) => self.store.set_local_regions(&descriptors),
-                ApplyEffect::Absorbed { region } => self.store.engine.forget_counts(region),
-                ApplyEffect::State { region, state } => self.publish_state(region, &state),
-                ApplyEffect::Applied(indexes) => {
-                    let _ = self.store.worker.send(ToWorker::Applied { indexes });
-                }
+                ApplyEffect::Applied(indexes) => applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
+                other => carry_out(&self.store, other, entries),
             }
         }
+        drop(execution);
+        self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let _ = self.store.worker.send(ToWorker::Applied { indexes: applied });
         if !outcomes.is_empty() {
             let _ = self.outcomes.send(outcomes);
         }
         self.store.metrics.apply.record(started.elapsed());
         true
-    }
-
-    fn count(&self, writes: &WriteSet, entries: usize) {
-        let row_bytes =
-            |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, |value| value.len());
-        let bytes: usize = writes.rows.iter().map(row_bytes).sum();
-        self.store.metrics.rows_bytes_written.inc_by(bytes as u64);
-        self.store.metrics.entries_applied.inc_by(entries as u64);
     }
 
     fn reload(&mut self, descriptor: RegionDescriptor) {
@@ -237,8 +334,8 @@ impl Applier {
         }
         let slots = descriptor.slots;
         self.store.set_local_regions(&[descriptor]);
-        self.publish_state(region, &state);
-        self.execution.load(region, state, slots);
+        publish_state(&self.store, region, &state);
+        self.execution.lock().load(region, state, slots);
     }
 
     /// Waits until the memtables have room, however long it takes to bring them to flash. False: the store stops
@@ -260,23 +357,60 @@ impl Applier {
         true
     }
 
-    fn execute(&mut self, by_region: BTreeMap<RegionId, Vec<ToApply>>) -> Vec<ApplyEffect<Asker>> {
+    fn execute(
+        &mut self,
+        execution: &mut Execution,
+        by_region: BTreeMap<RegionId, Vec<ToApply>>,
+    ) -> Vec<ApplyEffect<Asker>> {
         let store = self.store.clone();
         let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
         let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
         let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
         let turn = Turn::new(&store.engine, &store.metrics, self.ahead, payloads);
         let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| store.cluster.apply(payload, txn);
-        let effects = self.execution.execute(by_region, &turn, &mut meta, &mut ());
+        let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
         self.ahead = turn.left();
         effects.unwrap_or_else(|error| self.store.fatal(&error.to_string()))
     }
+}
 
-    fn publish_state(&self, region: RegionId, state: &RegionState) {
-        self.store.engine.publish_counts(region, state);
-        if let Some(shared) = self.store.regions.get(region) {
-            shared.set_applied(state.applied_index, state.last_stamp_ms);
+/// Carries out what does not depend on whose thread executed the entries, of which there were so many.
+fn carry_out(store: &Store, effect: ApplyEffect<Asker>, entries: usize) {
+    match effect {
+        ApplyEffect::Write(writes) => {
+            store.engine.write(&writes);
+            let row_bytes =
+                |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, Bytes::len);
+            let bytes: usize = writes.rows.iter().map(row_bytes).sum();
+            store.metrics.rows_bytes_written.inc_by(bytes as u64);
+            store.metrics.entries_applied.inc_by(entries as u64);
         }
+        ApplyEffect::Describe(descriptors) => store.set_local_regions(&descriptors),
+        ApplyEffect::Absorbed { region } => store.engine.forget_counts(region),
+        ApplyEffect::State { region, state } => publish_state(store, region, &state),
+        ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } => unreachable!("the caller's"),
+    }
+}
+
+fn publish_state(store: &Store, region: RegionId, state: &RegionState) {
+    store.engine.publish_counts(region, state);
+    if let Some(shared) = store.regions.get(region) {
+        shared.set_applied(state.applied_index, state.last_stamp_ms);
+    }
+}
+
+/// Rows that are had without waiting for a device.
+struct RamRows<'a>(&'a Keyspace);
+
+impl node::Rows for RamRows<'_> {}
+
+impl Reader for RamRows<'_> {
+    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        self.0.get_without_io(row).ok_or(StorageError::NotInRam)
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
+        Err(StorageError::NotInRam)
     }
 }
 

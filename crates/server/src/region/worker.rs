@@ -20,7 +20,7 @@ use replica::{Input as RaftInput, LogBatch};
 use tokio::sync::mpsc::UnboundedReceiver;
 use types::{RegionId, StoreId};
 
-use super::apply::ApplyQueue;
+use super::apply::{ApplyQueue, ExecutedHere};
 use super::dropped::Dropped;
 use super::inbox::{Asker, Reader, ToWorker};
 use super::log_reader::Wanted;
@@ -120,6 +120,8 @@ impl RegionWorker {
             ToWorker::Applied { indexes } => {
                 for (region, index) in indexes {
                     self.shard.step(Input::Raft(RaftInput::Applied { region, index }), now);
+                    let executed = self.apply.applied(region, index);
+                    self.executed_here(executed);
                 }
             }
             ToWorker::Flushed { applied } => {
@@ -140,6 +142,14 @@ impl RegionWorker {
             }
             ToWorker::Stop => self.stopping = true,
         }
+    }
+
+    fn executed_here(&mut self, executed: Option<ExecutedHere>) {
+        let Some(ExecutedHere { applied, outcomes }) = executed else { return };
+        for (region, index) in applied {
+            self.raft(RaftInput::Applied { region, index });
+        }
+        outcomes.into_iter().for_each(|(client, outcome)| drop(client.send(outcome)));
     }
 
     fn raft(&mut self, input: RaftInput) {
@@ -179,7 +189,10 @@ impl RegionWorker {
                     self.store.fatal("the log thread has gone");
                 }
             }
-            Effect::Apply { region, entries } => self.apply.send(region, entries),
+            Effect::Apply { region, entries } => {
+                let executed = self.apply.execute(region, entries);
+                self.executed_here(executed);
+            }
             Effect::Life(job) => self.apply.send_life(job),
             Effect::Truncate { region, index, term } => self.log.truncate(region, index, term),
             // Whoever does not wait any more has been answered otherwise.

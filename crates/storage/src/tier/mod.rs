@@ -35,12 +35,18 @@ use row_cache::RowCache;
 /// Places of the row cache that one step of settling looks at for rows of a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;
 
+/// A memtable on its way to flash exists as often: here, as a batch, and in the flash tier's memory.
+pub const COPIES_OF_FROZEN: u64 = 3;
+
 #[derive(Debug)]
 pub struct RamTier {
     active: Memtable,
     /// Oldest first.
     frozen: VecDeque<Arc<Memtable>>,
     cache: RowCache,
+    cache_bytes: u64,
+    /// What memtables and row cache may take together.
+    bytes_max: u64,
     epoch: u64,
     /// How far the oldest frozen memtable is settled.
     settled: Settled,
@@ -71,12 +77,15 @@ pub enum Found {
 }
 
 impl RamTier {
-    /// A tier whose row cache takes at most `cache_bytes`. Clients choose keys: the seed must not be known to them.
-    pub fn new(cache_bytes: u64, hash_seed: u64) -> RamTier {
+    /// A tier whose row cache takes at most `cache_bytes`, and no more than memtables leave of `bytes_max`. Clients choose
+    /// keys: the seed must not be known to them.
+    pub fn new(cache_bytes: u64, bytes_max: u64, hash_seed: u64) -> RamTier {
         RamTier {
             active: Memtable::default(),
             frozen: VecDeque::new(),
-            cache: RowCache::new(cache_bytes, hash_seed),
+            cache: RowCache::new(cache_bytes.min(bytes_max), hash_seed),
+            cache_bytes,
+            bytes_max,
             epoch: 0,
             settled: Settled::default(),
         }
@@ -85,6 +94,14 @@ impl RamTier {
     /// Writes the set as a whole: ranges are deleted first.
     pub fn write(&mut self, writes: &WriteSet) {
         self.active.write(writes);
+        self.share();
+    }
+
+    /// Gives the row cache what the memtables leave.
+    fn share(&mut self) {
+        let frozen: u64 = self.frozen.iter().map(|table| table.bytes()).sum();
+        let dirty = self.active.bytes().saturating_add(frozen.saturating_mul(COPIES_OF_FROZEN));
+        self.cache.set_bytes_max(self.cache_bytes.min(self.bytes_max.saturating_sub(dirty)));
     }
 
     pub fn get(&self, row: &[u8]) -> Found {
@@ -151,6 +168,7 @@ impl RamTier {
             last = Some(row.clone());
         }
         self.frozen.pop_front();
+        self.share();
         self.settled = Settled::default();
         self.epoch += 1;
         true

@@ -12,6 +12,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes that a row takes beside its key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 192;
+/// Places that the clock's hand passes at most with one change: a budget that has become much smaller holds up nobody.
+const STEPS_PER_CHANGE: usize = 64;
 /// A row that would take more than this part of the budget is not kept.
 const BUDGET_PART_MAX: u64 = 64;
 
@@ -60,6 +62,12 @@ impl RowCache {
 
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Sets the budget. Rows beyond it go step by step, with this call and those that follow.
+    pub fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+        self.evict();
     }
 
     /// The row's value; `None` if it is not known, `Some(None)` if there is no such row.
@@ -148,8 +156,11 @@ impl RowCache {
         self.free.push(at);
     }
 
+    /// Evicts a few rows if there are more than the budget has room for.
     fn evict(&mut self) {
-        while self.bytes > self.bytes_max {
+        let mut steps = STEPS_PER_CHANGE;
+        while self.bytes > self.bytes_max && steps > 0 {
+            steps -= 1;
             self.hand = if self.hand + 1 < self.entries.len() { self.hand + 1 } else { 0 };
             let spare = |entry: &mut Entry| std::mem::take(entry.is_used.get_mut());
             if self.entries[self.hand].as_mut().is_some_and(|entry| !spare(entry)) {

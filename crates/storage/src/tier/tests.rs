@@ -35,7 +35,7 @@ struct Store {
 
 impl Store {
     fn new(cache_bytes: u64) -> Store {
-        let tier = RamTier::new(cache_bytes, 7);
+        let tier = RamTier::new(cache_bytes, 1 << 30, 7);
         Store { tier, flash: MemoryKeyspace::default(), model: BTreeMap::new(), fetches: Vec::new() }
     }
 
@@ -248,7 +248,7 @@ fn a_fetch_that_began_before_a_memtable_was_dropped_fills_nothing() {
 
 #[test]
 fn rows_that_are_in_use_outlive_a_scan() {
-    let mut tier = RamTier::new(100 * 400, 7);
+    let mut tier = RamTier::new(100 * 400, 1 << 30, 7);
     let (hot, value) = (row(0), Some(Bytes::from(vec![0; 100])));
     tier.fill(&hot, &value, 0);
     for number in 1..1000 {
@@ -260,11 +260,31 @@ fn rows_that_are_in_use_outlive_a_scan() {
 
 #[test]
 fn a_row_that_takes_a_large_part_of_the_cache_is_not_kept() {
-    let mut tier = RamTier::new(64_000, 7);
+    let mut tier = RamTier::new(64_000, 1 << 30, 7);
     let (small, large) = (Some(Bytes::from(vec![0; 10])), Some(Bytes::from(vec![0; 2000])));
     tier.fill(&row(1), &small, 0);
     tier.fill(&row(1), &large, 0);
     tier.fill(&row(2), &small, 0);
     assert!(matches!(tier.get(&row(1)), Found::OnFlash { .. }));
     assert_eq!(tier.get(&row(2)), Found::Row(small));
+}
+
+#[test]
+fn the_row_cache_has_what_memtables_leave() {
+    let bytes_max = 200_000;
+    let mut tier = RamTier::new(1 << 30, bytes_max, 7);
+    let value = Some(Bytes::from(vec![0; 100]));
+    (0..2000).for_each(|number| drop(tier.fill(&row(number), &value, 0)));
+    assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
+    for number in 2000..2200 {
+        tier.write(&put(number, value.clone()));
+    }
+    assert!(tier.dirty_bytes() > bytes_max / 4);
+    assert!(tier.dirty_bytes() + tier.clean_bytes() <= bytes_max);
+    tier.freeze();
+    (0..20).for_each(|_| tier.write(&put(2000, value.clone())));
+    assert!(COPIES_OF_FROZEN * tier.dirty_bytes() + tier.clean_bytes() <= bytes_max + bytes_max / 10);
+    while !tier.settle(8) {}
+    (0..2000).for_each(|number| drop(tier.fill(&row(number), &value, tier.epoch())));
+    assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
 }
