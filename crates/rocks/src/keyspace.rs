@@ -408,11 +408,15 @@ impl Reader for View<'_> {
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let is_in = self.bounds.as_ref().is_none_or(|(f, t)| f[..] <= *from && *to <= t[..] || from >= to);
         assert!(is_in, "a scan beyond the view's bounds");
-        let flash = |visit: &mut Visit<'_>| {
-            match self.scan_part(from, to, LARGE_SCAN_BYTES, ReadOptions::default(), visit)? {
-                None => Ok(()),
-                Some(resume) => self.scan_flash_ahead(&resume, to, visit),
-            }
+        let flash = |visit: &mut Visit<'_>| match self.scan_part(
+            from,
+            to,
+            LARGE_SCAN_BYTES,
+            ReadOptions::default(),
+            visit,
+        )? {
+            None => Ok(()),
+            Some(resume) => self.scan_flash_ahead(&resume, to, visit),
         };
         self.memtables.scan(from, to, flash, visit)
     }

@@ -467,11 +467,14 @@ mod tests {
     fn the_ram_tier_fits_and_what_depends_on_a_memtable_s_size_keeps_its_proportion() {
         for profile in ["default", "redis-on-flash", "bulk"] {
             let full = Options::profile(profile).unwrap();
-            for ram in [MEMTABLE_PART * full.write_buffer_size / 4, MEMTABLE_PART * full.write_buffer_size * 2] {
+            for ram in
+                [MEMTABLE_PART * full.write_buffer_size / 4, MEMTABLE_PART * full.write_buffer_size * 2]
+            {
                 let fitted = full.clone().with_ram(ram);
                 assert_eq!(fitted.write_buffer_size, ram / MEMTABLE_PART);
                 assert_eq!(fitted.memory_bytes() - fitted.block_cache_size, ram);
-                let proportion = |options: &Options| options.max_bytes_for_level_base / options.write_buffer_size;
+                let proportion =
+                    |options: &Options| options.max_bytes_for_level_base / options.write_buffer_size;
                 assert_eq!(proportion(&fitted), proportion(&full));
                 assert!(fitted.target_file_size_base <= full.target_file_size_base);
             }

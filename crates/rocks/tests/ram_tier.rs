@@ -90,7 +90,8 @@ fn no_read_is_older_than_a_completed_write() {
 fn what_is_seen_at_one_moment_was_written_at_one() {
     let dir = tempfile::tempdir().unwrap();
     let db = Keyspace::open(dir.path(), &options()).unwrap();
-    let all = |n: u64| WriteSet { ranges_deleted: vec![], rows: (0..ROWS).map(|at| (row(at), put(n))).collect() };
+    let all =
+        |n: u64| WriteSet { ranges_deleted: vec![], rows: (0..ROWS).map(|at| (row(at), put(n))).collect() };
     db.write(&all(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

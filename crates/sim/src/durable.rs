@@ -6,16 +6,17 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use node::recovery::{Kept, OwnRows, Recovered};
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
-use storage::{extent, MemoryKeyspace, Reader, RegionState, WriteSet};
+use storage::{extent, Reader, RegionState, WriteSet};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Term};
 use wal::PeerLife;
 
 use crate::disk::Disk;
+use crate::rows::Rows;
 
 #[derive(Debug, Default)]
 pub struct Durable {
     pub disk: Disk,
-    pub engine: MemoryKeyspace,
+    pub engine: Rows,
     /// Snapshots that came, whole and durable.
     pub received: BTreeMap<(RegionId, LogIndex), Snapshot>,
 }
@@ -55,7 +56,7 @@ impl Durable {
     pub fn delete_own_rows(&mut self, region: RegionId) -> Result<(), String> {
         let slots = extent::without_others(&self.engine, region, &self.slots_of(region));
         let slots = slots.map_err(|error| error.to_string())?;
-        self.engine.write(extent::deletion(region, &slots));
+        self.engine.write(&extent::deletion(region, &slots));
         Ok(())
     }
 
@@ -80,7 +81,7 @@ impl Durable {
     pub fn ingest(&mut self, region: RegionId, index: LogIndex) -> Result<(), String> {
         self.clear_for(region, index)?;
         let snapshot = self.received(region, index)?;
-        self.engine.ingest(b"", b"", snapshot.rows.into_iter().chain(snapshot.own));
+        self.engine.ingest(&Bytes::new(), &Bytes::new(), snapshot.rows.into_iter().chain(snapshot.own));
         Ok(())
     }
 
@@ -160,7 +161,7 @@ impl Kept for Durable {
 
     fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), String> {
         let rows = own_rows(region, state).to_vec();
-        self.engine.write(WriteSet { ranges_deleted: Vec::new(), rows });
+        self.engine.write(&WriteSet { ranges_deleted: Vec::new(), rows });
         Ok(())
     }
 

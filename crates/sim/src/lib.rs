@@ -20,6 +20,7 @@ pub mod model;
 pub mod network;
 pub mod observation;
 pub mod rng;
+pub mod rows;
 pub mod run;
 mod store;
 pub mod tally;

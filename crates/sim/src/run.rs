@@ -37,12 +37,17 @@ pub struct Options {
 pub enum Bug {
     Replica(replica::planted::Bug),
     Node(node::planted::Bug),
+    Storage(storage::planted::Bug),
 }
 
 #[cfg(feature = "planted")]
 fn plant(bug: Option<Bug>) {
     replica::planted::set(match bug {
         Some(Bug::Replica(bug)) => Some(bug),
+        _ => None,
+    });
+    storage::planted::set(match bug {
+        Some(Bug::Storage(bug)) => Some(bug),
         _ => None,
     });
     node::planted::set(match bug {

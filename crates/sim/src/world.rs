@@ -124,7 +124,8 @@ pub enum Work {
     Flush,
     Flushed {
         applied: Vec<(RegionId, LogIndex)>,
-        writes: usize,
+        /// Memtables below this number are flushed.
+        memtables: u64,
     },
     Heartbeat,
     /// A read takes its view.

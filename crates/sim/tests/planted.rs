@@ -1,4 +1,4 @@
-//! Bugs planted in `replica` and `node`: the simulator finds each, and finds nothing in the same seeds without them.
+//! Bugs planted in `replica`, `node` and `storage`: the simulator finds each, and finds nothing in the same seeds without them.
 
 #![cfg(feature = "planted")]
 
@@ -21,7 +21,8 @@ fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
     let mut missed = Vec::new();
     let only = std::env::var("STEELYARD_BUG").ok();
     let replica = replica::planted::BUGS.into_iter().map(Bug::Replica);
-    let bugs = replica.chain(node::planted::BUGS.into_iter().map(Bug::Node));
+    let storage = storage::planted::BUGS.into_iter().map(Bug::Storage);
+    let bugs = replica.chain(node::planted::BUGS.into_iter().map(Bug::Node)).chain(storage);
     for bug in bugs.filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}").contains(only.as_str())))
     {
         match first_violation(Some(bug), 0..SEEDS) {

@@ -11,6 +11,7 @@ pub mod extent;
 mod memory;
 mod merge;
 pub mod meta;
+pub mod planted;
 pub mod rows;
 mod state;
 pub mod tier;

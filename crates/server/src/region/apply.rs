@@ -105,7 +105,11 @@ impl ApplyQueue {
         }
     }
 
-    fn execute_here(&mut self, region: RegionId, entries: Vec<ToApply>) -> Result<ExecutedHere, Vec<ToApply>> {
+    fn execute_here(
+        &mut self,
+        region: RegionId,
+        entries: Vec<ToApply>,
+    ) -> Result<ExecutedHere, Vec<ToApply>> {
         if !self.store.engine.rows().has_room() {
             return Err(entries);
         }

@@ -103,8 +103,7 @@ impl World {
         self.wake_apply(id);
         // Memtables that are full are flushed without being asked for.
         if self.rng.chance(4) && self.without_room(id).is_none() {
-            let count = self.rng.below(self.stores[&id].durable.engine.unflushed() as u64 + 1) as usize;
-            self.store_mut(id).durable.engine.flush_oldest(count);
+            self.store_mut(id).durable.engine.flush_some();
         }
     }
 
@@ -175,7 +174,7 @@ impl World {
     fn carry_out_applied(&mut self, id: StoreId, effect: ApplyEffect<Asker>) {
         match effect {
             ApplyEffect::Write(writes) => {
-                self.store_mut(id).durable.engine.write(writes);
+                self.store_mut(id).durable.engine.write(&writes);
                 let Some(process) = self.process(id) else { return };
                 process.executing_bytes = 0;
             }

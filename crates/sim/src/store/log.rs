@@ -87,19 +87,19 @@ impl World {
     }
 
     pub(super) fn flush_now(&mut self, id: StoreId) {
-        let writes = self.stores[&id].durable.engine.unflushed();
         let Some(process) = self.process(id) else { return };
         let here = process.regions.iter().filter(|(_, shared)| shared.is_local);
         let applied: Vec<_> = here.map(|(&region, shared)| (region, shared.applied)).collect();
+        let memtables = self.store_mut(id).durable.engine.freeze();
         let delay = self.rng.between(1, 200) * MILLISECOND;
-        self.schedule_work(id, delay, Work::Flushed { applied, writes });
+        self.schedule_work(id, delay, Work::Flushed { applied, memtables });
     }
 
-    pub(super) fn flushed(&mut self, id: StoreId, applied: Vec<(RegionId, LogIndex)>, writes: usize) {
+    pub(super) fn flushed(&mut self, id: StoreId, applied: Vec<(RegionId, LogIndex)>, memtables: u64) {
         if self.without_room(id).is_some() {
             return;
         }
-        self.store_mut(id).durable.engine.flush_oldest(writes);
+        self.store_mut(id).durable.engine.flush_below(memtables);
         for (region, index) in applied {
             self.input(id, Input::Flushed { region, index });
         }

@@ -456,7 +456,7 @@ impl World {
             Work::Logged => self.logged(id),
             Work::Apply => self.apply(id),
             Work::Flush => self.flush(id),
-            Work::Flushed { applied, writes } => self.flushed(id, applied, writes),
+            Work::Flushed { applied, memtables } => self.flushed(id, applied, memtables),
             Work::Heartbeat => self.heartbeat(id),
             Work::View { region, client, op, read } => self.take_view(id, (region, client, op), read),
             Work::Read { region, client, op, reply, read_ms, read } => {

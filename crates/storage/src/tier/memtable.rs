@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::row_map::RowMap;
 use crate::merge::{merge, Written};
+use crate::planted::{self, Bug};
 use crate::{Result, Visit, WriteSet};
 
 /// Bytes that a row takes beside its key and value: its place in the map and two reference counts.
@@ -97,6 +98,7 @@ impl Memtable {
     /// The row as it is written here: `None` if this memtable does not say what it is.
     pub(super) fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         match self.rows.get(row) {
+            Some(None) if planted::is(Bug::NoTombstones) => None,
             Some(value) => Some(value.clone()),
             None => self.is_range_deleted(row).then_some(None),
         }
@@ -130,10 +132,7 @@ impl Memtable {
 }
 
 /// The row as the newest of these memtables has it that knows it. They are given from the newest down.
-pub(super) fn get<'a>(
-    tables: impl IntoIterator<Item = &'a Memtable>,
-    row: &[u8],
-) -> Option<Option<Bytes>> {
+pub(super) fn get<'a>(tables: impl IntoIterator<Item = &'a Memtable>, row: &[u8]) -> Option<Option<Bytes>> {
     tables.into_iter().find_map(|table| table.get(row))
 }
 

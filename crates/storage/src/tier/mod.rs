@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::planted::{self, Bug};
 use crate::{Result, Visit, WriteSet};
 pub use memtable::Memtable;
 use row_cache::RowCache;
@@ -112,6 +113,10 @@ impl RamTier {
     }
 
     fn in_memtables(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        if planted::is(Bug::OldestFirst) {
+            let tables = self.frozen.iter().map(|table| &**table);
+            return memtable::get(tables.chain([&self.active]), row);
+        }
         memtable::get(self.tables(), row)
     }
 
@@ -126,7 +131,8 @@ impl RamTier {
 
     /// Keeps what flash said of a row, which was asked in the epoch given, if it is still known to be true.
     pub fn fill(&mut self, row: &Bytes, value: &Option<Bytes>, epoch: u64) -> bool {
-        let holds = epoch == self.epoch && self.in_memtables(row).is_none();
+        let is_of_now = epoch == self.epoch || planted::is(Bug::StaleFill);
+        let holds = is_of_now && self.in_memtables(row).is_none();
         if holds {
             self.cache.put(row, value);
         }
@@ -150,7 +156,8 @@ impl RamTier {
     /// its rows go to the row cache. Returns true once it is dropped.
     pub fn settle(&mut self, rows_max: usize) -> bool {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
-        if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
+        let ranges = if planted::is(Bug::RangeUnsettled) { &[] } else { oldest.ranges() };
+        if let Some((from, to)) = ranges.get(self.settled.ranges) {
             let (place, count) = (self.settled.place, CACHE_PLACES_PER_STEP);
             match self.cache.remove_range((from, to), place, count) {
                 Some(next) => self.settled.place = next,
@@ -160,11 +167,13 @@ impl RamTier {
         }
         let mut last = None;
         for (count, (row, value)) in oldest.rows_behind(self.settled.row.as_ref()).enumerate() {
-            if count == rows_max {
+            if count == rows_max && !planted::is(Bug::DroppedUnsettled) {
                 self.settled.row = last;
                 return false;
             }
-            self.cache.put(row, value);
+            if count < rows_max {
+                self.cache.put(row, value);
+            }
             last = Some(row.clone());
         }
         self.frozen.pop_front();
@@ -183,7 +192,9 @@ impl RamTier {
         for (from, to) in ranges {
             let is_free = self.tables().all(|table| !table.speaks_of(from, to));
             assert!(is_free, "rows are replaced on flash that are also in RAM");
-            self.cache.remove_range((from, to), 0, usize::MAX);
+            if !planted::is(Bug::ReplacedStays) {
+                self.cache.remove_range((from, to), 0, usize::MAX);
+            }
         }
     }
 

@@ -1,0 +1,153 @@
+//! A store's rows as it ships them: the RAM tier over a flash tier in memory. An adversary chooses what the threads of a
+//! server would: which rows are kept in RAM, when a row that was fetched from flash is filled in, and how far a memtable
+//! on flash is settled before anything else happens.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use storage::tier::{Found, RamTier};
+use storage::{MemoryKeyspace, Reader, Result, Visit, WriteSet};
+
+use crate::rng::Rng;
+
+/// Room for some of a run's rows.
+const CACHE_BYTES: u64 = 20_000;
+/// Fetches that are begun and not filled in.
+const FETCHES_MAX: usize = 8;
+
+#[derive(Debug)]
+pub struct Rows {
+    ram: RefCell<Ram>,
+    flash: MemoryKeyspace,
+}
+
+#[derive(Debug)]
+struct Ram {
+    tier: RamTier,
+    /// Rows that flash was asked for, with what it said and the epoch of before.
+    fetches: Vec<(Bytes, Option<Bytes>, u64)>,
+    /// Memtables below this number are on flash, durably.
+    flushed: u64,
+    rng: Rng,
+}
+
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows { ram: RefCell::new(Ram::new(Rng::new(1))), flash: MemoryKeyspace::default() }
+    }
+}
+
+impl Ram {
+    fn new(rng: Rng) -> Ram {
+        Ram { tier: RamTier::new(CACHE_BYTES, u64::MAX, 1), fetches: Vec::new(), flushed: 0, rng }
+    }
+
+    /// What threads beside the caller's may do at any moment.
+    fn interfere(&mut self) {
+        if self.rng.chance(20) && !self.fetches.is_empty() {
+            let at = self.rng.below(self.fetches.len() as u64) as usize;
+            let (row, value, epoch) = self.fetches.swap_remove(at);
+            self.tier.fill(&row, &value, epoch);
+        }
+        if self.rng.chance(20) {
+            self.settle_some(1);
+        }
+    }
+
+    /// Takes so many steps of settling memtables that are on flash.
+    fn settle_some(&mut self, steps: usize) {
+        for _ in 0..steps {
+            let oldest = self.tier.frozen().next().map(|oldest| oldest.number());
+            if oldest.is_some_and(|number| number < self.flushed) {
+                self.tier.settle(2);
+            }
+        }
+    }
+}
+
+impl Rows {
+    /// Applies a write set as a whole. It is visible at once and durable after the next flush.
+    pub fn write(&mut self, writes: &WriteSet) {
+        let ram = self.ram.get_mut();
+        ram.interfere();
+        ram.tier.write(writes);
+    }
+
+    /// Freezes what was written so far. Gives the number below which memtables must reach flash for that to be durable.
+    pub fn freeze(&mut self) -> u64 {
+        let ram = self.ram.get_mut();
+        ram.tier.freeze();
+        ram.tier.frozen().last().map_or(ram.flushed, |newest| newest.number() + 1)
+    }
+
+    /// Makes frozen memtables below this number durable.
+    pub fn flush_below(&mut self, number: u64) {
+        let ram = self.ram.get_mut();
+        for table in ram.tier.frozen().filter(|table| (ram.flushed..number).contains(&table.number())) {
+            let rows = table.rows().map(|(row, value)| (row.clone(), value.clone())).collect();
+            self.flash.write(WriteSet { ranges_deleted: table.ranges().to_vec(), rows });
+            self.flash.flush();
+        }
+        ram.flushed = ram.flushed.max(number);
+        let steps = ram.rng.below(20) as usize;
+        ram.settle_some(steps);
+    }
+
+    /// Makes everything written so far durable.
+    pub fn flush(&mut self) {
+        let number = self.freeze();
+        self.flush_below(number);
+    }
+
+    /// The flash tier is flushed without being asked for: any number of memtables, oldest first.
+    pub fn flush_some(&mut self) {
+        let all = self.freeze();
+        let ram = self.ram.get_mut();
+        let number = ram.rng.between(ram.flushed, all);
+        self.flush_below(number);
+    }
+
+    /// Forgets what was not flushed.
+    pub fn crash(&mut self) {
+        let rng = self.ram.get_mut().rng.clone();
+        self.ram = RefCell::new(Ram::new(rng));
+        self.flash.crash();
+    }
+
+    /// Replaces the rows of `from..to` by `rows`, durable at once.
+    pub fn ingest(&mut self, from: &Bytes, to: &Bytes, rows: impl IntoIterator<Item = (Bytes, Bytes)>) {
+        self.flush();
+        let ram = self.ram.get_mut();
+        while ram.tier.frozen().next().is_some() {
+            ram.tier.settle(2);
+        }
+        self.flash.ingest(from, to, rows);
+        ram.tier.replaced(&[(from.clone(), to.clone())]);
+    }
+}
+
+impl Reader for Rows {
+    fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        let mut ram = self.ram.borrow_mut();
+        ram.interfere();
+        match ram.tier.get(row) {
+            Found::Row(value) => Ok(value),
+            Found::OnFlash { epoch } => {
+                let value = self.flash.get(row)?;
+                if ram.fetches.len() == FETCHES_MAX {
+                    let at = ram.rng.below(FETCHES_MAX as u64) as usize;
+                    ram.fetches.swap_remove(at);
+                }
+                ram.fetches.push((Bytes::copy_from_slice(row), value.clone(), epoch));
+                Ok(value)
+            }
+        }
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        let ram = self.ram.borrow();
+        ram.tier.scan(from, to, |visit| self.flash.scan(from, to, visit), visit)
+    }
+}
+
+impl node::Rows for Rows {}
