@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use steelyard_rocks::{Keyspace, Options};
-use storage::{Reader, StorageError, WriteSet};
+use storage::{StorageError, WriteSet};
 
 struct SmallDevice(tempfile::TempDir);
 

@@ -192,3 +192,64 @@ fn an_entry_is_never_left_out() {
     let (mut execution, rows) = store();
     let _ = execute(&mut execution, &rows, vec![asked(NEXT + 1, "ann", &["SET foo 1"])]);
 }
+
+/// Rows of which some are not in RAM.
+struct Partly<'a> {
+    rows: &'a MemoryKeyspace,
+    missing: Option<Bytes>,
+}
+
+impl Rows for Partly<'_> {}
+
+impl Reader for Partly<'_> {
+    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        match self.missing.as_ref().is_some_and(|missing| missing[..] == *row) {
+            true => Err(StorageError::NotInRam),
+            false => self.rows.get(row),
+        }
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut storage::Visit<'_>) -> storage::Result<()> {
+        Err(StorageError::NotInRam)
+    }
+}
+
+#[test]
+fn entries_that_lack_a_row_in_ram_are_given_back_and_nothing_of_them_is_executed() {
+    let (mut execution, rows) = store();
+    let before = execution.state(1).cloned();
+    let entries = |first| {
+        vec![
+            asked(first, "a", &["INCR n", "SET here 1"]),
+            asked(first + 1, "b", &["INCR n", "INCR elsewhere"]),
+        ]
+    };
+    let first = before.as_ref().map_or(1, |state| state.applied_index + 1);
+    let missing = Some(storage::KeyRef::new(0, b"elsewhere").meta_row());
+    let tried = execution.execute_in_ram(1, entries(first), &Partly { rows: &rows, missing }, &mut ());
+    let Ok(InRam::NotExecuted(given_back)) = tried else { panic!("a row is missing") };
+    assert_eq!(given_back.iter().map(|apply| apply.entry.index).collect::<Vec<_>>(), [first, first + 1]);
+    assert_eq!(execution.state(1).cloned(), before);
+    let tried = execution.execute_in_ram(1, given_back, &Partly { rows: &rows, missing: None }, &mut ());
+    let Ok(InRam::Executed(effects)) = tried else { panic!("everything is there") };
+    let replies: Vec<_> = effects
+        .into_iter()
+        .filter_map(|effect| match effect {
+            ApplyEffect::Answer { client, outcome: Outcome::Applied(replies) } => Some((client, replies)),
+            _ => None,
+        })
+        .collect();
+    let int = |number| Some(Reply::Int(number));
+    assert_eq!(replies, [("a".into(), vec![int(1), Some(Reply::OK)]), ("b".into(), vec![int(2), int(1)])]);
+}
+
+#[test]
+fn entries_that_change_the_region_are_not_for_ram_alone() {
+    let (mut execution, rows) = store();
+    let first = execution.state(1).map_or(1, |state| state.applied_index + 1);
+    let whole = region(1, SlotRange::ALL);
+    let split = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).expect("it can be split");
+    let entries = vec![changed(first, split)];
+    let tried = execution.execute_in_ram(1, entries, &Partly { rows: &rows, missing: None }, &mut ());
+    assert!(matches!(tried, Ok(InRam::NotExecuted(entries)) if entries.len() == 1));
+}

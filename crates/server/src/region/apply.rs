@@ -9,7 +9,7 @@
 //! A split makes its region's rows here, in the batch of its entry; a merge's rows change hands in it. Snapshots and the end of peers pass
 //! through here, in their order among the entries, on their way to the thread that sees to them (`lives`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ const BATCH_BYTES_AHEAD: usize = 8 << 20;
 /// While rows are missed each time, entries are tried in the worker's thread ever more seldom: once in so many times
 /// at least.
 const UNSEEN_MAX: u32 = 63;
+/// Entries, and values, of more bytes than this are not copied in the worker's thread.
+const HERE_BYTES_MAX: usize = 1 << 20;
 const ROOM_POLL: Duration = Duration::from_millis(200);
 
 /// A committed entry, and who waits for it on this store.
@@ -62,6 +64,9 @@ pub struct ApplyQueue {
     sent: BTreeMap<RegionId, LogIndex>,
     /// Entries that came meanwhile. They are executed here once the thread is done with those before them.
     held: BTreeMap<RegionId, Vec<ToApply>>,
+    /// Regions whose rows are replaced or end: the thread alone knows when they may be executed again. Until it has executed
+    /// entries of theirs, all go to it.
+    away: BTreeSet<RegionId>,
     /// So many times more entries go to the thread without a look whether RAM has their rows.
     unseen: u32,
     /// How often that is when rows are missed next.
@@ -86,8 +91,8 @@ impl ApplyQueue {
     /// Has the entries executed: at once where RAM has all that they need and nothing of the region is under way, else by
     /// the thread.
     pub fn execute(&mut self, region: RegionId, entries: Vec<ToApply>) -> Option<ExecutedHere> {
-        if self.unseen > 0 {
-            self.unseen -= 1;
+        if self.unseen > 0 || self.away.contains(&region) {
+            self.unseen = self.unseen.saturating_sub(1);
             self.send(region, entries);
             return None;
         }
@@ -110,7 +115,7 @@ impl ApplyQueue {
         region: RegionId,
         entries: Vec<ToApply>,
     ) -> Result<ExecutedHere, Vec<ToApply>> {
-        if !self.store.engine.rows().has_room() {
+        if !self.store.engine.rows().has_room() || bytes_of(&entries) > HERE_BYTES_MAX {
             return Err(entries);
         }
         // Held by the thread while it executes for other regions, perhaps over a slow device.
@@ -144,6 +149,7 @@ impl ApplyQueue {
             return None;
         }
         self.sent.remove(&region);
+        self.away.remove(&region);
         let entries = self.take_held(region);
         if entries.is_empty() {
             return None;
@@ -170,6 +176,8 @@ impl ApplyQueue {
 
     pub fn send_life(&mut self, job: lives::Job) {
         self.send(job.region(), Vec::new());
+        self.sent.remove(&job.region());
+        self.away.insert(job.region());
         let _ = self.jobs.send(Job::Life(job));
     }
 
@@ -224,6 +232,7 @@ impl Applier {
             execution: execution.clone(),
             sent: BTreeMap::new(),
             held: BTreeMap::new(),
+            away: BTreeSet::new(),
             unseen: 0,
             unseen_next: 0,
         };
@@ -403,14 +412,18 @@ fn publish_state(store: &Store, region: RegionId, state: &RegionState) {
     }
 }
 
-/// Rows that are had without waiting for a device.
+/// Rows that are had without waiting for a device or for a long copy.
 struct RamRows<'a>(&'a Keyspace);
 
 impl node::Rows for RamRows<'_> {}
 
 impl Reader for RamRows<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        self.0.get_without_io(row).ok_or(StorageError::NotInRam)
+        let value = self.0.get_without_io(row).ok_or(StorageError::NotInRam)?;
+        match value.as_ref().is_some_and(|value| value.len() > HERE_BYTES_MAX) {
+            true => Err(StorageError::NotInRam),
+            false => Ok(value),
+        }
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
@@ -427,3 +440,6 @@ pub async fn hand_out(mut batches: mpsc::UnboundedReceiver<Outcomes>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

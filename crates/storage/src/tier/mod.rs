@@ -156,8 +156,7 @@ impl RamTier {
     /// its rows go to the row cache. Returns true once it is dropped.
     pub fn settle(&mut self, rows_max: usize) -> bool {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
-        let ranges = if planted::is(Bug::RangeUnsettled) { &[] } else { oldest.ranges() };
-        if let Some((from, to)) = ranges.get(self.settled.ranges) {
+        if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
             let (place, count) = (self.settled.place, CACHE_PLACES_PER_STEP);
             match self.cache.remove_range((from, to), place, count) {
                 Some(next) => self.settled.place = next,
