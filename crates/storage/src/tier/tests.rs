@@ -274,7 +274,7 @@ fn the_row_cache_has_what_memtables_leave() {
     let bytes_max = 200_000;
     let mut tier = RamTier::new(1 << 30, bytes_max, 7);
     let value = Some(Bytes::from(vec![0; 100]));
-    (0..2000).for_each(|number| drop(tier.fill(&row(number), &value, 0)));
+    (0..2000).for_each(|number| assert!(tier.fill(&row(number), &value, 0)));
     assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
     for number in 2000..2200 {
         tier.write(&put(number, value.clone()));
@@ -285,6 +285,9 @@ fn the_row_cache_has_what_memtables_leave() {
     (0..20).for_each(|_| tier.write(&put(2000, value.clone())));
     assert!(COPIES_OF_FROZEN * tier.dirty_bytes() + tier.clean_bytes() <= bytes_max + bytes_max / 10);
     while !tier.settle(8) {}
-    (0..2000).for_each(|number| drop(tier.fill(&row(number), &value, tier.epoch())));
+    for number in 0..2000 {
+        let epoch = tier.epoch();
+        assert!(tier.fill(&row(number), &value, epoch));
+    }
     assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
 }
