@@ -216,18 +216,10 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.io_threads = match options.io_threads {
         Some(0) => return Err("io-threads is at least 1".into()),
         Some(threads) => threads,
-        None => io_threads(std::thread::available_parallelism().map_or(1, NonZero::get)),
+        None => std::thread::available_parallelism().map_or(2, NonZero::get).min(8),
     };
     config.validate()?;
     Ok(config)
-}
-
-/// On two CPUs the threads of the log and of execution need the other one.
-fn io_threads(cpus: usize) -> usize {
-    match cpus {
-        ..=2 => 1,
-        more => more.min(8),
-    }
 }
 
 /// User regions of a new cluster when nothing is said.
