@@ -39,7 +39,7 @@ const SCAN_ROWS_FIRST: usize = 64;
 const SCAN_ROWS_GROWTH: usize = 4;
 /// Rows that go to the row cache under one lock.
 const SETTLED_ROWS: usize = 256;
-/// A flush is due when so many memtables are frozen, however small they are: each is one more place to look.
+/// Number of frozen memtables at which a flush is due, however small they are: each look-up asks all of them.
 const FROZEN_MAX: usize = 4;
 
 const FLUSH_POLL: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ pub struct Keyspace {
     tier: RwLock<RamTier>,
     /// Bytes of the active memtable at which a flush is due. As many may be frozen.
     memtable_bytes: u64,
-    /// Held by whoever changes RocksDB: the number of the first memtable that is not in it.
+    /// The number of the first memtable that RocksDB does not have. Every change of RocksDB holds this lock.
     flushing: Mutex<u64>,
     /// Signals change under this lock.
     signals: Mutex<()>,
@@ -115,7 +115,7 @@ impl Keyspace {
     pub fn view(&self) -> View<'_> {
         let mut tier = self.tier.write();
         let memtables = tier.view(VIEW_ROWS_MAX);
-        // Under the lock: what is dropped from the memtables later is in the snapshot, and nothing newer is.
+        // The snapshot is taken under the tier's lock, so it holds every memtable dropped so far and no newer row.
         View { memtables, bounds: None, snapshot: self.db.snapshot() }
     }
 
@@ -183,17 +183,12 @@ impl Keyspace {
         tier.active_bytes() >= self.memtable_bytes || tier.frozen().count() >= FROZEN_MAX
     }
 
-    /// Waits until a flush is due, or somebody [asks](Self::ask_for_flush) for one, at most so long.
+    /// Waits until a flush is due, at most so long.
     pub fn wait_for_flush(&self, at_most: Duration) {
         let mut signals = self.signals.lock();
         if !self.is_flush_due() {
             self.flush_due.wait_for(&mut signals, at_most);
         }
-    }
-
-    /// Wakes whoever waits for a flush to be due.
-    pub fn ask_for_flush(&self) {
-        self.signal(&self.flush_due);
     }
 
     /// Makes everything durable that was written before the call, and blocks until it is.

@@ -193,7 +193,7 @@ fn an_entry_is_never_left_out() {
     let _ = execute(&mut execution, &rows, vec![asked(NEXT + 1, "ann", &["SET foo 1"])]);
 }
 
-/// Rows of which some are not in RAM.
+/// A reader over rows in RAM that lacks one row.
 struct Partly<'a> {
     rows: &'a MemoryKeyspace,
     missing: Option<Bytes>,

@@ -1,7 +1,7 @@
 //! Committed entries become rows: every entry that waits, of all regions, in one write set that also
 //! says how far each region is applied. Then, and not before, their clients are answered.
 //!
-//! This has its own thread, so that a stalled device holds up neither votes nor heartbeats. A full one makes
+//! Entries whose rows are in RAM are executed in the worker's thread (`ApplyQueue::execute`); the rest have a thread of their own, so that a stalled device holds up neither votes nor heartbeats. A full one makes
 //! the batch wait, and with it everything committed later; reads go on.
 //!
 //! Where rows have to be read from a slow device first, those of several commands are read at once (`turn`).
@@ -167,11 +167,10 @@ impl ApplyQueue {
         let mut all = self.take_held(region);
         all.extend(entries);
         let Some(last) = all.last().map(|apply| apply.entry.index) else { return };
-        let entries = all;
         self.sent.insert(region, last);
-        self.store.unapplied_bytes.fetch_add(bytes_of(&entries), Ordering::Relaxed);
+        self.store.unapplied_bytes.fetch_add(bytes_of(&all), Ordering::Relaxed);
         // The thread ends only with the store.
-        let _ = self.jobs.send(Job::Entries(region, entries));
+        let _ = self.jobs.send(Job::Entries(region, all));
     }
 
     pub fn send_life(&mut self, job: lives::Job) {
