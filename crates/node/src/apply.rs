@@ -136,7 +136,7 @@ impl<C> Batch<C> {
 }
 
 /// What became of entries that may be executed only if that waits for nothing.
-pub enum InRam<C> {
+pub enum InRamOutcome<C> {
     Executed(Vec<ApplyEffect<C>>),
     NotExecuted(Vec<ToApply<C>>),
 }
@@ -201,20 +201,20 @@ impl Execution {
         entries: Vec<ToApply<C>>,
         rows: &R,
         watch: &mut impl Watch<C>,
-    ) -> Result<InRam<C>, ExecutionError> {
+    ) -> Result<InRamOutcome<C>, ExecutionError> {
         let is_more = |apply: &ToApply<C>| apply.entry.change.is_some();
         if region == META_REGION || entries.iter().any(is_more) {
-            return Ok(InRam::NotExecuted(entries));
+            return Ok(InRamOutcome::NotExecuted(entries));
         }
         let mut batch = Batch::default();
         let no_meta = &mut |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
         match self.execute_region(region, &entries, rows, no_meta, watch, &mut batch) {
             Ok(replies) => {
                 batch.answer(entries, replies);
-                Ok(InRam::Executed(self.effects_of(batch)))
+                Ok(InRamOutcome::Executed(self.effects_of(batch)))
             }
             // A region's state is kept only when all of its entries were executed.
-            Err(StorageError::NotInRam) => Ok(InRam::NotExecuted(entries)),
+            Err(StorageError::NotInRam) => Ok(InRamOutcome::NotExecuted(entries)),
             Err(error) => Err(ExecutionError { region, error }),
         }
     }

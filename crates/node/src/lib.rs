@@ -35,7 +35,9 @@ mod shard;
 mod silence;
 mod work;
 
-pub use apply::{ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, InRam, Rows, ToApply, Watch};
+pub use apply::{
+    ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, InRamOutcome, Rows, ToApply, Watch,
+};
 pub use item::{Item, ItemSlot};
 pub use leadership::Leadership;
 pub use queue::Waiting;

@@ -227,11 +227,11 @@ fn entries_that_lack_a_row_in_ram_are_given_back_and_nothing_of_them_is_executed
     let first = before.as_ref().map_or(1, |state| state.applied_index + 1);
     let missing = Some(storage::KeyRef::new(0, b"elsewhere").meta_row());
     let tried = execution.execute_in_ram(1, entries(first), &Partly { rows: &rows, missing }, &mut ());
-    let Ok(InRam::NotExecuted(given_back)) = tried else { panic!("a row is missing") };
+    let Ok(InRamOutcome::NotExecuted(given_back)) = tried else { panic!("a row is missing") };
     assert_eq!(given_back.iter().map(|apply| apply.entry.index).collect::<Vec<_>>(), [first, first + 1]);
     assert_eq!(execution.state(1).cloned(), before);
     let tried = execution.execute_in_ram(1, given_back, &Partly { rows: &rows, missing: None }, &mut ());
-    let Ok(InRam::Executed(effects)) = tried else { panic!("everything is there") };
+    let Ok(InRamOutcome::Executed(effects)) = tried else { panic!("everything is there") };
     let replies: Vec<_> = effects
         .into_iter()
         .filter_map(|effect| match effect {
@@ -251,5 +251,5 @@ fn entries_that_change_the_region_are_not_for_ram_alone() {
     let split = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).expect("it can be split");
     let entries = vec![changed(first, split)];
     let tried = execution.execute_in_ram(1, entries, &Partly { rows: &rows, missing: None }, &mut ());
-    assert!(matches!(tried, Ok(InRam::NotExecuted(entries)) if entries.len() == 1));
+    assert!(matches!(tried, Ok(InRamOutcome::NotExecuted(entries)) if entries.len() == 1));
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use node::{lives, ApplyEffect, Execution, InRam, Outcome};
+use node::{lives, ApplyEffect, Execution, InRamOutcome, Outcome};
 use parking_lot::Mutex;
 use rocks::Keyspace;
 use storage::{Reader, RegionState, StorageError, Txn, Visit};
@@ -123,8 +123,8 @@ impl ApplyQueue {
         let (started, count) = (Instant::now(), entries.len());
         let executed = execution.execute_in_ram(region, entries, &RamRows(self.store.engine.rows()), &mut ());
         let effects = match executed.unwrap_or_else(|error| self.store.fatal(&error.to_string())) {
-            InRam::Executed(effects) => effects,
-            InRam::NotExecuted(entries) => {
+            InRamOutcome::Executed(effects) => effects,
+            InRamOutcome::NotExecuted(entries) => {
                 self.unseen = self.unseen_next;
                 self.unseen_next = (2 * self.unseen_next + 1).min(UNSEEN_MAX);
                 return Err(entries);
