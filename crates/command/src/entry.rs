@@ -27,6 +27,11 @@ const ITEM_EXPIRE_DUE: u8 = 1;
 const ITEM_SWEEP: u8 = 2;
 const FLAG_RESP3: u8 = 1;
 
+/// Bytes that a client's command takes in an entry.
+fn item_bytes(args: &[Bytes]) -> usize {
+    args.iter().map(|arg| arg.len() + 4).sum::<usize>() + 8
+}
+
 /// Gathers what one entry carries. The stamp is set at the end, when the entry is proposed.
 #[derive(Debug)]
 pub struct Builder {
@@ -42,7 +47,12 @@ impl Default for Builder {
 
 impl Builder {
     pub fn new() -> Builder {
-        let mut buffer = BytesMut::with_capacity(1024);
+        Builder::with_capacity(1024)
+    }
+
+    /// With room for so many bytes of items.
+    pub fn with_capacity(bytes: usize) -> Builder {
+        let mut buffer = BytesMut::with_capacity(HEADER_LEN + bytes);
         buffer.put_bytes(0, HEADER_LEN);
         Builder { buffer, items: 0 }
     }
@@ -52,8 +62,7 @@ impl Builder {
     /// # Panics
     /// If an argument has 4 GiB or more: the server's limits are far below.
     pub fn push(&mut self, db: u16, resp3: bool, args: &[Bytes]) {
-        let payload: usize = args.iter().map(|arg| arg.len() + 4).sum();
-        self.buffer.reserve(payload + 8);
+        self.buffer.reserve(item_bytes(args));
         self.buffer.put_u8(ITEM_COMMAND);
         self.buffer.put_u8(if resp3 { FLAG_RESP3 } else { 0 });
         self.buffer.put_u16(db);

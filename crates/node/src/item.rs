@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 use command::CommandSpec;
+use resp::Reply;
 use types::Slot;
+
+/// Maximum bytes of a command that is replicated, with what its encoding adds.
+pub const REQUEST_BYTES_MAX: usize = 64 << 20;
 
 /// A command of so many arguments at most reads few rows.
 const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
@@ -67,6 +71,16 @@ impl Item {
         let mut args = vec![Bytes::from_static(b"EXISTS")];
         args.extend(command::keys_of(self.spec, &self.args).map(|(key, _)| key.clone()));
         Item::new(args, self.db, self.resp3)
+    }
+
+    /// Returns the error for a command that is too large to replicate. To be asked before anything is proposed.
+    pub fn too_large(&self) -> Option<Reply> {
+        let bytes = self.bytes();
+        (bytes > REQUEST_BYTES_MAX).then(|| {
+            Reply::error(format!(
+                "ERR request of {bytes} bytes is larger than the largest that is replicated, {REQUEST_BYTES_MAX}"
+            ))
+        })
     }
 
     /// Bytes that the command takes in an entry, roughly.

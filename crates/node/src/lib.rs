@@ -10,6 +10,7 @@
 //!                   Applied ◀── ApplyEffect ◀── Execution::execute
 //! ```
 //!
+//! - [`session`] is one client's conversation, from bytes to commands and from answers to bytes.
 //! - [`Shard`] owns the Raft groups of a store (`replica`), the commands that wait to be proposed, and who waits for
 //!   which entry.
 //! - [`Execution`] makes rows of committed entries, and says what must be written, published and answered, in that order.
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod apply;
 mod item;
 mod leadership;
@@ -31,14 +33,16 @@ pub mod planted;
 mod queue;
 pub mod reads;
 pub mod recovery;
+pub mod session;
 mod shard;
 mod silence;
 mod work;
 
+pub use answer::Answer;
 pub use apply::{
     ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, InRamOutcome, Rows, ToApply, Watch,
 };
-pub use item::{Item, ItemSlot};
+pub use item::{Item, ItemSlot, REQUEST_BYTES_MAX};
 pub use leadership::Leadership;
 pub use queue::Waiting;
 pub use shard::{Effect, Input, Messages, Moment, Shard};

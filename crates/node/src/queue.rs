@@ -173,7 +173,7 @@ fn merge<C>(
     stamp: UnixMillis,
     seed: u64,
 ) -> (Bytes, Vec<Client<C>>) {
-    let mut builder = Builder::new();
+    let mut builder = Builder::with_capacity(likely_bytes(&first, queue));
     let mut clients = Vec::new();
     let mut next = Some(first);
     while let Some(submit) = next {
@@ -196,4 +196,17 @@ fn merge<C>(
         next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };
     }
     (builder.finish(stamp, seed), clients)
+}
+
+/// Bytes of the entry that begins with the first submission, roughly and never too few for it alone.
+fn likely_bytes<C>(first: &Submit<C>, behind: &VecDeque<Submit<C>>) -> usize {
+    let first = first.work.bytes();
+    let mut bytes = first;
+    for submit in behind {
+        if bytes >= ENTRY_BYTES_MAX {
+            break;
+        }
+        bytes += submit.work.bytes();
+    }
+    bytes.min(ENTRY_BYTES_MAX.max(first))
 }

@@ -234,7 +234,7 @@ async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, 
         Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
         Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
     };
-    match answers.into_iter().flatten().next().map(crate::dispatch::Answer::into_reply) {
+    match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
         Some(Reply::Bulk(reply)) => {
             MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())
         }

@@ -14,7 +14,7 @@ use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION
 use crate::readers::Readers;
 use crate::region::shared::RegionShared;
 use crate::slot_times::SlotTimes;
-use node::{Item, ItemSlot};
+use node::{Answer, Item, ItemSlot};
 
 pub struct Engine {
     rows: Arc<Keyspace>,
@@ -87,6 +87,28 @@ impl Engine {
         let rows = OneMoment { in_ram: self.rows.in_ram(), missed: Cell::new(false) };
         let outcome = run(&rows, region, item, now).ok()?;
         (!rows.missed.get()).then_some(outcome)
+    }
+
+    /// Executes reads of a few rows each that are all in RAM, at one moment. `None` if one of them is not, or has to be
+    /// [proposed](Outcome::NeedsApply).
+    pub fn read_all_from_ram(
+        &self,
+        region: &RegionShared,
+        items: &[Item],
+        now: UnixMillis,
+    ) -> Option<Vec<Answer>> {
+        if !items.iter().all(Item::is_bounded_read) {
+            return None;
+        }
+        let rows = OneMoment { in_ram: self.rows.in_ram(), missed: Cell::new(false) };
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            match run(&rows, region, item, now) {
+                Ok(Outcome::Reply(reply)) if !rows.missed.get() => answers.push(reply.into()),
+                _ => return None,
+            }
+        }
+        Some(answers)
     }
 
     pub fn readers(&self) -> &Readers {
@@ -235,13 +257,20 @@ fn cut(range: SlotRange) -> Vec<SlotRange> {
         .collect()
 }
 
+thread_local! {
+    /// The number of reads that this thread has executed.
+    static READS: Cell<u64> = const { Cell::new(0) };
+}
+
 fn run(reader: &dyn Reader, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Outcome> {
+    let reads = READS.get().wrapping_add(1);
+    READS.set(reads);
     let mut txn = Txn::read_only(reader, region.id());
     let mut exec = Exec {
         txn: &mut txn,
         now_ms: now,
         // A read may draw (RANDOMKEY, HRANDFIELD): it changes nothing, so any seed will do.
-        seed: crate::clock::boot_nanos(),
+        seed: types::mix(now ^ reads << 20),
         db: item.db,
         mode: Mode::Read,
         slots: region.slots_or_all(),

@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 use replica::RegionStatus;
 use rocks::Keyspace;
 use tempfile::TempDir;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::engine::Engine;
 use crate::members::{AgreedMembers, Members};
+use crate::reactor::{LoopInbox, Loops, ToLoop};
 use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::regions::Regions;
@@ -21,7 +21,7 @@ use crate::transport::{Identity, Transport};
 pub struct Fixture {
     pub store: Arc<Store>,
     /// Where the store's parts believe their worker to be.
-    inbox: Mutex<UnboundedReceiver<ToWorker>>,
+    inbox: Mutex<LoopInbox>,
     _dir: TempDir,
 }
 
@@ -48,12 +48,13 @@ impl Fixture {
         let (local, others): (Vec<_>, Vec<_>) =
             cluster::bootstrap_plan(&layout).into_iter().partition(|region| region.has_peer_on(config.store));
         let regions = Regions::new(&local, &others);
-        let (worker, inbox) = mpsc::unbounded_channel();
+        let (loops, mut inboxes) = Loops::new(1).expect("a loop");
+        let inbox = inboxes.remove(0);
         let meta = cluster::MetaState::default();
         let members = Members::new(&config, AgreedMembers::default());
         let (identity, _) = Identity::new(config.store, 0, data.identity().secret.clone(), 0, None);
         let engine = Arc::new(Engine::new(flash));
-        let store = Store::new(config, data, Arc::new(identity), members, regions, engine, meta, worker);
+        let store = Store::new(config, data, Arc::new(identity), members, regions, engine, meta, loops);
         Fixture { store: Arc::new(store), inbox: inbox.into(), _dir: dir }
     }
 
@@ -87,6 +88,9 @@ impl Fixture {
 
     /// What the worker has been told since the last time. It answers nothing: dropped, a request is refused.
     pub fn told(&self) -> impl Iterator<Item = ToWorker> + '_ {
-        std::iter::from_fn(|| self.inbox.lock().try_recv().ok())
+        std::iter::from_fn(|| self.inbox.lock().try_recv()).filter_map(|message| match message {
+            ToLoop::Worker(message) => Some(message),
+            _ => None,
+        })
     }
 }

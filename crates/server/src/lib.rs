@@ -35,6 +35,7 @@ mod members;
 mod membership;
 mod metrics;
 mod orders;
+mod reactor;
 mod readers;
 mod recovery;
 mod region;

@@ -358,12 +358,18 @@ impl Metrics {
     }
 
     /// `count` commands of one pipeline batch, answered together after `took`.
-    pub fn record_commands(&self, count: u64, took: Duration) {
-        self.commands.inc_by(count);
-        self.command.record(took);
+    /// Takes out batches of commands that were answered, and how long each batch took.
+    pub fn record_commands(&self, batches: &mut Vec<(u64, Duration)>) {
+        if batches.is_empty() {
+            return;
+        }
+        self.commands.inc_by(batches.iter().map(|(count, _)| count).sum());
         let mut recent = self.recent.lock();
         recent.turn(Instant::now());
-        recent.current.saturating_record_n(took.as_micros() as u64, count);
+        for (count, took) in batches.drain(..) {
+            self.command.record(took);
+            recent.current.saturating_record_n(took.as_micros() as u64, count);
+        }
     }
 
     /// Commands/s and the 99th percentile in microseconds over the last one to two seconds.

@@ -9,21 +9,21 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use raftlog::RaftLog;
 use replica::Input;
 use rocks::Keyspace;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use types::{RegionDescriptor, StoreId};
 
 use crate::budget::Budget;
-use crate::client::{self, Door};
+use crate::client::{self, ListenerKind};
 use crate::config::{Beginning, Config};
 use crate::datadir::{DataDir, DataDirError};
 use crate::engine::Engine;
 use crate::members::{AgreedMembers, Members};
-use crate::region::apply::{self, Applier};
+use crate::reactor::{Loop, Loops, ToLoop};
+use crate::region::apply::Applier;
+use crate::region::batches;
 use crate::region::flusher;
 use crate::region::inbox::ToWorker;
 use crate::region::lives::Lives;
@@ -55,6 +55,8 @@ pub enum StartError {
     Recovery(String),
     #[error("joining a cluster: {0}")]
     Join(String),
+    #[error("the loops that serve clients cannot be started: {0}")]
+    Loops(io::Error),
 }
 
 /// How long a planned stop waits for other stores to take over.
@@ -116,15 +118,15 @@ pub async fn run(
     let regions = Regions::new(&local, &founded);
     let members = known_members(&config, &dir, &meta)?;
 
-    let (worker_sender, worker_inbox) = mpsc::unbounded_channel();
-    let (job_sender, jobs) = crossbeam_channel::unbounded();
+    let (loops, inboxes) = Loops::new(config.io_threads).map_err(StartError::Loops)?;
+    let (batch_sender, batches) = batches::channel();
     let layout_digest = types::key_hash(dir.identity().layout.as_bytes());
     let (secret, cluster_id) = (dir.identity().secret.clone(), dir.identity().cluster_id);
     let password = config.requirepass.clone();
     let (identity, refused) =
         transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
-    let (identity, inbox) = (Arc::new(identity), worker_sender.clone());
-    let store = Store::new(config, dir, identity.clone(), members, regions, engine, meta, inbox);
+    let identity = Arc::new(identity);
+    let store = Store::new(config, dir, identity.clone(), members, regions, engine, meta, loops);
     let store = Arc::new(store);
     let raft = replica::Worker::new(
         raft_config(&store.config),
@@ -155,14 +157,12 @@ pub async fn run(
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
-    let (outcome_sender, outcomes) = mpsc::unbounded_channel();
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
-    let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), outcome_sender, life_sender);
+    let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), life_sender);
     let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
     let (reads, wanted) = crossbeam_channel::unbounded();
-    let worker =
-        RegionWorker::new(store.clone(), raft, worker_inbox, job_sender, log.clone(), reads, apply_queue);
-    let log_writer = LogWriter::new(log.clone(), jobs, worker_sender, store.clone());
+    let worker = RegionWorker::new(store.clone(), raft, batch_sender, log.clone(), reads, apply_queue);
+    let log_writer = LogWriter::new(log.clone(), batches, store.clone());
     let (flush_store, flush_log) = (store.clone(), log.clone());
     let (keep_store, keep_log) = (store.clone(), log.clone());
     let (read_store, read_log) = (store.clone(), log.clone());
@@ -175,13 +175,13 @@ pub async fn run(
         spawn("log-keeper", Box::new(move || log_keeper::run(keep_store, keep_log))),
     ];
 
-    match store.config.io_threads {
-        1 => drop(tokio::spawn(watched(store.clone(), worker))),
-        _ => threads.push(spawn("regions", Box::new(move || on_this_thread(worker.run())))),
+    let mut worker = Some(worker);
+    for (number, inbox) in inboxes.into_iter().enumerate() {
+        let runtime = tokio::runtime::Handle::current();
+        let serving = Loop::new(number, store.clone(), runtime, inbox, worker.take());
+        threads.push(spawn("loop", Box::new(move || serving.run())));
     }
     let mut tasks = tokio::task::JoinSet::new();
-    // It ends with the worker, which answers until the last.
-    tokio::spawn(apply::hand_out(outcomes));
     listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.clone()));
@@ -207,7 +207,7 @@ pub async fn run(
     tasks.shutdown().await;
     store.clients.all().iter().for_each(|client| client.end());
     tokio::time::sleep(DRAIN).await;
-    let _ = store.worker.send(ToWorker::Stop);
+    store.loops.all().iter().for_each(|serving| drop(serving.send(ToLoop::Stop)));
     let ended = store.clone();
     let _ = tokio::task::spawn_blocking(move || ended.snapshots().stop()).await;
     let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
@@ -218,18 +218,6 @@ pub async fn run(
     let last = store.clone();
     let _ = tokio::task::spawn_blocking(move || flusher::flush(&last)).await;
     Ok(())
-}
-
-/// The worker as a task. The store is nothing without it, either.
-async fn watched(store: Arc<Store>, worker: RegionWorker) {
-    if AssertUnwindSafe(worker.run()).catch_unwind().await.is_err() {
-        store.fatal("the region worker died");
-    }
-}
-
-fn on_this_thread(work: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    runtime.expect("a runtime without sockets can be made").block_on(work);
 }
 
 /// Whether other stores may connect: those of the list, or whoever joins.
@@ -407,10 +395,10 @@ impl Listeners {
 
     fn serve(self, store: &Arc<Store>, tasks: &mut tokio::task::JoinSet<()>) {
         for listener in self.clients {
-            tasks.spawn(client::listen(listener, Door::Client, store.clone()));
+            tasks.spawn(client::listen(listener, ListenerKind::Client, store.clone()));
         }
         if let Some(listener) = self.forward {
-            tasks.spawn(client::listen(listener, Door::Forward, store.clone()));
+            tasks.spawn(client::listen(listener, ListenerKind::Forward, store.clone()));
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });

@@ -9,7 +9,6 @@ use cluster::{AgreedSettings, StoreState};
 use parking_lot::{Mutex, RwLock};
 use replica::{EntryMemory, RegionStatus};
 use resp::Reply;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::Notify;
 use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
 
@@ -25,7 +24,7 @@ use crate::engine::Engine;
 use crate::joining::JoinRate;
 use crate::members::{AgreedMembers, Members};
 use crate::metrics::Metrics;
-use crate::region::inbox::ToWorker;
+use crate::reactor::{Loops, WorkerSender};
 use crate::region::shared::RegionShared;
 use crate::regions::Regions;
 use crate::settings::Settings;
@@ -59,7 +58,9 @@ pub struct Store {
     /// The same for stores that joined before and ask again.
     pub joins_again: Mutex<JoinRate>,
     pub engine: Arc<Engine>,
-    pub worker: UnboundedSender<ToWorker>,
+    /// Those that serve clients; the first owns the Raft groups.
+    pub loops: Loops,
+    pub worker: WorkerSender,
     transport: OnceLock<Transport>,
     snapshots: OnceLock<SnapshotService>,
     pub cluster: ClusterState,
@@ -109,7 +110,7 @@ impl Store {
         regions: Regions,
         engine: Arc<Engine>,
         meta: cluster::MetaState,
-        worker: UnboundedSender<ToWorker>,
+        loops: Loops,
     ) -> Store {
         let budget = Budget::of(config.maxmemory);
         let wall = WallClock::new(members.agreed.settings.max_clock_offset_ms);
@@ -127,7 +128,8 @@ impl Store {
             joins: Mutex::new(JoinRate::new(Instant::now())),
             joins_again: Mutex::new(JoinRate::new(Instant::now())),
             engine,
-            worker,
+            worker: loops.worker(),
+            loops,
             transport: OnceLock::new(),
             snapshots: OnceLock::new(),
             cluster: ClusterState::new(meta, &config),

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use resp::Reply;
 
-use super::session::{ClientEntry, Session};
+use super::{ClientEntry, Connected};
 use crate::settings::SettingError;
 use crate::store::Store;
 
-pub fn client(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
+pub fn client(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-        (b"id", []) => Reply::Int(session.id as i64),
-        (b"getname", []) => match session.entry.description().name {
+        (b"id", []) => Reply::Int(client.entry.id as i64),
+        (b"getname", []) => match client.entry.description().name {
             name if name.is_empty() => Reply::Nil,
             name => Reply::Bulk(name),
         },
         (b"setname", [name]) => match bad_name(name) {
             Some(error) => error,
             None => {
-                session.entry.describe(|d| d.name = name.clone());
+                client.entry.describe(|d| d.name = name.clone());
                 Reply::OK
             }
         },
-        (b"setinfo", [attribute, value]) => set_info(session, attribute, value),
-        (b"info", []) => Reply::bulk(format!("{}\n", session.entry.line())),
+        (b"setinfo", [attribute, value]) => set_info(client, attribute, value),
+        (b"info", []) => Reply::bulk(format!("{}\n", client.entry.line())),
         (b"list", options) => list(store, options),
-        (b"kill", filter) => kill(store, session, filter),
+        (b"kill", filter) => kill(store, client, filter),
         (b"help", []) => command::help_of("client"),
         _ => Reply::error("ERR syntax error"),
     }
@@ -38,7 +38,7 @@ pub fn bad_name(name: &[u8]) -> Option<Reply> {
     (!clean).then(|| Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
 }
 
-fn set_info(session: &mut Session, attribute: &[u8], value: &Bytes) -> Reply {
+fn set_info(client: &mut Connected<'_>, attribute: &[u8], value: &Bytes) -> Reply {
     if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         let attribute = String::from_utf8_lossy(attribute).to_ascii_lowercase();
         return Reply::error(format!(
@@ -46,8 +46,8 @@ fn set_info(session: &mut Session, attribute: &[u8], value: &Bytes) -> Reply {
         ));
     }
     match attribute.to_ascii_lowercase().as_slice() {
-        b"lib-name" => session.entry.describe(|d| d.library = value.clone()),
-        b"lib-ver" => session.entry.describe(|d| d.library_version = value.clone()),
+        b"lib-name" => client.entry.describe(|d| d.library = value.clone()),
+        b"lib-ver" => client.entry.describe(|d| d.library_version = value.clone()),
         _ => {
             let attribute = String::from_utf8_lossy(attribute);
             return Reply::error(format!("ERR Unrecognized option '{attribute}'"));
@@ -84,11 +84,11 @@ fn list(store: &Arc<Store>, options: &[Bytes]) -> Reply {
     Reply::Verbatim("txt", text.into())
 }
 
-fn kill(store: &Arc<Store>, session: &mut Session, filter: &[Bytes]) -> Reply {
-    let end = |session: &mut Session, entry: &Arc<ClientEntry>| {
+fn kill(store: &Arc<Store>, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
+    let end = |client: &mut Connected<'_>, entry: &Arc<ClientEntry>| {
         // The caller's own connection closes after its reply.
-        if entry.id == session.id {
-            session.closing = true;
+        if entry.id == client.entry.id {
+            client.context.closing = true;
         } else {
             entry.end();
         }
@@ -97,7 +97,7 @@ fn kill(store: &Arc<Store>, session: &mut Session, filter: &[Bytes]) -> Reply {
         let found = store.clients.all().into_iter().find(|e| e.peer.to_string().as_bytes() == &address[..]);
         return match found {
             Some(entry) => {
-                end(session, &entry);
+                end(client, &entry);
                 Reply::OK
             }
             None => Reply::error("ERR No such client"),
@@ -132,8 +132,8 @@ fn kill(store: &Arc<Store>, session: &mut Session, filter: &[Bytes]) -> Reply {
             _ => return Reply::error("ERR syntax error"),
         }
     }
-    chosen.retain(|entry| !(skip_me && entry.id == session.id));
-    chosen.iter().for_each(|entry| end(session, entry));
+    chosen.retain(|entry| !(skip_me && entry.id == client.entry.id));
+    chosen.iter().for_each(|entry| end(client, entry));
     Reply::Int(chosen.len() as i64)
 }
 

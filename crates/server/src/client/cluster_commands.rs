@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use node::session::Own;
 use resp::Reply;
 use types::{Slot, SlotRange, StoreId, UnixMillis, SLOT_COUNT};
 
@@ -22,22 +23,30 @@ struct Led {
     replicas: Vec<StoreId>,
 }
 
-pub async fn run(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub fn run(store: &Arc<Store>, args: &[Bytes]) -> Own {
     if !store.config.cluster_enabled {
-        return Reply::error("ERR This instance has cluster support disabled");
+        return Own::Reply(Reply::error("ERR This instance has cluster support disabled"));
     }
-    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+    Own::Reply(match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"slots", []) => slots(store),
         (b"shards", []) => shards(store),
         (b"nodes", []) => Reply::Verbatim("txt", nodes(store).into()),
         (b"info", []) => Reply::Verbatim("txt", info(store).into()),
         (b"myid", []) => Reply::bulk(node_id(store, store.id)),
         (b"keyslot", [key]) => Reply::Int(i64::from(types::slot_of_key(key))),
-        (b"countkeysinslot", [slot]) => match parse_slot(slot) {
+        (b"countkeysinslot", [_]) | (b"getkeysinslot", [_, _]) => return Own::Later,
+        _ => Reply::error("ERR syntax error"),
+    })
+}
+
+/// The commands that read rows.
+pub async fn read_slot(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+    match &args[2..] {
+        [slot] => match parse_slot(slot) {
             Some(slot) => count_keys(store, slot).await,
             None => Reply::error("ERR Invalid slot"),
         },
-        (b"getkeysinslot", [slot, count]) => {
+        [slot, count] => {
             let count = std::str::from_utf8(count).ok().and_then(|c| c.parse::<usize>().ok());
             match (parse_slot(slot), count) {
                 (Some(slot), Some(count)) => keys(store, slot, count).await,

@@ -7,9 +7,12 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::connection;
-use super::session::{ClientEntry, Door};
+use super::clients::{ListenerKind, Seat};
+use crate::reactor::ToLoop;
 use crate::store::Store;
+
+/// A client whose machine has gone is noticed after about this long, as with Redis.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
 const PROTECTED: &[u8] = b"-DENIED Steelyard is running in protected mode because protected mode is enabled \
 and no password is set for the default user. In this mode connections are only accepted from the loopback \
@@ -17,10 +20,10 @@ interface. To connect from other machines set a password (requirepass), or turn 
 CONFIG SET protected-mode no sent from the loopback interface.\r\n";
 
 /// Accepts clients until the task is dropped.
-pub async fn listen(listener: TcpListener, door: Door, store: Arc<Store>) {
+pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => accept(stream, peer, door, &store).await,
+            Ok((stream, peer)) => accept(stream, peer, kind, &store).await,
             Err(error) => {
                 // Out of file descriptors, usually: a pause lets some close.
                 tracing::warn!(%error, "cannot accept a client");
@@ -30,7 +33,7 @@ pub async fn listen(listener: TcpListener, door: Door, store: Arc<Store>) {
     }
 }
 
-async fn accept(mut stream: TcpStream, peer: SocketAddr, door: Door, store: &Arc<Store>) {
+async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, store: &Arc<Store>) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
     let (max, open_door) = {
@@ -44,9 +47,11 @@ async fn accept(mut stream: TcpStream, peer: SocketAddr, door: Door, store: &Arc
     }
     match Seat::take(store, peer, local, max) {
         Some(seat) => {
-            tokio::spawn(async move {
-                connection::serve(stream, door, seat.entry.clone(), seat.store.clone()).await;
-            });
+            keep_alive(&stream);
+            match stream.into_std() {
+                Ok(stream) => drop(store.loops.next().send(ToLoop::Accepted { stream, kind, seat })),
+                Err(error) => tracing::warn!(%error, "a client's socket cannot be handed to its loop"),
+            }
         }
         None => {
             store.metrics.connections_rejected.inc();
@@ -55,48 +60,7 @@ async fn accept(mut stream: TcpStream, peer: SocketAddr, door: Door, store: &Arc
     }
 }
 
-/// A client's place among the `maxclients`. It is given back however the client's task ends: by a panic, too.
-struct Seat {
-    store: Arc<Store>,
-    entry: Arc<ClientEntry>,
-}
-
-impl Seat {
-    fn take(store: &Arc<Store>, peer: SocketAddr, local: SocketAddr, max: usize) -> Option<Seat> {
-        let entry = store.clients.open(peer, local, max)?;
-        store.metrics.connections_accepted.inc();
-        store.metrics.connections.inc();
-        Some(Seat { store: store.clone(), entry })
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.store.clients.close(self.entry.id);
-        self.store.metrics.connections.dec();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::Fixture;
-
-    #[tokio::test]
-    async fn a_client_whose_task_panics_gives_its_seat_back() {
-        let fixture = Fixture::new();
-        let store = &fixture.store;
-        let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let seat = Seat::take(store, address, address, 1).expect("there is one seat");
-        assert!(Seat::take(store, address, address, 1).is_none(), "and it is taken");
-        assert_eq!((store.clients.count(), store.metrics.connections.get()), (1, 1));
-
-        let panicked = tokio::spawn(async move {
-            let _seat = seat;
-            panic!("as a defect of a command would");
-        });
-        assert!(panicked.await.is_err());
-        assert_eq!((store.clients.count(), store.metrics.connections.get()), (0, 0));
-        assert!(Seat::take(store, address, address, 1).is_some());
-    }
+fn keep_alive(stream: &TcpStream) {
+    let probes = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 3);
+    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&probes);
 }

@@ -5,11 +5,10 @@
 //! came to wait, goes on regardless until there is room for all. Only replies, whose size nobody knows before they are there,
 //! are counted without being asked for.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Smaller replies are not worth a guess.
 const SMALL_REPLY_BYTES: usize = 4096;
@@ -20,8 +19,8 @@ pub struct ClientMemory {
     budget: u64,
     used: AtomicU64,
     waiting: AtomicUsize,
-    freed: Notify,
-    turn: Arc<Mutex<()>>,
+    /// Whether one connection goes on though there is no room.
+    turn: AtomicBool,
     /// A reply's size, of the batch with the largest ones of late.
     reply_bytes: AtomicUsize,
     /// For reads whose replies nobody holds yet, in KiB.
@@ -36,8 +35,7 @@ impl ClientMemory {
             budget,
             used: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
-            freed: Notify::new(),
-            turn: Arc::default(),
+            turn: AtomicBool::new(false),
             reply_bytes: AtomicUsize::new(REPLY_BYTES_FIRST),
             reads: Arc::new(Semaphore::new(reads_kib)),
             reads_kib,
@@ -74,11 +72,12 @@ impl ClientMemory {
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
     }
 
-    fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.freed.notify_one();
-        }
+    /// One connection more, or fewer, waits for room.
+    pub fn waits(&self, more: bool) {
+        match more {
+            true => self.waiting.fetch_add(1, Ordering::SeqCst),
+            false => self.waiting.fetch_sub(1, Ordering::SeqCst),
+        };
     }
 }
 
@@ -86,73 +85,64 @@ impl ClientMemory {
 pub struct Held {
     memory: Arc<ClientMemory>,
     bytes: u64,
-    turn: Option<OwnedMutexGuard<()>>,
+    /// It goes on though there is no room.
+    has_turn: bool,
     /// Of the last batch.
     reply_bytes: Option<usize>,
 }
 
 impl Held {
     pub fn new(memory: Arc<ClientMemory>) -> Held {
-        Held { memory, bytes: 0, turn: None, reply_bytes: None }
+        Held { memory, bytes: 0, has_turn: false, reply_bytes: None }
     }
 
-    /// Holds so much in all, once there is room for it.
-    pub async fn hold(&mut self, bytes: u64) {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|_| self.turn.is_none()) else {
-            return self.count(bytes);
+    /// Holds so many bytes in all, if there is room for them. The connection that has waited longest may go on without
+    /// room, one at a time.
+    pub fn try_hold(&mut self, bytes: u64, has_waited_longest: bool) -> bool {
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|_| !self.has_turn) else {
+            self.count(bytes);
+            return true;
         };
         if self.memory.take(more) {
             self.bytes = bytes;
-            return;
+            return true;
         }
-        let memory = self.memory.clone();
-        let _waiting = Waiting::new(&memory.waiting);
-        let mut turn = pin!(memory.turn.clone().lock_owned());
-        loop {
-            let mut freed = pin!(memory.freed.notified());
-            freed.as_mut().enable();
-            if memory.take(more) {
-                self.bytes = bytes;
-                // There may be enough for another one, too.
-                return memory.freed.notify_one();
-            }
-            tokio::select! {
-                turn = &mut turn => {
-                    self.turn = Some(turn);
-                    return self.count(bytes);
-                }
-                () = freed => {}
-            }
+        if has_waited_longest && !self.memory.turn.swap(true, Ordering::SeqCst) {
+            self.has_turn = true;
+            self.count(bytes);
+            return true;
         }
+        false
     }
 
-    /// Holds so much in all, because that is what is there.
+    /// Holds so many bytes in all, because that is what is there.
     pub fn count(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
+            Some(0) => {}
             Some(more) => drop(self.memory.used.fetch_add(more, Ordering::SeqCst)),
-            None => self.memory.give_back(self.bytes - bytes),
+            None => drop(self.memory.used.fetch_sub(self.bytes - bytes, Ordering::SeqCst)),
         }
         self.bytes = bytes;
-        if bytes == 0 || self.memory.used() <= self.memory.budget {
-            self.turn = None;
+        if self.has_turn && (bytes == 0 || self.memory.used() <= self.memory.budget) {
+            self.has_turn = false;
+            self.memory.turn.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Whether others wait, and this connection holds something that they could use.
+    /// Returns whether others wait, and this connection holds something that they could use.
     pub fn is_in_the_way(&self) -> bool {
         self.bytes > 0 && self.memory.is_short()
     }
 
-    /// What one reply is likely to take: as in the last batch or, before there was one, as others' replies of late.
+    /// Returns the likely size of one reply: as in the last batch or, before there was one, as others' replies of late.
     pub fn reply_bytes(&self) -> usize {
         self.reply_bytes.unwrap_or_else(|| self.memory.reply_bytes.load(Ordering::Relaxed))
     }
 
-    /// What the replies of a batch took.
-    pub fn replied(&mut self, requests: usize, bytes: usize) {
-        let reply_bytes = bytes / requests.max(1);
-        self.reply_bytes = Some(reply_bytes);
-        self.memory.replied(requests, bytes);
+    /// Takes note of the size of a batch's replies.
+    pub fn replied(&mut self, replies: usize, bytes: usize) {
+        self.reply_bytes = Some(bytes / replies.max(1));
+        self.memory.replied(replies, bytes);
     }
 }
 
@@ -162,49 +152,25 @@ impl Drop for Held {
     }
 }
 
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(waiting: &'a AtomicUsize) -> Waiting<'a> {
-        waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting(waiting)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::task::{Context, Poll, Waker};
-
     use super::*;
-
-    fn is_ready(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
-        future.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
-    }
 
     #[test]
     fn those_who_find_no_room_wait_but_for_one() {
         let memory = ClientMemory::new(100);
         let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(memory.clone()));
-        assert!(is_ready(pin!(first.hold(60))));
+        assert!(first.try_hold(60, false));
+        assert!(!second.try_hold(70, false));
         // It has waited longest, and nothing says that the others will end before it.
-        assert!(is_ready(pin!(second.hold(70))));
+        assert!(second.try_hold(70, true));
         assert_eq!(memory.used(), 130);
-        {
-            let mut waits = pin!(third.hold(30));
-            assert!(!is_ready(waits.as_mut()) && memory.is_short());
-            // Who has the turn may ask for more.
-            assert!(is_ready(pin!(second.hold(90))));
-            assert!(!is_ready(waits.as_mut()));
-            second.count(0);
-            assert!(is_ready(waits));
-        }
+        assert!(memory.is_short());
+        // Who has the turn may ask for more, and nobody else has it.
+        assert!(second.try_hold(90, false));
+        assert!(!third.try_hold(30, true));
+        second.count(0);
+        assert!(third.try_hold(30, false));
         assert_eq!((memory.used(), memory.is_short()), (90, false));
         first.count(10);
         drop(third);
@@ -212,15 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn room_that_comes_free_is_taken_though_another_one_has_the_turn() {
+    fn a_turn_ends_with_its_connection() {
         let memory = ClientMemory::new(100);
-        let [mut first, mut large, mut small] = [(); 3].map(|()| Held::new(memory.clone()));
-        assert!(is_ready(pin!(first.hold(50))) && is_ready(pin!(large.hold(60))));
-        let mut waits = pin!(small.hold(40));
-        assert!(!is_ready(waits.as_mut()));
-        first.count(0);
-        assert!(is_ready(waits));
-        assert_eq!(memory.used(), 100);
+        let [mut first, mut second] = [(); 2].map(|()| Held::new(memory.clone()));
+        assert!(first.try_hold(200, true));
+        assert!(!second.try_hold(200, true));
+        drop(first);
+        assert!(second.try_hold(200, true));
     }
 
     #[test]

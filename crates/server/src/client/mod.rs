@@ -1,16 +1,40 @@
-//! Clients: listening, one task per connection, pipelines, and the commands that a server answers itself.
+//! Clients: listening, who is connected, and the commands that a store answers from its own state.
+//!
+//! The conversation of a client is `node::session`'s; the loops in `reactor` carry it out.
 
 mod admin_commands;
-mod batch;
+mod aside;
+mod clients;
 mod cluster_commands;
-mod connection;
 mod info;
 mod listener;
 pub mod memory;
-mod replies;
 mod server_commands;
-mod session;
 mod spanning;
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use node::session::Context;
+use resp::Protocol;
+
+pub use clients::{ClientEntry, Clients, ListenerKind, Seat};
 pub use listener::listen;
-pub use session::{Clients, Door};
+pub use server_commands::{run as run_own, run_later as run_own_later, waits_for_earlier};
+
+/// A connection as the store's own commands see and change it.
+pub struct Connected<'a> {
+    pub context: &'a mut Context,
+    pub entry: &'a Arc<ClientEntry>,
+}
+
+impl Connected<'_> {
+    /// As after RESET.
+    pub fn reset(&mut self, needs_password: bool) {
+        self.context.protocol = Protocol::Resp2;
+        self.context.db = 0;
+        self.context.read_only = false;
+        self.context.authenticated = !needs_password;
+        self.entry.describe(|d| d.name = Bytes::new());
+    }
+}

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use command::CommandSpec;
+use node::session::Own;
 use resp::{Protocol, Reply};
 
-use super::session::Session;
-use super::{admin_commands, cluster_commands, info};
+use super::{admin_commands, cluster_commands, info, Connected};
 use crate::store::Store;
 
 /// Whether the command should run after the commands before it in its pipeline have been answered.
@@ -15,50 +15,56 @@ pub fn waits_for_earlier(name: &str) -> bool {
     matches!(name, "client" | "info" | "cluster" | "quit" | "reset")
 }
 
-pub async fn run(
+/// Carries out a command of the connection's or the store's own.
+pub fn run(
     store: &Arc<Store>,
-    session: &mut Session,
+    client: &mut Connected<'_>,
     spec: &'static CommandSpec,
     args: &[Bytes],
-) -> Reply {
-    match spec.name {
+) -> Own {
+    Own::Reply(match spec.name {
         "ping" => match args {
             [_] => Reply::Simple("PONG".into()),
             [_, message] => Reply::Bulk(message.clone()),
             _ => wrong_arity(spec.name),
         },
         "echo" => Reply::Bulk(args[1].clone()),
-        "hello" => hello(store, session, args),
-        "auth" => auth(store, session, args),
-        "select" => select(store, session, &args[1]),
+        "hello" => hello(store, client, args),
+        "auth" => auth(store, client, args),
+        "select" => select(store, client, &args[1]),
         "quit" => {
-            session.closing = true;
+            client.context.closing = true;
             Reply::OK
         }
         "reset" => {
-            session.reset(store.settings.read().requirepass.is_some());
+            client.reset(store.settings.read().requirepass.is_some());
             Reply::Simple("RESET".into())
         }
-        "client" => admin_commands::client(store, session, args),
+        "client" => admin_commands::client(store, client, args),
         "config" => admin_commands::config(store, args),
         "command" => command::command_reply(args),
         "info" => info::reply(store, args),
         "time" => time(store),
-        "cluster" => cluster_commands::run(store, args).await,
+        "cluster" => return cluster_commands::run(store, args),
         "readonly" | "readwrite" => {
-            session.read_only = spec.name == "readonly";
+            client.context.read_only = spec.name == "readonly";
             Reply::OK
         }
         name => Reply::error(format!("ERR {} is not supported", name.to_ascii_uppercase())),
-    }
+    })
+}
+
+/// Carries out a command for which [`run`] said `Later`.
+pub async fn run_later(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+    cluster_commands::read_slot(store, args).await
 }
 
 pub fn wrong_arity(name: &str) -> Reply {
     Reply::error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
-    let mut protocol = session.protocol;
+fn hello(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
+    let mut protocol = client.context.protocol;
     if let Some(version) = args.get(1) {
         protocol = match command::parse_integer(version) {
             Some(2) => Protocol::Resp2,
@@ -92,34 +98,34 @@ fn hello(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
         }
     }
     if let Some((user, password)) = credentials {
-        if let Err(error) = log_in(store, session, &user, &password) {
+        if let Err(error) = log_in(store, client, &user, &password) {
             return error;
         }
     }
-    if !session.authenticated {
+    if !client.context.authenticated {
         return Reply::error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         );
     }
     if let Some(name) = name {
-        session.entry.describe(|d| d.name = name);
+        client.entry.describe(|d| d.name = name);
     }
-    session.protocol = protocol;
+    client.context.protocol = protocol;
     let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
-    session.entry.describe(|d| d.resp = number);
+    client.entry.describe(|d| d.resp = number);
     let text = |text: &'static str| Reply::bulk(text.as_bytes());
     Reply::Map(vec![
         (text("server"), text("redis")),
         (text("version"), text(crate::REDIS_VERSION)),
         (text("proto"), Reply::Int(i64::from(number))),
-        (text("id"), Reply::Int(session.id as i64)),
+        (text("id"), Reply::Int(client.entry.id as i64)),
         (text("mode"), text(if store.config.cluster_enabled { "cluster" } else { "standalone" })),
         (text("role"), text("master")),
         (text("modules"), Reply::Array(Vec::new())),
     ])
 }
 
-fn auth(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
+fn auth(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     let (user, password) = match args {
         [_, password] => {
             if store.settings.read().requirepass.is_none() {
@@ -130,20 +136,20 @@ fn auth(store: &Arc<Store>, session: &mut Session, args: &[Bytes]) -> Reply {
         [_, user, password] => (user.clone(), password),
         _ => return Reply::error("ERR syntax error"),
     };
-    match log_in(store, session, &user, password) {
+    match log_in(store, client, &user, password) {
         Ok(()) => Reply::OK,
         Err(error) => error,
     }
 }
 
-fn log_in(store: &Arc<Store>, session: &mut Session, user: &[u8], password: &[u8]) -> Result<(), Reply> {
+fn log_in(store: &Arc<Store>, client: &mut Connected<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
     let settings = store.settings.read();
     let right = match &settings.requirepass {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
         None => true,
     };
     if user == b"default" && right {
-        session.authenticated = true;
+        client.context.authenticated = true;
         return Ok(());
     }
     Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
@@ -158,7 +164,7 @@ fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
     difference == 0
 }
 
-fn select(store: &Arc<Store>, session: &mut Session, index: &[u8]) -> Reply {
+fn select(store: &Arc<Store>, client: &mut Connected<'_>, index: &[u8]) -> Reply {
     let index = match command::database_index(index, crate::DATABASES) {
         Ok(index) => index,
         Err(error) => return Reply::error(error),
@@ -166,8 +172,8 @@ fn select(store: &Arc<Store>, session: &mut Session, index: &[u8]) -> Reply {
     if store.config.cluster_enabled && index != 0 {
         return Reply::error("ERR SELECT is not allowed in cluster mode");
     }
-    session.db = index;
-    session.entry.describe(|d| d.db = index);
+    client.context.db = index;
+    client.entry.describe(|d| d.db = index);
     Reply::OK
 }
 

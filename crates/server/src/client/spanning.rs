@@ -11,11 +11,11 @@ use futures::future::join_all;
 use resp::Reply;
 use types::{RegionId, SlotRange};
 
-use super::session::{Door, Session};
-use crate::dispatch::{cluster_down, Answer};
+use super::ListenerKind;
+use crate::dispatch::cluster_down;
 use crate::region::shared::RegionShared;
 use crate::store::Store;
-use node::{Item, ItemSlot};
+use node::{Answer, Item, ItemSlot};
 
 /// How long to wait, without news, for regions that are being split or merged.
 const REGIONS_POLL: Duration = Duration::from_millis(25);
@@ -23,8 +23,8 @@ const REGIONS_POLL: Duration = Duration::from_millis(25);
 /// Slots, and the region that has them.
 type Run = (SlotRange, Option<Arc<RegionShared>>);
 
-pub async fn run(store: &Arc<Store>, session: &Session, item: Item, deadline: Instant) -> Answer {
-    let own = store.config.cluster_enabled && session.door == Door::Client;
+pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: Instant) -> Answer {
+    let own = store.config.cluster_enabled && kind == ListenerKind::Client;
     if item.spec.name == "scan" {
         return scan(store, &runs(store, own), item, deadline).await;
     }

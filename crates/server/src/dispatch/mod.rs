@@ -4,61 +4,28 @@
 //! `TRYAGAIN`, `CLUSTERDOWN`) means that nothing was proposed; a command that may have been proposed and
 //! whose outcome is not known is answered `-UNKNOWN`; nothing retries a write on its own.
 
+mod at_once;
 pub mod passing;
 mod reads;
 mod rerouting;
+
+pub use at_once::Finished;
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use node::{Item, Outcome, Refusal, Submit, Work};
+use node::{Answer, Item, Outcome, Refusal, Submit, Work, REQUEST_BYTES_MAX};
 use resp::{Protocol, Reply};
 use tokio::sync::oneshot;
 use types::{RegionId, StoreId};
 
 use crate::clock;
-use crate::region::inbox::ToWorker;
+use crate::region::inbox::{Asker, ToWorker};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
-
-/// A reply made here, or the bytes of one made by another store in the client's protocol.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    Reply(Reply),
-    Encoded(Bytes),
-}
-
-impl Answer {
-    pub fn encode(&self, protocol: Protocol, out: &mut BytesMut) {
-        match self {
-            Answer::Reply(reply) => resp::encode(reply, protocol, out),
-            Answer::Encoded(bytes) => out.extend_from_slice(bytes),
-        }
-    }
-
-    /// The reply as a value; one that came encoded is RESP3 or RESP2 alike to the decoder.
-    pub fn into_reply(self) -> Reply {
-        match self {
-            Answer::Reply(reply) => reply,
-            Answer::Encoded(bytes) => {
-                let mut buffer = BytesMut::from(&bytes[..]);
-                match resp::ReplyDecoder::default().decode(&mut buffer) {
-                    Ok(Some(reply)) => reply,
-                    _ => Reply::error("ERR a store sent a reply that cannot be read"),
-                }
-            }
-        }
-    }
-}
-
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Answer {
-        Answer::Reply(reply)
-    }
-}
 
 /// Kinds of requests between stores.
 pub const REQUEST_COMMANDS: u8 = 1;
@@ -84,6 +51,9 @@ pub enum NotDone {
     /// The error goes to the client for every command of the group.
     Error(Reply),
 }
+
+/// Bytes of replies of rows that were not in RAM, after which no more commands are read for at once.
+pub const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// That of the command's client.
 fn protocol_of(item: &Item) -> Protocol {
@@ -111,19 +81,6 @@ pub fn no_space() -> Reply {
 }
 
 const ROOM_POLL: Duration = Duration::from_millis(50);
-
-/// The largest command that is replicated, with what its encoding adds.
-pub const REQUEST_BYTES_MAX: usize = 64 << 20;
-
-/// Refuses a command that is too large to replicate, before anything is proposed.
-pub fn too_large(item: &Item) -> Option<Reply> {
-    let bytes = item.bytes();
-    (bytes > REQUEST_BYTES_MAX).then(|| {
-        Reply::error(format!(
-            "ERR request of {bytes} bytes is larger than the largest that is replicated, {REQUEST_BYTES_MAX}"
-        ))
-    })
-}
 
 impl Store {
     /// Passes commands to the store that is thought to lead. `None`: it does not, and proposed nothing.
@@ -173,7 +130,7 @@ impl Store {
         let count = items.len() as u64;
         let started = Instant::now();
         let result = self.execute_all_here(&region, version, Arc::new(items), deadline).await;
-        self.metrics.record_commands(count, started.elapsed());
+        self.metrics.record_commands(&mut vec![(count, started.elapsed())]);
         match result {
             Ok(answers) => {
                 let replies: Vec<Bytes> = answers
@@ -290,24 +247,37 @@ impl Store {
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
         let count = work.len();
-        region.writes.fetch_add(count as u64, Ordering::Relaxed);
-        region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
-        self.touch(region);
+        self.note_writes(region, &work);
         let (sender, outcome) = oneshot::channel();
-        let submit =
-            Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client: sender };
+        let client = Asker::Task(sender);
+        let submit = Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client };
         if self.worker.send(ToWorker::Submit(submit)).is_err() {
             return Err(NotDone::NotLeader);
         }
         // The worker answers at the deadline; this is only the net below it.
         let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
-        match tokio::time::timeout(wait, outcome).await {
-            Ok(Ok(Outcome::Applied(replies))) => {
+        let outcome = match tokio::time::timeout(wait, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) | Err(_) => Outcome::Unknown,
+        };
+        self.answers_of(outcome, count)
+    }
+
+    fn note_writes(&self, region: &RegionShared, work: &Work) {
+        region.writes.fetch_add(work.len() as u64, Ordering::Relaxed);
+        region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
+        self.touch(region);
+    }
+
+    /// The answers to so many commands that went through the log, or not.
+    fn answers_of(&self, outcome: Outcome, count: usize) -> Result<Answers, NotDone> {
+        match outcome {
+            Outcome::Applied(replies) => {
                 Ok(replies.into_iter().map(|reply| reply.map(Answer::Reply)).collect())
             }
-            Ok(Ok(Outcome::Refused(Refusal::NotLeader))) => Err(NotDone::NotLeader),
-            Ok(Ok(Outcome::Refused(Refusal::TooLate))) => Err(NotDone::Error(cluster_down())),
-            Ok(Ok(Outcome::Unknown)) | Ok(Err(_)) | Err(_) => {
+            Outcome::Refused(Refusal::NotLeader) => Err(NotDone::NotLeader),
+            Outcome::Refused(Refusal::TooLate) => Err(NotDone::Error(cluster_down())),
+            Outcome::Unknown => {
                 self.metrics.unknown_outcomes.inc_by(count as u64);
                 Err(NotDone::Error(unknown_outcome()))
             }

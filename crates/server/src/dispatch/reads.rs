@@ -17,19 +17,17 @@ use std::time::Instant;
 
 use command::Outcome;
 use node::reads::{Local, Proof, Read};
-use node::{Item, Maintenance, Refusal, Work};
+use node::{Answer, Item, Maintenance, Refusal, Work};
 use replica::Input;
 use resp::Reply;
 use tokio::sync::oneshot;
+use types::BootNanos;
 
-use super::{cluster_down, Answer, Answers, NotDone};
+use super::{cluster_down, Answers, NotDone, REPLY_BYTES_MAX};
 use crate::clock;
 use crate::region::inbox::ToWorker;
 use crate::region::shared::RegionShared;
 use crate::store::Store;
-
-/// Replies of rows that were not in RAM, after which no more commands are read for at once.
-const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// Slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
@@ -56,8 +54,8 @@ impl Store {
         self.touch(region);
         let now = clock::boot_nanos();
         let may_use_lease = self.may_use_lease();
-        if may_use_lease && region.should_want_lease(now) {
-            let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
+        if may_use_lease {
+            self.want_lease(region, now);
         }
         let mut pass = None;
         if may_use_lease && region.lease_holds(now) {
@@ -77,6 +75,13 @@ impl Store {
         };
         region.misses.fetch_add(pass.misses, Ordering::Relaxed);
         self.settle(region, version, &items, pass, deadline).await
+    }
+
+    /// Tells the groups now and then that the region's lease is in demand.
+    pub(super) fn want_lease(&self, region: &RegionShared, now: BootNanos) {
+        if region.should_want_lease(now) {
+            let _ = self.worker.send(ToWorker::Input(Input::WantLease { region: region.id() }));
+        }
     }
 
     /// A read of whatever this store has applied: fresh or not. `None`: only the leader can answer, for the

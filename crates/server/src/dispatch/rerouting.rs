@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use resp::Reply;
 
-use super::{cluster_down, unknown_outcome, Answer, Answers, NotDone};
+use super::{cluster_down, unknown_outcome, Answers, NotDone};
 use crate::region::shared::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
-use node::{Item, ItemSlot};
+use node::{Answer, Item, ItemSlot};
 
 /// How long a request that found no leader waits before it looks again without news.
 const LEADER_POLL: Duration = Duration::from_millis(25);
@@ -37,9 +37,33 @@ impl Store {
             Err(error) => return vec![Answer::Reply(error); items.len()],
         };
         debug_assert!((1..=items.len()).contains(&answers.len()));
+        self.execute_rest(answers, &items, deadline).await
+    }
+
+    /// Goes on with commands of which some were answered by the region that they were thought to belong to; nothing was
+    /// proposed of the others.
+    pub async fn go_on(
+        self: &Arc<Self>,
+        region: &Arc<RegionShared>,
+        items: Arc<Vec<Item>>,
+        answers: Answers,
+        deadline: Instant,
+    ) -> Vec<Answer> {
+        match answers.iter().any(Option::is_some) {
+            true => self.execute_rest(answers, &items, deadline).await,
+            false => self.execute(region, items, deadline).await,
+        }
+    }
+
+    async fn execute_rest(
+        self: &Arc<Self>,
+        answers: Answers,
+        items: &[Item],
+        deadline: Instant,
+    ) -> Vec<Answer> {
         match answers.iter().all(Option::is_some) {
             true => answers.into_iter().flatten().collect(),
-            false => self.execute_elsewhere(answers, &items, deadline).await,
+            false => self.execute_elsewhere(answers, items, deadline).await,
         }
     }
 
@@ -218,10 +242,10 @@ mod tests {
         assert_eq!((first.region, names(&first)), (1, vec!["foo".into(), "bar".into(), "foo".into()]));
         // It is proposed, and the split is applied before it.
         split(&fixture);
-        let _ = first.client.send(Outcome::Applied(vec![None, Some(Reply::OK), None]));
+        first.client.answer(Outcome::Applied(vec![None, Some(Reply::OK), None]));
         let second = next(&fixture).await;
         assert_eq!((second.region, names(&second)), (2, vec!["foo".into(), "foo".into()]), "in their order");
-        let _ = second.client.send(Outcome::Applied(vec![Some(Reply::OK), Some(Reply::Int(2))]));
+        second.client.answer(Outcome::Applied(vec![Some(Reply::OK), Some(Reply::Int(2))]));
         assert_eq!(replies(running.await.unwrap()), [Reply::OK, Reply::OK, Reply::Int(2)]);
     }
 
@@ -231,7 +255,7 @@ mod tests {
         let running = execute(&fixture, &["SET foo 1"]);
         let first = next(&fixture).await;
         split(&fixture);
-        let _ = first.client.send(Outcome::Unknown);
+        first.client.answer(Outcome::Unknown);
         assert_eq!(replies(running.await.unwrap()), [unknown_outcome()]);
         assert!(fixture.told().next().is_none());
     }
@@ -247,7 +271,7 @@ mod tests {
         for _ in 0..2 {
             let submit = next(&fixture).await;
             seen.push((submit.region, names(&submit)));
-            let _ = submit.client.send(Outcome::Applied(vec![Some(Reply::OK)]));
+            submit.client.answer(Outcome::Applied(vec![Some(Reply::OK)]));
         }
         seen.sort();
         assert_eq!(seen, [(1, vec!["bar".to_owned()]), (2, vec!["foo".to_owned()])]);
@@ -268,7 +292,7 @@ mod tests {
         let store = fixture.store.clone();
         let running =
             tokio::spawn(async move { store.execute_here(&one, version + 1, flush, deadline).await.is_ok() });
-        let _ = next(&fixture).await.client.send(Outcome::Applied(vec![Some(Reply::OK)]));
+        next(&fixture).await.client.answer(Outcome::Applied(vec![Some(Reply::OK)]));
         assert!(running.await.unwrap());
     }
 }

@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use node::{lives, ApplyEffect, Execution, InRamOutcome, Outcome};
+use node::{lives, ApplyEffect, Execution, InRamOutcome};
 use parking_lot::Mutex;
 use rocks::Keyspace;
 use storage::{Reader, RegionState, StorageError, Txn, Visit};
-use tokio::sync::mpsc;
 use types::{LogIndex, RegionDescriptor, RegionId, META_REGION};
 
-use super::inbox::{Asker, ToWorker};
+use super::inbox::{Asker, Outcomes, ToWorker};
 use super::turn::Turn;
 use crate::store::Store;
 
@@ -41,9 +40,6 @@ const ROOM_POLL: Duration = Duration::from_millis(200);
 
 /// A committed entry, and who waits for it on this store.
 pub type ToApply = node::ToApply<Asker>;
-
-/// Outcomes on their way to the clients' tasks.
-pub type Outcomes = Vec<(Asker, Outcome)>;
 
 /// What the apply thread is told, in order.
 pub enum Job {
@@ -200,18 +196,13 @@ pub struct Applier {
     /// Taken, and to be begun after `entries`.
     next: Option<Job>,
     lives: Sender<lives::Job>,
-    outcomes: mpsc::UnboundedSender<Outcomes>,
     /// Turns from here on in which rows are read ahead.
     ahead: u32,
 }
 
 impl Applier {
     /// Reads and publishes how far each region is applied. The sender is for whoever replaces rows.
-    pub fn new(
-        store: Arc<Store>,
-        outcomes: mpsc::UnboundedSender<Outcomes>,
-        lives: Sender<lives::Job>,
-    ) -> (Applier, ApplyQueue, Sender<Job>) {
+    pub fn new(store: Arc<Store>, lives: Sender<lives::Job>) -> (Applier, ApplyQueue, Sender<Job>) {
         let mut execution = Execution::new(store.id);
         for region in store.regions.all().iter().filter(|region| region.is_local()) {
             match store.engine.region_state(region.id()) {
@@ -235,16 +226,8 @@ impl Applier {
             unseen: 0,
             unseen_next: 0,
         };
-        let applier = Applier {
-            store,
-            execution,
-            jobs,
-            entries: VecDeque::new(),
-            next: None,
-            lives,
-            outcomes,
-            ahead: 0,
-        };
+        let applier =
+            Applier { store, execution, jobs, entries: VecDeque::new(), next: None, lives, ahead: 0 };
         (applier, queue, sender)
     }
 
@@ -321,10 +304,7 @@ impl Applier {
         }
         drop(execution);
         self.store.unapplied_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        let _ = self.store.worker.send(ToWorker::Applied { indexes: applied });
-        if !outcomes.is_empty() {
-            let _ = self.outcomes.send(outcomes);
-        }
+        let _ = self.store.worker.send(ToWorker::Applied { indexes: applied, outcomes });
         self.store.metrics.apply.record(started.elapsed());
         true
     }
@@ -427,16 +407,6 @@ impl Reader for RamRows<'_> {
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
         Err(StorageError::NotInRam)
-    }
-}
-
-/// Hands outcomes out from inside the runtime. Each hand-over wakes a client's task, which costs a system
-/// call when it comes from another thread and next to nothing here; so the apply thread wakes this task alone.
-pub async fn hand_out(mut batches: mpsc::UnboundedReceiver<Outcomes>) {
-    while let Some(batch) = batches.recv().await {
-        for (client, outcome) in batch {
-            let _ = client.send(outcome);
-        }
     }
 }
 

@@ -5,10 +5,32 @@ use replica::Input;
 use tokio::sync::oneshot;
 use types::{LogIndex, RegionChange, RegionEpoch, RegionId, StoreId};
 
+use crate::reactor::PartId;
 use crate::transport::Place;
 
 /// Who waits for a submission.
-pub type Asker = oneshot::Sender<Outcome>;
+#[derive(Debug)]
+pub enum Asker {
+    /// A task of the runtime.
+    Task(oneshot::Sender<Outcome>),
+    /// A client, on one of the loops.
+    Client(PartId),
+}
+
+impl Asker {
+    /// Answers a task. One that does not wait any more has been answered otherwise.
+    #[cfg(test)]
+    pub fn answer(self, outcome: Outcome) {
+        match self {
+            Asker::Task(task) => drop(task.send(outcome)),
+            Asker::Client(part) => panic!("{part:?} is answered by the worker"),
+        }
+    }
+}
+
+/// Outcomes on their way to those who wait for them.
+pub type Outcomes = Vec<(Asker, Outcome)>;
+
 /// Who waits for a proof that this store leads.
 pub type Reader = oneshot::Sender<Result<(), Refusal>>;
 
@@ -28,9 +50,10 @@ pub enum ToWorker {
         /// Among what may come from that store; given back once they are taken in.
         place: Place,
     },
-    /// Rows and states are written through these indexes.
+    /// Rows and states are written through these indexes, and this came of it.
     Applied {
         indexes: Vec<(RegionId, LogIndex)>,
+        outcomes: Outcomes,
     },
     /// A flush made everything durable that was applied up to these indexes.
     Flushed {
@@ -49,5 +72,4 @@ pub enum ToWorker {
     SnapshotApplied {
         region: RegionId,
     },
-    Stop,
 }

@@ -164,10 +164,10 @@ mod tests {
     use storage::{RegionState, Txn};
 
     use super::*;
-    use crate::dispatch::Answer;
     use crate::fixture::Fixture;
     use crate::region::snapshots::Host;
     use crate::snapshot::{received_dir, Limits, SnapshotService};
+    use node::Answer;
     use node::Item;
 
     const KEYS: usize = 200;

@@ -8,11 +8,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use raftlog::{Appended, LogError, RaftLog};
 use replica::{Input, LogBatch};
-use tokio::sync::mpsc::UnboundedSender;
 
+use super::batches::{BatchReceiver, Next};
 use super::inbox::ToWorker;
 use crate::config::Fsync;
 use crate::store::Store;
@@ -38,8 +37,7 @@ impl Log for RaftLog {
 
 pub struct LogWriter<L> {
     log: L,
-    batches: Receiver<LogBatch>,
-    worker: UnboundedSender<ToWorker>,
+    batches: BatchReceiver,
     store: Arc<Store>,
     /// When what was appended without a sync is to be synced.
     sync_at: Option<Instant>,
@@ -49,13 +47,8 @@ pub struct LogWriter<L> {
 struct GivenUp;
 
 impl<L: Log> LogWriter<L> {
-    pub fn new(
-        log: L,
-        batches: Receiver<LogBatch>,
-        worker: UnboundedSender<ToWorker>,
-        store: Arc<Store>,
-    ) -> LogWriter<L> {
-        LogWriter { log, batches, worker, store, sync_at: None }
+    pub fn new(log: L, batches: BatchReceiver, store: Arc<Store>) -> LogWriter<L> {
+        LogWriter { log, batches, store, sync_at: None }
     }
 
     /// Runs until the worker has gone.
@@ -63,7 +56,7 @@ impl<L: Log> LogWriter<L> {
         self.store.capability.log.begin_thread();
         if let Err(GivenUp) = self.serve() {
             // The worker may still send until it is told to stop; nothing of that is acknowledged.
-            self.batches.iter().for_each(drop);
+            while let Next::Batch(_) = self.batches.next(None) {}
         }
         // What a full device keeps from being synced now was not promised to be durable yet.
         self.sync();
@@ -71,22 +64,15 @@ impl<L: Log> LogWriter<L> {
 
     fn serve(&mut self) -> Result<(), GivenUp> {
         loop {
-            match self.next_batch() {
-                Ok(batch) => self.write(&batch)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            // Not past a sync that is due without a batch.
+            match self.batches.next(self.sync_at) {
+                Next::Batch(batch) => self.write(&batch)?,
+                Next::Late => {}
+                Next::Closed => return Ok(()),
             }
             if self.sync_at.is_some_and(|at| at <= Instant::now()) {
                 self.sync_at = if self.sync() { None } else { Some(Instant::now() + NO_SPACE_RETRY) };
             }
-        }
-    }
-
-    /// Waits for a batch, but not past a sync that is due without one.
-    fn next_batch(&self) -> Result<LogBatch, RecvTimeoutError> {
-        match self.sync_at {
-            Some(at) => self.batches.recv_deadline(at),
-            None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
         }
     }
 
@@ -100,7 +86,7 @@ impl<L: Log> LogWriter<L> {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
         // The worker is gone when nobody takes this; the channel of jobs says so, too.
-        let _ = self.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
+        let _ = self.store.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! log's keeper, a reader of the log for followers that lag, and the thread that sees to peers that come with a snapshot or go.
 
 pub mod apply;
+pub mod batches;
 mod dropped;
 pub mod flusher;
 pub mod inbox;

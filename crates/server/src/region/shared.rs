@@ -109,6 +109,10 @@ impl RegionShared {
         self.newest.load_full()
     }
 
+    pub fn newest_version(&self) -> u64 {
+        self.newest.load().epoch.version
+    }
+
     /// The slots of `descriptor`; `None` for the meta region.
     pub fn slots(&self) -> Option<SlotRange> {
         let packed = self.slots.load(Ordering::Acquire);
@@ -256,6 +260,13 @@ impl RegionShared {
     /// The time at which a read of this region happens.
     pub fn read_time(&self, clock_ms: UnixMillis) -> UnixMillis {
         clock_ms.max(self.last_stamp_ms.load(Ordering::Acquire))
+    }
+}
+
+/// Two are the same if they are of one region.
+impl PartialEq for RegionShared {
+    fn eq(&self, other: &RegionShared) -> bool {
+        self.id == other.id
     }
 }
 

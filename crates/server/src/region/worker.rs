@@ -1,44 +1,38 @@
-//! The region worker: it owns the Raft groups of this store.
+//! The region worker: it owns the Raft groups of this store. The first loop drives it.
 //!
-//! Where one thread serves the clients, it is a task of that thread: commands reach it, and outcomes their clients, without
-//! a thread being woken for them. Otherwise it has a thread of its own.
-//!
-//! It waits for input, has `node::Shard` take turns, and carries out the effects in the order in which they come. It
-//! decides nothing itself, and waits for no device: the log and the rows have threads of their own. Commands
-//! that arrive while a log batch is being synced wait and make one entry together.
+//! It has `node::Shard` take turns, and carries out the effects in the order in which they come. It decides nothing
+//! itself, and waits for no device: the log and the rows have threads of their own. Commands that arrive while a log batch
+//! is being synced wait and make one entry together.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use node::{Effect, Input, Leadership, Messages, Moment, Shard};
+use node::{Effect, Input, Leadership, Messages, Moment, Outcome, Shard, Submit};
 use raftlog::RaftLog;
-use replica::{Input as RaftInput, LogBatch};
-use tokio::sync::mpsc::UnboundedReceiver;
+use replica::Input as RaftInput;
 use types::{RegionId, StoreId};
 
 use super::apply::{ApplyQueue, ExecutedHere};
+use super::batches::BatchSender;
 use super::dropped::Dropped;
-use super::inbox::{Asker, Reader, ToWorker};
+use super::inbox::{Asker, Outcomes, Reader, ToWorker};
 use super::log_reader::Wanted;
 use crate::clock;
+use crate::reactor::PartId;
 use crate::store::Store;
 use crate::transport::frame::Lane;
 
-/// Messages taken from the inbox before the worker takes its turn.
-const INBOX_PER_TURN_MAX: usize = 4096;
 /// Deadlines are looked at, and the state of led regions is published, this often.
 const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
 
 pub struct RegionWorker {
     store: Arc<Store>,
     shard: Shard<RaftLog, Asker, Reader>,
-    inbox: UnboundedReceiver<ToWorker>,
     /// Batches on their way to the device.
-    batches: Sender<LogBatch>,
+    batches: BatchSender,
     log: RaftLog,
     /// Entries that followers lack.
     reads: Sender<Wanted>,
@@ -46,64 +40,67 @@ pub struct RegionWorker {
     /// Whose status was published when it was last time.
     published: BTreeSet<RegionId>,
     dropped: Dropped,
-    stopping: bool,
+    next_tick: Instant,
+    next_expiry: Instant,
+    /// Of clients, not handed out yet.
+    outcomes: Vec<(PartId, Outcome)>,
 }
 
 impl RegionWorker {
     pub fn new(
         store: Arc<Store>,
         raft: replica::Worker<RaftLog>,
-        inbox: UnboundedReceiver<ToWorker>,
-        batches: Sender<LogBatch>,
+        batches: BatchSender,
         log: RaftLog,
         reads: Sender<Wanted>,
         apply: ApplyQueue,
     ) -> RegionWorker {
+        let now = Instant::now();
         RegionWorker {
+            next_tick: now + store.config.raft_tick,
+            next_expiry: now + EXPIRY_PERIOD,
             store,
             shard: Shard::new(raft),
-            inbox,
             batches,
             log,
             reads,
             apply,
             published: BTreeSet::new(),
             dropped: Dropped::default(),
-            stopping: false,
+            outcomes: Vec::new(),
         }
     }
 
-    /// Runs until it is told to stop.
-    pub async fn run(mut self) {
-        let tick = self.store.config.raft_tick;
-        let mut next_tick = Instant::now() + tick;
-        let mut ticking = pin!(tokio::time::sleep_until(next_tick.into()));
-        let mut came = Vec::new();
-        let mut next_expiry = Instant::now() + EXPIRY_PERIOD;
-        while !self.stopping {
-            tokio::select! {
-                biased;
-                count = self.inbox.recv_many(&mut came, INBOX_PER_TURN_MAX) => if count == 0 { return },
-                () = &mut ticking => {}
-            }
-            came.drain(..).for_each(|message| self.take(message));
-            let now = Instant::now();
-            if now >= next_tick {
-                self.raft(RaftInput::Tick);
-                // Ticks missed in a pause are dropped, not replayed.
-                next_tick = now + tick;
-                ticking.as_mut().reset(next_tick.into());
-            }
-            if now >= next_expiry {
-                self.shard.expire(clock::boot_nanos());
-                self.publish_status();
-                next_expiry = now + EXPIRY_PERIOD;
-            }
-            self.turn();
+    /// When it is to be woken although nothing happened.
+    pub fn wakes_at(&self) -> Instant {
+        self.next_tick.min(self.next_expiry)
+    }
+
+    /// Does what is due by now.
+    pub fn on_time(&mut self, now: Instant) {
+        if now >= self.next_tick {
+            self.raft(RaftInput::Tick);
+            // Ticks missed in a pause are dropped, not replayed.
+            self.next_tick = now + self.store.config.raft_tick;
+        }
+        if now >= self.next_expiry {
+            self.shard.expire(clock::boot_nanos());
+            self.publish_status();
+            self.next_expiry = now + EXPIRY_PERIOD;
         }
     }
 
-    fn take(&mut self, message: ToWorker) {
+    /// Outcomes of parts that clients wait for.
+    pub fn take_outcomes(&mut self) -> Vec<(PartId, Outcome)> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    pub fn submit(&mut self, submit: Submit<Asker>) {
+        self.shard.step(Input::Submit(submit), clock::boot_nanos());
+    }
+
+    /// Takes a message in. What it causes comes out of the next turn.
+    pub fn take(&mut self, message: ToWorker) {
         let now = clock::boot_nanos();
         match message {
             ToWorker::Input(input) => self.shard.step(Input::Raft(input), now),
@@ -117,7 +114,8 @@ impl RegionWorker {
                     self.shard.step(Input::Raft(RaftInput::Message { from, region, message }), now);
                 }
             }
-            ToWorker::Applied { indexes } => {
+            ToWorker::Applied { indexes, outcomes } => {
+                self.answer(outcomes);
                 for (region, index) in indexes {
                     self.shard.step(Input::Raft(RaftInput::Applied { region, index }), now);
                     let executed = self.apply.applied(region, index);
@@ -140,7 +138,6 @@ impl RegionWorker {
             ToWorker::SnapshotApplied { region } => {
                 self.shard.step(Input::SnapshotApplied { region }, now);
             }
-            ToWorker::Stop => self.stopping = true,
         }
     }
 
@@ -149,7 +146,17 @@ impl RegionWorker {
         for (region, index) in applied {
             self.raft(RaftInput::Applied { region, index });
         }
-        outcomes.into_iter().for_each(|(client, outcome)| drop(client.send(outcome)));
+        self.answer(outcomes);
+    }
+
+    /// A task that does not wait any more has been answered otherwise.
+    fn answer(&mut self, outcomes: Outcomes) {
+        for (asker, outcome) in outcomes {
+            match asker {
+                Asker::Task(task) => drop(task.send(outcome)),
+                Asker::Client(part) => self.outcomes.push((part, outcome)),
+            }
+        }
     }
 
     fn raft(&mut self, input: RaftInput) {
@@ -157,7 +164,7 @@ impl RegionWorker {
     }
 
     /// Turns until there is nothing to do before the next message.
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         loop {
             let boot = clock::boot_nanos();
             let wall = &self.store.wall;
@@ -184,21 +191,16 @@ impl RegionWorker {
             Effect::AcceptSnapshot { region, index, term } => {
                 self.store.snapshots().accept(region, index, term);
             }
-            Effect::Persist(batch) => {
-                if self.batches.send(batch).is_err() {
-                    self.store.fatal("the log thread has gone");
-                }
-            }
+            Effect::Persist(batch) => self.batches.send(batch),
             Effect::Apply { region, entries } => {
                 let executed = self.apply.execute(region, entries);
                 self.executed_here(executed);
             }
             Effect::Life(job) => self.apply.send_life(job),
             Effect::Truncate { region, index, term } => self.log.truncate(region, index, term),
-            // Whoever does not wait any more has been answered otherwise.
-            Effect::Answer { client, outcome } => drop(client.send(outcome)),
+            Effect::Answer { client, outcome } => self.answer(vec![(client, outcome)]),
             Effect::NotApplied { waiting, outcome } => {
-                waiting.clients().for_each(|client| drop(client.send(outcome.clone())));
+                self.answer(waiting.clients().map(|client| (client, outcome.clone())).collect());
             }
             Effect::Read { reader, proven, .. } => drop(reader.send(proven)),
             Effect::Announce { to, descriptor } => {

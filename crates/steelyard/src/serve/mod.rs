@@ -38,15 +38,9 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
-    let mut runtime = match config.io_threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        threads => {
-            let mut several = tokio::runtime::Builder::new_multi_thread();
-            several.worker_threads(threads);
-            several
-        }
-    };
-    let runtime = runtime
+    // For what waits: other stores, admin, rows on flash. Clients are served by loops of their own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(runtime_threads())
         .max_blocking_threads(blocking_threads())
         .thread_name("io")
         .enable_all()
@@ -67,6 +61,11 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         tracing::info!("stopped");
         Ok(())
     })
+}
+
+/// Threads that carry out what waits for other stores, or for the device.
+fn runtime_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get).min(8)
 }
 
 /// Threads that wait for the device: reads of rows that are not in RAM, and all upkeep. As many as a device takes

@@ -9,8 +9,8 @@ use crate::merge::{merge, Written};
 use crate::planted::{self, Bug};
 use crate::{Result, Visit, WriteSet};
 
-/// Bytes that a row takes beside its key and value: its place in the map and two reference counts.
-const ROW_OVERHEAD_BYTES: u64 = 224;
+/// Bytes that a row takes beside its key and value: its places in the map and two reference counts.
+const ROW_OVERHEAD_BYTES: u64 = 264;
 
 /// The newest value of each row that was written since the memtable was begun, and the ranges that were deleted.
 ///
@@ -30,8 +30,15 @@ fn bytes_of(row: &Bytes, value: &Option<Bytes>) -> u64 {
 }
 
 impl Memtable {
-    pub(super) fn numbered(number: u64) -> Memtable {
-        Memtable { number, ..Memtable::default() }
+    /// The first memtable of a tier. Clients choose keys: the seed must not be known to them.
+    pub(super) fn first(hash_seed: u64) -> Memtable {
+        Memtable { rows: RowMap::with_seed(hash_seed, 0), ..Memtable::default() }
+    }
+
+    /// The memtable that is begun when this one is frozen. It is likely to have as many rows.
+    pub(super) fn next(&self) -> Memtable {
+        let rows = RowMap::with_seed(self.rows.hash_seed(), self.rows.len());
+        Memtable { rows, number: self.number + 1, ..Memtable::default() }
     }
 
     /// Bytes of memory that the rows take, roughly.
@@ -112,7 +119,8 @@ impl Memtable {
 
     /// A memtable of the rows in `from..to`, and where it ends if there are more than `rows_max` of them.
     pub(super) fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (Memtable, Option<Bytes>) {
-        let mut part = Memtable { ranges: self.ranges.clone(), ..Memtable::numbered(self.number) };
+        let rows = RowMap::with_seed(self.rows.hash_seed(), 0);
+        let mut part = Memtable { rows, ranges: self.ranges.clone(), number: self.number, bytes: 0 };
         for (row, value) in self.rows.range(from, to) {
             if part.len() == rows_max {
                 return (part, Some(row.clone()));

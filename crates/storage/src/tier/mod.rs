@@ -82,7 +82,7 @@ impl RamTier {
     /// keys: the seed must not be known to them.
     pub fn new(cache_bytes: u64, bytes_max: u64, hash_seed: u64) -> RamTier {
         RamTier {
-            active: Memtable::default(),
+            active: Memtable::first(hash_seed),
             frozen: VecDeque::new(),
             cache: RowCache::new(cache_bytes.min(bytes_max), hash_seed),
             cache_bytes,
@@ -142,7 +142,7 @@ impl RamTier {
     /// Freezes the active memtable, if anything was written to it.
     pub fn freeze(&mut self) {
         if !self.active.is_empty() {
-            let next = Memtable::numbered(self.active.number() + 1);
+            let next = self.active.next();
             self.frozen.push_back(Arc::new(std::mem::replace(&mut self.active, next)));
         }
     }

@@ -1,8 +1,12 @@
-//! An ordered map of rows, cut into pages by slot.
+//! A map of rows that finds one by its hash, and several in their order.
+//!
+//! ```text
+//!  hash of the row ─▶ index ─▶ place ─▶ row and value        a look-up, an overwrite
+//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─▶ place    a range; changed only when a row comes or goes
+//! ```
 //!
 //! A row begins with its slot, database and the hash of its key, so that its first 16 bytes almost always decide
-//! how it compares. They are kept in the map as one integer: a look-up follows no pointer until it has found its row.
-//! Pages keep the trees low.
+//! how it compares. They are kept in the tree as one integer. Pages keep the trees low.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -10,6 +14,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::merge::Written;
 use crate::rows::SPACE_DATA;
@@ -20,11 +26,59 @@ const SLOT_PAGES: usize = 16384 >> SLOT_BITS_PER_PAGE;
 /// One page for rows below the data rows and one for those above.
 const PAGES: usize = SLOT_PAGES + 2;
 
+/// Number of rows that room is made for at once, so that rows never move.
+const ROWS_PER_CHUNK: usize = 1024;
+
 #[derive(Debug, Default)]
 pub(super) struct RowMap {
+    hash_seed: u64,
+    index: HashTable<u32>,
+    rows: Places,
     /// Empty as long as there is no row.
-    pages: Vec<BTreeMap<Key, Option<Bytes>>>,
+    pages: Vec<BTreeMap<Key, u32>>,
     len: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    hash: u64,
+    row: Bytes,
+    value: Option<Bytes>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    chunks: Vec<Vec<Option<Row>>>,
+    free: Vec<u32>,
+}
+
+impl Places {
+    fn get(&self, place: u32) -> &Row {
+        let row = &self.chunks[place as usize / ROWS_PER_CHUNK][place as usize % ROWS_PER_CHUNK];
+        row.as_ref().expect("index and trees name rows that are there")
+    }
+
+    fn slot(&mut self, place: u32) -> &mut Option<Row> {
+        &mut self.chunks[place as usize / ROWS_PER_CHUNK][place as usize % ROWS_PER_CHUNK]
+    }
+
+    fn add(&mut self, row: Row) -> u32 {
+        if let Some(place) = self.free.pop() {
+            *self.slot(place) = Some(row);
+            return place;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == ROWS_PER_CHUNK) {
+            self.chunks.push(Vec::with_capacity(ROWS_PER_CHUNK));
+        }
+        let chunk = self.chunks.len() - 1;
+        self.chunks[chunk].push(Some(row));
+        u32::try_from(chunk * ROWS_PER_CHUNK + self.chunks[chunk].len() - 1).expect("fewer than 2^32 rows")
+    }
+
+    fn take(&mut self, place: u32) -> Row {
+        self.free.push(place);
+        self.slot(place).take().expect("a row that is there")
+    }
 }
 
 /// How rows compare: by their first 16 bytes, then as a whole.
@@ -138,6 +192,15 @@ fn page_of(row: &[u8]) -> usize {
 }
 
 impl RowMap {
+    /// An empty map with room for so many rows in its index. Clients choose keys: the seed must not be known to them.
+    pub fn with_seed(hash_seed: u64, rows: usize) -> RowMap {
+        RowMap { hash_seed, index: HashTable::with_capacity(rows), ..RowMap::default() }
+    }
+
+    pub fn hash_seed(&self) -> u64 {
+        self.hash_seed
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -146,18 +209,39 @@ impl RowMap {
         if self.len == 0 {
             return None;
         }
-        self.pages[page_of(row)].get(&Probe::new(row) as &dyn Ordered)
+        self.find(self.hash(row), row).map(|place| &self.rows.get(place).value)
+    }
+
+    fn hash(&self, row: &[u8]) -> u64 {
+        xxh3_64_with_seed(row, self.hash_seed)
+    }
+
+    fn find(&self, hash: u64, row: &[u8]) -> Option<u32> {
+        let is_it = |place: &u32| {
+            let other = self.rows.get(*place);
+            other.hash == hash && other.row[..] == *row
+        };
+        self.index.find(hash, is_it).copied()
     }
 
     /// Returns what the row was before: `None` if it was not in the map.
     pub fn insert(&mut self, row: Bytes, value: Option<Bytes>) -> Option<Option<Bytes>> {
+        let hash = self.hash(&row);
+        if let Some(place) = self.find(hash, &row) {
+            let known = self.rows.slot(place).as_mut().expect("it was found");
+            return Some(std::mem::replace(&mut known.value, value));
+        }
         if self.pages.is_empty() {
             self.pages.resize_with(PAGES, BTreeMap::new);
         }
-        let page = &mut self.pages[page_of(&row)];
-        let before = page.insert(Key { head: head_of(&row), row }, value);
-        self.len += usize::from(before.is_none());
-        before
+        let key = Key { head: head_of(&row), row: row.clone() };
+        let page = page_of(&row);
+        let place = self.rows.add(Row { hash, row, value });
+        self.pages[page].insert(key, place);
+        let rows = &self.rows;
+        self.index.insert_unique(hash, place, |place| rows.get(*place).hash);
+        self.len += 1;
+        None
     }
 
     /// The rows in `from..to`, ascending.
@@ -166,7 +250,8 @@ impl RowMap {
             true => page_of(from)..page_of(to) + 1,
             false => 0..0,
         };
-        pages.flat_map(move |page| rows_of(&self.pages[page], from, to))
+        let rows = pages.flat_map(move |page| rows_of(&self.pages[page], from, to));
+        rows.map(|(key, place)| (&key.row, &self.rows.get(*place).value))
     }
 
     /// The rows behind `after`, or all of them, ascending.
@@ -184,7 +269,7 @@ impl RowMap {
             }
         });
         let rest = self.pages.get(first + 1..).unwrap_or_default().iter().flatten();
-        begun.chain(rest).map(|(key, value)| (&key.row, value))
+        begun.chain(rest).map(|(key, place)| (&key.row, &self.rows.get(*place).value))
     }
 
     /// Takes the rows in `from..to` out and calls `gone` with each.
@@ -192,24 +277,27 @@ impl RowMap {
         if from >= to || self.len == 0 {
             return;
         }
-        for page in &mut self.pages[page_of(from)..=page_of(to)] {
-            let doomed: Vec<Bytes> = rows_of(page, from, to).map(|(row, _)| row.clone()).collect();
-            for row in doomed {
-                if let Some(value) = page.remove(&Probe::new(&row) as &dyn Ordered) {
-                    gone(&row, &value);
-                    self.len -= 1;
+        for page in page_of(from)..=page_of(to) {
+            let doomed: Vec<u32> = rows_of(&self.pages[page], from, to).map(|(_, place)| *place).collect();
+            for place in doomed {
+                let Row { hash, row, value } = self.rows.take(place);
+                self.pages[page].remove(&Probe::new(&row) as &dyn Ordered);
+                if let Ok(found) = self.index.find_entry(hash, |other| *other == place) {
+                    found.remove();
                 }
+                gone(&row, &value);
+                self.len -= 1;
             }
         }
     }
 }
 
 fn rows_of<'a>(
-    page: &'a BTreeMap<Key, Option<Bytes>>,
+    page: &'a BTreeMap<Key, u32>,
     from: &[u8],
     to: &[u8],
-) -> impl Iterator<Item = Written<'a>> + use<'a> {
+) -> impl Iterator<Item = (&'a Key, &'a u32)> + use<'a> {
     let (from, to) = (Probe::new(from), Probe::new(to));
     let bounds = (Bound::Included(&from as &dyn Ordered), Bound::Excluded(&to as &dyn Ordered));
-    page.range::<dyn Ordered, _>(bounds).map(|(key, value)| (&key.row, value))
+    page.range::<dyn Ordered, _>(bounds)
 }

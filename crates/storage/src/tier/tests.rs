@@ -276,7 +276,7 @@ fn the_row_cache_has_what_memtables_leave() {
     let value = Some(Bytes::from(vec![0; 100]));
     (0..2000).for_each(|number| assert!(tier.fill(&row(number), &value, 0)));
     assert!(tier.clean_bytes() > bytes_max * 9 / 10 && tier.clean_bytes() <= bytes_max);
-    for number in 2000..2200 {
+    for number in 2000..2170 {
         tier.write(&put(number, value.clone()));
     }
     assert!(tier.dirty_bytes() > bytes_max / 4);

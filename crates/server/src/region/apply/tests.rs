@@ -18,9 +18,8 @@ struct Running {
 impl Running {
     fn new() -> Running {
         let fixture = Fixture::new();
-        let (outcomes, _) = mpsc::unbounded_channel();
         let (lives, _) = crossbeam_channel::unbounded();
-        let (applier, queue, _) = Applier::new(fixture.store.clone(), outcomes, lives);
+        let (applier, queue, _) = Applier::new(fixture.store.clone(), lives);
         let index = applied(&fixture_state(&queue));
         Running { fixture, applier, queue, index }
     }

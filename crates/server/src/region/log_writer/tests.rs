@@ -1,12 +1,11 @@
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::*;
 use crate::fixture::Fixture;
+use crate::region::batches::{self, BatchSender};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -57,8 +56,7 @@ impl Log for Arc<Device> {
 struct Running {
     fixture: Fixture,
     device: Arc<Device>,
-    batches: Sender<LogBatch>,
-    answers: Mutex<UnboundedReceiver<ToWorker>>,
+    batches: BatchSender,
     thread: JoinHandle<()>,
 }
 
@@ -66,16 +64,15 @@ impl Running {
     fn start(fsync: Fsync) -> Running {
         let fixture = Fixture::with(|config| config.fsync = fsync);
         let device = Arc::new(Device::default());
-        let (batches, taken) = crossbeam_channel::unbounded();
-        let (worker, answers) = mpsc::unbounded_channel();
-        let writer = LogWriter::new(device.clone(), taken, worker, fixture.store.clone());
+        let (batches, taken) = batches::channel();
+        let writer = LogWriter::new(device.clone(), taken, fixture.store.clone());
         let thread = std::thread::spawn(move || writer.run());
-        Running { fixture, device, batches, answers: answers.into(), thread }
+        Running { fixture, device, batches, thread }
     }
 
     fn append(&self, number: u64) {
         let batch = LogBatch { number, writes: Vec::new(), must_sync: false };
-        self.batches.send(batch).expect("the thread takes batches");
+        self.batches.send(batch);
     }
 
     fn fill(&self) {
@@ -89,7 +86,7 @@ impl Running {
     fn persisted(&self) -> u64 {
         let mut answer = None;
         eventually("a batch is persisted", || {
-            answer = self.answers.lock().try_recv().ok();
+            answer = self.fixture.told().next();
             answer.is_some()
         });
         match answer {
@@ -103,13 +100,13 @@ impl Running {
         self.end().0
     }
 
-    /// The same, with what the worker was told beside what it was asked for.
-    fn end(self) -> (Vec<Done>, UnboundedReceiver<ToWorker>) {
+    /// The same, with the number of messages to the worker that were not asked for.
+    fn end(self) -> (Vec<Done>, usize) {
         self.fixture.store.stopping.store(true, Ordering::Relaxed);
         drop(self.batches);
         eventually("the thread ends", || self.thread.is_finished());
         self.thread.join().expect("the thread does not panic");
-        (self.device.done(), self.answers.into_inner())
+        (self.device.done(), self.fixture.told().count())
     }
 }
 
@@ -138,7 +135,7 @@ fn a_batch_without_room_waits() {
     running.append(2);
     eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
     eventually("the store knows", || running.fixture.store.disk.is_full());
-    assert!(running.answers.lock().is_empty(), "nothing was acknowledged");
+    assert_eq!(running.fixture.told().count(), 0, "nothing was acknowledged");
     running.make_room();
     assert_eq!((running.persisted(), running.persisted()), (1, 2));
     assert_eq!(running.stop(), [Done::Append(1), Done::Append(2), Done::Sync]);
@@ -163,9 +160,9 @@ fn a_store_stops_while_its_log_waits_for_room() {
     running.append(1);
     eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
     running.append(2);
-    let (done, answers) = running.end();
+    let (done, told) = running.end();
     assert_eq!(done, []);
-    assert!(answers.is_empty(), "nothing was acknowledged");
+    assert_eq!(told, 0, "nothing was acknowledged");
 }
 
 #[test]

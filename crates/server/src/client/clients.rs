@@ -1,47 +1,24 @@
-//! What the server keeps of one client's connection.
+//! What the store knows of its open connections, whichever loop serves them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use resp::Protocol;
-use tokio::sync::Notify;
 
-/// Which port a client came in by: it decides how keys of other stores are answered.
+use crate::reactor::{ConnectionId, LoopSender, ToLoop};
+use crate::store::Store;
+
+/// The kind of port by which a client came. It decides how keys of other stores are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// Redis Cluster rules when cluster mode is on: `MOVED` for regions led elsewhere.
+pub enum ListenerKind {
+    /// Redis Cluster's rules where cluster mode is on: `MOVED` for regions led elsewhere.
     Client,
     /// Every command is served, passed on where necessary.
     Forward,
-}
-
-/// The connection's own state; only its task touches it.
-pub struct Session {
-    pub id: u64,
-    pub door: Door,
-    pub protocol: Protocol,
-    pub db: u16,
-    pub authenticated: bool,
-    /// After READONLY: this store's own copy may answer reads.
-    pub read_only: bool,
-    pub closing: bool,
-    pub entry: Arc<ClientEntry>,
-}
-
-impl Session {
-    /// As after RESET.
-    pub fn reset(&mut self, needs_password: bool) {
-        self.protocol = Protocol::Resp2;
-        self.db = 0;
-        self.read_only = false;
-        self.authenticated = !needs_password;
-        self.entry.describe(|d| d.name = Bytes::new());
-    }
 }
 
 /// What others may know of a connection (`CLIENT LIST`), and how they end it.
@@ -52,7 +29,8 @@ pub struct ClientEntry {
     pub connected: Instant,
     pub commands: AtomicU64,
     pub killed: AtomicBool,
-    pub kill: Notify,
+    /// Where the connection is served, once it is.
+    pub home: OnceLock<(LoopSender, ConnectionId)>,
     description: Mutex<Description>,
 }
 
@@ -67,6 +45,12 @@ pub struct Description {
 }
 
 impl ClientEntry {
+    /// To be called by the loop that serves the connection. Returns false if the connection is to end at once.
+    pub fn served_by(&self, home: LoopSender, connection: ConnectionId) -> bool {
+        let _ = self.home.set((home, connection));
+        !self.killed.load(Ordering::SeqCst)
+    }
+
     pub fn describe(&self, change: impl FnOnce(&mut Description)) {
         change(&mut self.description.lock());
     }
@@ -75,9 +59,12 @@ impl ClientEntry {
         self.description.lock().clone()
     }
 
+    /// Has the connection closed, whatever it waits for.
     pub fn end(&self) {
-        self.killed.store(true, Ordering::Release);
-        self.kill.notify_one();
+        self.killed.store(true, Ordering::SeqCst);
+        if let Some((home, connection)) = self.home.get() {
+            let _ = home.send(ToLoop::Kill(*connection));
+        }
     }
 
     /// One line of `CLIENT LIST`, without its newline.
@@ -123,7 +110,7 @@ impl Clients {
             connected: Instant::now(),
             commands: AtomicU64::new(0),
             killed: AtomicBool::new(false),
-            kill: Notify::new(),
+            home: OnceLock::new(),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),
         });
         open.insert(id, entry.clone());
@@ -142,5 +129,50 @@ impl Clients {
 
     pub fn count(&self) -> usize {
         self.open.lock().len()
+    }
+}
+
+/// A client's place among the `maxclients`, given back when it is dropped.
+pub struct Seat {
+    store: Arc<Store>,
+    pub entry: Arc<ClientEntry>,
+}
+
+impl Seat {
+    pub fn take(store: &Arc<Store>, peer: SocketAddr, local: SocketAddr, max: usize) -> Option<Seat> {
+        let entry = store.clients.open(peer, local, max)?;
+        store.metrics.connections_accepted.inc();
+        store.metrics.connections.inc();
+        Some(Seat { store: store.clone(), entry })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.store.clients.close(self.entry.id);
+        self.store.metrics.connections.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn a_seat_is_given_back_however_its_connection_ends() {
+        let fixture = Fixture::new();
+        let store = &fixture.store;
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let seat = Seat::take(store, address, address, 1).expect("there is one seat");
+        assert!(Seat::take(store, address, address, 1).is_none(), "and it is taken");
+        assert_eq!((store.clients.count(), store.metrics.connections.get()), (1, 1));
+        let ended = std::thread::spawn(move || {
+            let _seat = seat;
+            panic!("as a defect of a command would");
+        });
+        assert!(ended.join().is_err());
+        assert_eq!((store.clients.count(), store.metrics.connections.get()), (0, 0));
+        assert!(Seat::take(store, address, address, 1).is_some());
     }
 }

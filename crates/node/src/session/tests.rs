@@ -1,0 +1,378 @@
+use types::{Draw, RegionId};
+
+use super::*;
+
+/// A cluster of two regions: keys that begin with `a` are in region 1, others in region 2. Region 9 is led elsewhere.
+struct Two {
+    own_later: bool,
+}
+
+impl Host for Two {
+    type Region = RegionId;
+
+    fn has_slots(&self) -> bool {
+        true
+    }
+
+    fn route(&mut self, context: &Context, item: &Item) -> Route<RegionId> {
+        match item.args.get(1).and_then(|key| key.first()) {
+            None => Route::Alone,
+            Some(b'a') => Route::Region(1),
+            Some(b'm') => Route::Answered(Reply::error("MOVED 1 elsewhere")),
+            Some(b'w') if context.read_only && !item.is_write() => Route::Weak(9),
+            Some(b'w') => Route::Region(9),
+            Some(_) => Route::Region(2),
+        }
+    }
+
+    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[Bytes]) -> Own {
+        match spec.name {
+            "ping" => Own::Reply(Reply::Simple("PONG".into())),
+            "info" if self.own_later => Own::Later,
+            "hello" => {
+                context.protocol = Protocol::Resp3;
+                Own::Reply(Reply::Map(Vec::new()))
+            }
+            "auth" => {
+                context.authenticated = true;
+                Own::Reply(Reply::OK)
+            }
+            "readonly" => {
+                context.read_only = true;
+                Own::Reply(Reply::OK)
+            }
+            "quit" => {
+                context.closing = true;
+                Own::Reply(Reply::OK)
+            }
+            _ => Own::Reply(Reply::bulk(args[0].clone())),
+        }
+    }
+
+    fn waits_for_earlier(&self, spec: &CommandSpec) -> bool {
+        matches!(spec.name, "quit" | "info")
+    }
+}
+
+struct Client {
+    session: Session<RegionId>,
+    host: Two,
+    asks: Vec<Ask<RegionId>>,
+}
+
+impl Client {
+    fn new() -> Client {
+        Client {
+            session: Session::new(Limits::default(), false),
+            host: Two { own_later: false },
+            asks: Vec::new(),
+        }
+    }
+
+    fn sends(&mut self, lines: &[&str]) -> Vec<String> {
+        for line in lines {
+            self.session.received(format!("{line}\r\n").as_bytes());
+        }
+        self.goes_on()
+    }
+
+    /// Lets the session go on, and describes what it newly asks for.
+    fn goes_on(&mut self) -> Vec<String> {
+        let before = self.asks.len();
+        loop {
+            self.session.decode();
+            if !self.session.can_advance() {
+                break;
+            }
+            self.session.advance(&mut self.host, &mut self.asks);
+        }
+        self.asks[before..].iter().map(described).collect()
+    }
+
+    /// Answers the `number`th ask since the beginning with so many answers, each its key.
+    fn answers(&mut self, number: usize, count: usize) -> Vec<String> {
+        self.answers_only(number, count);
+        self.goes_on()
+    }
+
+    fn answers_only(&mut self, number: usize, count: usize) {
+        let answers = match &self.asks[number].part {
+            Part::Commands { items, .. } => {
+                items.iter().take(count).map(|item| Reply::bulk(item.args[1].clone()).into()).collect()
+            }
+            Part::Alone(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
+        };
+        self.session.answered(self.asks[number].number, answers);
+    }
+
+    fn reads(&mut self) -> String {
+        let text = String::from_utf8(self.session.output().to_vec()).unwrap();
+        self.session.written(text.len());
+        text.replace("\r\n", " ").trim_end().to_owned()
+    }
+}
+
+fn described(ask: &Ask<RegionId>) -> String {
+    match &ask.part {
+        Part::Commands { region, kind, items } => {
+            let words = |item: &Item| {
+                let words: Vec<_> = item.args.iter().map(|arg| String::from_utf8_lossy(arg)).collect();
+                words.join(" ")
+            };
+            format!("{region} {kind:?}: {}", items.iter().map(words).collect::<Vec<_>>().join(", "))
+        }
+        Part::Alone(item) => format!("alone: {}", item.spec.name),
+        Part::Own { spec, .. } => format!("own: {}", spec.name),
+    }
+}
+
+#[test]
+fn parts_of_different_regions_are_asked_for_at_once_and_replies_keep_the_order_of_commands() {
+    let mut client = Client::new();
+    let asks = client.sends(&["set b 1", "ping", "set a 1", "set b2 1"]);
+    assert_eq!(asks, ["2 Writes: set b 1, set b2 1", "1 Writes: set a 1"]);
+    assert!(client.answers(1, 1).is_empty());
+    assert_eq!(client.reads(), "", "the first command has no answer yet");
+    client.answers(0, 2);
+    assert_eq!(client.reads(), "$1 b +PONG $1 a $2 b2");
+    assert!(client.session.is_idle());
+    assert_eq!(client.session.take_answered(), 4);
+}
+
+#[test]
+fn a_write_waits_for_reads_before_it_and_short_reads_follow_a_write_in_its_entry() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["get b", "set b 1", "get b", "hgetall b"]), ["2 Reads: get b"]);
+    assert_eq!(client.answers(0, 1), ["2 Writes: set b 1, get b"]);
+    assert_eq!(client.answers(1, 2), ["2 Reads: hgetall b"]);
+    client.answers(2, 1);
+    assert_eq!(client.reads(), "$1 b $1 b $1 b $1 b");
+}
+
+#[test]
+fn commands_that_arrive_while_others_wait_are_not_taken() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["set a 1"]).len(), 1);
+    assert!(client.sends(&["set a 2"]).is_empty());
+    assert_eq!(client.answers(0, 1), ["1 Writes: set a 2"]);
+}
+
+#[test]
+fn reads_that_were_left_out_are_asked_for_again_and_never_writes() {
+    let mut client = Client::new();
+    client.sends(&["get a1", "get a2", "get a3"]);
+    assert_eq!(client.answers(0, 1), ["1 Reads: get a2, get a3"]);
+    client.answers(1, 2);
+    assert_eq!(client.reads(), "$2 a1 $2 a2 $2 a3");
+    client.sends(&["set a1 1", "set a2 1"]);
+    client.answers(2, 1);
+    assert_eq!(client.reads(), "$2 a1 -ERR internal error: a command got no reply");
+}
+
+#[test]
+fn so_many_reads_are_asked_for_as_their_replies_are_likely_to_fit() {
+    let mut client = Client::new();
+    let lines: Vec<String> = (0..40).map(|n| format!("get a{n}")).collect();
+    client.sends(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let part = |ask: &Ask<RegionId>| match &ask.part {
+        Part::Commands { items, .. } => items.len(),
+        _ => 0,
+    };
+    assert_eq!(part(&client.asks[0]), READS_FIRST);
+    let large = Bytes::from(vec![b'x'; 1 << 20]);
+    let answers = vec![Reply::Bulk(large).into(); READS_FIRST];
+    client.session.answered(0, answers);
+    client.goes_on();
+    let mut read = 0;
+    while client.session.is_output_full() {
+        let bytes = client.session.output().len();
+        assert!(bytes < OUTPUT_BYTES_MAX + (1 << 20) + 32, "one reply more than what is too much");
+        read += bytes;
+        client.session.written(bytes);
+        client.goes_on();
+    }
+    assert!(read > 15 << 20);
+    assert_eq!(part(&client.asks[1]), 3, "of a megabyte each");
+}
+
+#[test]
+fn a_command_for_no_single_region_is_carried_out_alone_and_in_its_place() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["set a 1", "dbsize", "set a 2"]), ["1 Writes: set a 1"]);
+    assert_eq!(client.answers(0, 1), ["alone: dbsize"]);
+    assert_eq!(client.answers(1, 1), ["1 Writes: set a 2"]);
+    client.answers(2, 1);
+    assert_eq!(client.reads(), "$1 a +OK $1 a");
+}
+
+#[test]
+fn commands_of_the_stores_own_wait_where_they_must_be_true_after_what_came_before() {
+    let mut client = Client::new();
+    client.host.own_later = true;
+    assert_eq!(client.sends(&["set a 1", "info", "ping"]), ["1 Writes: set a 1"]);
+    assert_eq!(client.answers(0, 1), ["own: info"]);
+    client.answers(1, 1);
+    assert_eq!(client.reads(), "$1 a +OK +PONG");
+}
+
+#[test]
+fn a_reply_has_the_protocol_that_held_after_its_command() {
+    let mut client = Client::new();
+    client.sends(&["get a", "hello 3", "get a2"]);
+    client.session.answered(0, vec![Reply::Nil.into(), Reply::Nil.into()]);
+    client.goes_on();
+    assert_eq!(client.reads(), "$-1 %0 _");
+}
+
+#[test]
+fn nothing_is_carried_out_behind_quit_or_behind_what_is_no_request() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["set a 1", "quit", "set a 2"]), ["1 Writes: set a 1"]);
+    assert!(client.answers(0, 1).is_empty());
+    assert_eq!(client.reads(), "$1 a +OK");
+    assert!(client.session.has_ended());
+
+    let mut client = Client::new();
+    client.session.received(b"set a 1\r\n*1\r\n:1\r\nset a 2\r\n");
+    assert_eq!(client.goes_on(), ["1 Writes: set a 1"]);
+    client.answers(0, 1);
+    assert_eq!(client.reads(), "$1 a -ERR Protocol error: expected '$', got ':'");
+    assert!(client.session.has_ended());
+    assert!(client.sends(&["set a 3"]).is_empty());
+}
+
+#[test]
+fn without_a_password_nothing_is_told_and_only_one_command_is_read_at_a_time() {
+    let mut client = Client::new();
+    client.session = Session::new(Limits::default(), true);
+    assert!(client.sends(&["get a", "nonsense", "auth x", "get a"]).len() == 1);
+    client.answers(0, 1);
+    let no = "-NOAUTH Authentication required.";
+    assert_eq!(client.reads(), format!("{no} {no} +OK $1 a"));
+}
+
+#[test]
+fn weak_reads_become_strong_behind_what_the_connection_sent_to_the_region() {
+    let mut client = Client::new();
+    client.sends(&["readonly"]);
+    assert_eq!(client.sends(&["get w1", "get w2"]), ["9 Weak: get w1, get w2"]);
+    client.answers(0, 2);
+    assert_eq!(client.sends(&["set w1 1", "get w1"]), ["9 Writes: set w1 1, get w1"]);
+    client.answers(1, 2);
+    assert_eq!(client.sends(&["get w1", "set w1 1"]), ["9 Weak: get w1"]);
+    assert_eq!(client.answers(2, 1), ["9 Writes: set w1 1"]);
+}
+
+#[test]
+fn an_answer_that_comes_twice_or_for_nothing_is_ignored() {
+    let mut client = Client::new();
+    client.sends(&["set a 1"]);
+    client.answers(0, 1);
+    client.answers(0, 1);
+    client.session.answered(77, vec![Reply::OK.into()]);
+    assert_eq!(client.reads(), "$1 a");
+}
+
+#[test]
+fn an_idle_session_holds_no_buffers() {
+    let mut client = Client::new();
+    client.sends(&["set a 1"]);
+    assert!(client.session.held_bytes() > 0);
+    client.answers(0, 1);
+    client.reads();
+    assert_eq!(client.session.held_bytes(), 0);
+}
+
+/// What the executor of a random conversation knows of a command that it carries out.
+struct Command {
+    position: u64,
+    region: RegionId,
+    is_write: bool,
+}
+
+fn commands_of(ask: &Ask<RegionId>) -> Vec<Command> {
+    let Part::Commands { region, items, .. } = &ask.part else { return Vec::new() };
+    let command = |item: &Item| {
+        let name = std::str::from_utf8(&item.args[1]).unwrap();
+        let position = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap();
+        Command { position, region: *region, is_write: item.is_write() }
+    };
+    items.iter().map(command).collect()
+}
+
+/// Random pipelines in random pieces, answered in random order and in part. Each command's key names its position, and
+/// is its answer.
+#[test]
+fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_one_that_it_depends_on() {
+    for seed in 0..2000 {
+        let mut draw = Draw::new(seed);
+        let mut client = Client::new();
+        client.host.own_later = draw.below(2) == 0;
+        let count = 1 + draw.below(60);
+        let mut sent = Vec::new();
+        let mut expected = String::new();
+        for position in 0..count {
+            let (line, reply) = match draw.below(12) {
+                0 => ("ping".into(), "+PONG ".into()),
+                1 => ("dbsize".into(), "+OK ".into()),
+                2 if client.host.own_later => ("info".into(), "+OK ".into()),
+                2 => ("readonly".into(), "+OK ".into()),
+                3 => (format!("get m{position}"), "-MOVED 1 elsewhere ".into()),
+                kind => {
+                    let name = ["set", "get", "hgetall"][draw.below(3) as usize];
+                    let key = format!("{}{position}", ["a", "b", "w"][kind as usize % 3]);
+                    let value = if name == "set" { " 1" } else { "" };
+                    (format!("{name} {key}{value}"), format!("${} {key} ", key.len()))
+                }
+            };
+            sent.extend_from_slice(format!("{line}\r\n").as_bytes());
+            expected += &reply;
+        }
+        let mut got = String::new();
+        // By position: whether the command was answered, and how often it was carried out.
+        let mut answered = vec![false; count as usize];
+        let mut carried_out = vec![0; count as usize];
+        let mut open: Vec<usize> = Vec::new();
+        while got.len() < expected.trim_end().len() {
+            if !sent.is_empty() {
+                let piece: Vec<u8> = sent.drain(..sent.len().min(1 + draw.below(40) as usize)).collect();
+                client.session.received(&piece);
+            }
+            let before = client.asks.len();
+            client.goes_on();
+            for (at, ask) in client.asks.iter().enumerate().skip(before) {
+                for command in commands_of(ask) {
+                    // Whatever came before it in its region is answered, unless both are reads or it follows in one part.
+                    let own: Vec<u64> = commands_of(ask).iter().map(|other| other.position).collect();
+                    for other in client.asks.iter().take(at + 1).flat_map(commands_of) {
+                        let depends = other.region == command.region && (other.is_write || command.is_write);
+                        let is_before = other.position < command.position;
+                        let in_part = own.contains(&other.position);
+                        assert!(!(depends && is_before) || in_part || answered[other.position as usize]);
+                    }
+                    assert!(own.windows(2).all(|pair| pair[0] < pair[1]));
+                }
+                open.push(at);
+            }
+            if !open.is_empty() && draw.below(3) > 0 {
+                let at = open.swap_remove(draw.below(open.len() as u64) as usize);
+                let commands = commands_of(&client.asks[at]);
+                let is_partial = commands.iter().all(|command| !command.is_write) && draw.below(2) == 0;
+                let some = if is_partial { 1 + draw.below(commands.len().max(1) as u64) } else { u64::MAX };
+                let some = (some as usize).min(commands.len().max(1));
+                for command in commands.iter().take(some) {
+                    answered[command.position as usize] = true;
+                    carried_out[command.position as usize] += 1;
+                }
+                client.answers_only(at, some);
+            }
+            got += &client.reads();
+            if !got.is_empty() && !got.ends_with(' ') {
+                got.push(' ');
+            }
+            assert!(expected.starts_with(&got), "seed {seed}: {got} is not the beginning of {expected}");
+        }
+        assert!(client.session.is_idle() && carried_out.iter().all(|times| *times <= 1), "seed {seed}");
+        assert_eq!(client.session.take_answered(), count, "seed {seed}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Parts of a conversation that wait for something: a leader, another store, rows on flash. Each is a task.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node::{Answer, Item, ItemSlot};
+use resp::Reply;
+
+use super::{spanning, ListenerKind};
+use crate::dispatch::cluster_down;
+use crate::region::shared::RegionShared;
+use crate::store::{Route, Store};
+
+/// How long to wait, without a change notification, before the leader is looked up again.
+const LEADER_POLL: Duration = Duration::from_millis(50);
+
+impl Store {
+    /// Returns whether clients of this kind of port are sent to the leader's store, by `MOVED`.
+    pub fn redirects(&self, kind: ListenerKind) -> bool {
+        self.config.cluster_enabled && kind == ListenerKind::Client
+    }
+
+    /// Returns `MOVED` to the region's leader, if its address is known.
+    pub fn moved(&self, region: &RegionShared, item: &Item) -> Option<Reply> {
+        let ItemSlot::One(slot) = item.slot else { return None };
+        let member = self.member(region.leader()?)?;
+        Some(Reply::error(format!("MOVED {slot} {}", member.client)))
+    }
+
+    /// Carries out a command for which no single region, or no leader, was known.
+    pub async fn execute_alone(
+        self: &Arc<Self>,
+        kind: ListenerKind,
+        item: Item,
+        deadline: Instant,
+    ) -> Answer {
+        let region = match self.route(&item) {
+            Ok(Route::Region(region)) => region,
+            Ok(Route::Every) => return spanning::run(self, kind, item, deadline).await,
+            Ok(Route::Unknown(slot)) => match self.region_of_slot(slot, deadline).await {
+                Some(region) => region,
+                None => return cluster_down().into(),
+            },
+            Err(error) => return error.into(),
+        };
+        self.execute_or_redirect(kind, &region, item, deadline).await
+    }
+
+    /// Carries out reads on this store's own copy, and on the leader what that cannot answer. Answers at least one.
+    pub async fn execute_weakly(
+        self: &Arc<Self>,
+        kind: ListenerKind,
+        region: &Arc<RegionShared>,
+        items: &[Item],
+        deadline: Instant,
+    ) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        let (mut bytes, bytes_max) = (0, crate::dispatch::REPLY_BYTES_MAX);
+        for item in items {
+            let answer = match self.read_weakly(region, item.clone()).await {
+                Ok(Some(answer)) => answer,
+                Ok(None) => self.execute_or_redirect(kind, region, item.clone(), deadline).await,
+                Err(error) => error.into(),
+            };
+            bytes += answer.bytes();
+            answers.push(answer);
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        answers
+    }
+
+    async fn execute_or_redirect(
+        self: &Arc<Self>,
+        kind: ListenerKind,
+        region: &Arc<RegionShared>,
+        item: Item,
+        deadline: Instant,
+    ) -> Answer {
+        if self.redirects(kind) && region.leader() != Some(self.id) {
+            return self.redirect(region, &item, deadline).await.into();
+        }
+        let mut answers = self.execute(region, Arc::new(vec![item]), deadline).await;
+        answers.pop().unwrap_or_else(|| cluster_down().into())
+    }
+
+    /// Returns `MOVED` to the leader of the command's slot, after a wait for one where none is known.
+    async fn redirect(&self, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
+        let ItemSlot::One(slot) = item.slot else { return cluster_down() };
+        loop {
+            let news = self.leader_news.notified();
+            // Another region may have the slot by now.
+            let region = self.regions.of_slot(slot).unwrap_or_else(|| region.clone());
+            match self.moved(&region, item) {
+                Some(moved) => return moved,
+                None if Instant::now() >= deadline => return cluster_down(),
+                None => {
+                    let _ = tokio::time::timeout(LEADER_POLL, news).await;
+                }
+            }
+        }
+    }
+}

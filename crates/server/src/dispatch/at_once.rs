@@ -1,0 +1,94 @@
+//! What a loop carries out by itself, without waiting: reads of rows in RAM, and writes on their way to the groups.
+//!
+//! Whatever cannot be done so goes the ways of [`Store::execute`], which waits.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Instant;
+
+use node::reads::{Local, Proof, Read};
+use node::session::Kind;
+use node::{Answer, Item, Outcome, Submit, Work};
+
+use super::NotDone;
+use crate::clock;
+use crate::region::inbox::Asker;
+use crate::region::shared::RegionShared;
+use crate::store::Store;
+
+/// What became of a part that went through the groups.
+pub enum Finished {
+    Answered(Vec<Answer>),
+    /// The region has given slots away, or this store does not lead it: nothing was proposed of the commands without an
+    /// answer.
+    GoesOn(Vec<Option<Answer>>),
+}
+
+impl Store {
+    /// Reads rows that are all in RAM, of a region that is led here under a lease or, for weak reads, has a peer here. `None`:
+    /// it takes more than that, and nothing was counted.
+    pub fn read_at_once(&self, region: &RegionShared, items: &[Item], kind: Kind) -> Option<Vec<Answer>> {
+        let proof = match kind {
+            Kind::Reads => Proof::Lease,
+            Kind::Weak => Proof::AlreadyThere,
+            Kind::Writes => return None,
+        };
+        if proof == Proof::Lease {
+            let now = clock::boot_nanos();
+            if region.leader() != Some(self.id) || !self.may_use_lease() {
+                return None;
+            }
+            self.want_lease(region, now);
+            if !region.lease_holds(now) {
+                return None;
+            }
+        }
+        let version = region.newest_version();
+        let read = Read::begin(region, proof)?;
+        let answers = self.engine.read_all_from_ram(region, items, region.read_time(self.wall.millis()))?;
+        let slots = items.iter().map(|item| item.slot);
+        if !read.may_be_answered(region, slots, version, clock::boot_nanos) {
+            return None;
+        }
+        region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
+        self.touch(region);
+        if proof == Proof::Lease {
+            self.metrics.reads_by_lease.inc_by(items.len() as u64);
+        }
+        Some(answers)
+    }
+
+    /// Makes a submission of writes, if this store leads the region and has room. `None`: the way of [`Store::execute`] is to
+    /// be gone.
+    pub fn submission(
+        &self,
+        region: &RegionShared,
+        items: &Arc<Vec<Item>>,
+        deadline: Instant,
+        client: Asker,
+    ) -> Option<Submit<Asker>> {
+        let is_here = region.leader() == Some(self.id);
+        if !is_here || self.disk.is_full() || !super::lie_in(items, region, region.newest_version()) {
+            return None;
+        }
+        self.disk.will_grow(items.iter().map(|item| item.bytes() as u64).sum());
+        if self.disk.is_full() {
+            return None;
+        }
+        let work = Work::Commands(items.clone());
+        self.note_writes(region, &work);
+        Some(Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client })
+    }
+
+    /// Takes the outcome of a submission of so many commands.
+    pub fn finished(&self, outcome: Outcome, count: usize) -> Finished {
+        match self.answers_of(outcome, count) {
+            Ok(answers) if answers.iter().all(Option::is_some) => {
+                Finished::Answered(answers.into_iter().flatten().collect())
+            }
+            Ok(answers) => Finished::GoesOn(answers),
+            Err(NotDone::NotLeader) => Finished::GoesOn(vec![None; count]),
+            Err(NotDone::Error(error)) => Finished::Answered(vec![error.into(); count]),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! One client's socket, its session, and the memory that both hold.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use node::session::{Session, READS_FIRST};
+use node::Item;
+use tokio::task::AbortHandle;
+
+use super::inbox::ConnectionId;
+use super::READ_BYTES;
+use crate::client::memory::{ClientMemory, Held};
+use crate::client::{ListenerKind, Seat};
+use crate::region::shared::RegionShared;
+use crate::store::Store;
+
+/// Bytes read at once from a client at first while others wait for memory.
+const READ_BYTES_SHORT: usize = 1 << 10;
+/// Bytes that carrying out a batch takes beside requests and replies.
+const BATCH_BYTES: usize = 6 << 10;
+
+/// Commands that went to the groups.
+pub struct Submitted {
+    pub number: usize,
+    pub region: Arc<RegionShared>,
+    pub items: Arc<Vec<Item>>,
+}
+
+pub struct Connection {
+    pub id: ConnectionId,
+    stream: TcpStream,
+    pub kind: ListenerKind,
+    pub seat: Seat,
+    pub session: Session<Arc<RegionShared>>,
+    memory: Arc<ClientMemory>,
+    held: Held,
+    pub submitted: Vec<Submitted>,
+    /// Tasks that carry out parts. They end with the connection.
+    pub tasks: Vec<AbortHandle>,
+    /// When the commands that are being answered were taken.
+    pub began: Option<Instant>,
+    /// When the client last sent something, or took something.
+    stands_since: Instant,
+    /// The socket may have something to read: nothing that says otherwise was seen since the last event.
+    pub is_readable: bool,
+    /// The same of writing.
+    pub is_writable: bool,
+    /// The end of what the client sends has arrived; there may be something to read before it. No event follows.
+    pub is_end_near: bool,
+    /// The client sends nothing any more.
+    is_at_end: bool,
+    /// It is among those that are served in this round.
+    pub is_ready: bool,
+    /// It waits for memory.
+    in_line: bool,
+    /// The loop's queue of those that wait for memory has it.
+    pub has_place_in_line: bool,
+    pub has_waited_longest: bool,
+}
+
+/// What reading from the socket gave.
+pub enum ReadOutcome {
+    Bytes,
+    Nothing,
+    /// There is no memory for more.
+    NoRoom,
+}
+
+impl Connection {
+    pub fn new(
+        id: ConnectionId,
+        stream: TcpStream,
+        kind: ListenerKind,
+        seat: Seat,
+        store: &Store,
+        now: Instant,
+    ) -> Connection {
+        let (limits, needs_password) = {
+            let settings = store.settings.read();
+            (settings.limits.clone(), settings.requirepass.is_some())
+        };
+        Connection {
+            id,
+            stream,
+            kind,
+            seat,
+            session: Session::new(limits, needs_password),
+            held: Held::new(store.client_memory.clone()),
+            memory: store.client_memory.clone(),
+            submitted: Vec::new(),
+            tasks: Vec::new(),
+            began: None,
+            stands_since: now,
+            is_readable: false,
+            is_writable: true,
+            is_end_near: false,
+            is_at_end: false,
+            is_ready: false,
+            in_line: false,
+            has_place_in_line: false,
+            has_waited_longest: false,
+        }
+    }
+
+    /// Reads once, by way of a buffer that all connections of a loop share, into one as large as what has come.
+    pub fn read(&mut self, shared: &mut [u8], store: &Store, now: Instant) -> io::Result<ReadOutcome> {
+        let mut most = shared.len();
+        if self.session.input_bytes() == 0 {
+            if self.memory.is_short() {
+                most = READ_BYTES_SHORT;
+            }
+        } else {
+            let input = self.session.input();
+            let (capacity, length) = (input.capacity(), input.len());
+            // A buffer that has to grow doubles.
+            let grown = if capacity - length < READ_BYTES { 2 * capacity.max(READ_BYTES) } else { capacity };
+            if !self.hold(self.session.output().len() + grown) {
+                return Ok(ReadOutcome::NoRoom);
+            }
+        }
+        loop {
+            match self.stream.read(&mut shared[..most]) {
+                Ok(0) => {
+                    self.is_at_end = true;
+                    self.is_readable = false;
+                    return Ok(ReadOutcome::Nothing);
+                }
+                Ok(bytes) => {
+                    // What comes after a short read is another event.
+                    self.is_readable = bytes == most || self.is_end_near;
+                    self.stands_since = now;
+                    store.metrics.client_bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+                    self.session.received(&shared[..bytes]);
+                    return Ok(ReadOutcome::Bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_readable = false;
+                    return Ok(ReadOutcome::Nothing);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes what there is, as far as the socket takes it.
+    pub fn write(&mut self, store: &Store, now: Instant) -> io::Result<()> {
+        while self.is_writable && !self.session.output().is_empty() {
+            match self.stream.write(self.session.output()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    self.stands_since = now;
+                    store.metrics.client_bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+                    self.session.written(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether nothing more is to come: the client has all of its replies, and sends nothing or is to be heard no
+    /// longer.
+    pub fn has_ended(&self) -> bool {
+        let is_over = self.session.has_ended() || (self.is_at_end && self.session.is_idle());
+        is_over && self.session.output().is_empty()
+    }
+
+    pub fn shut_down(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Holds memory for as many commands, and for the replies that are likely to come of them.
+    pub fn hold_for(&mut self, commands: usize) -> bool {
+        let replies = commands.min(READS_FIRST).saturating_mul(self.held.reply_bytes());
+        self.hold(self.session.held_bytes() + replies + BATCH_BYTES)
+    }
+
+    /// Returns whether there is room. Otherwise the connection waits in line.
+    fn hold(&mut self, bytes: usize) -> bool {
+        let has_room = self.held.try_hold(bytes as u64, self.has_waited_longest);
+        if has_room == self.in_line {
+            self.in_line = !has_room;
+            self.memory.waits(self.in_line);
+        }
+        self.has_waited_longest &= !has_room;
+        has_room
+    }
+
+    pub fn is_in_line(&self) -> bool {
+        self.in_line
+    }
+
+    /// Accounts for what is held between two rounds. An idle connection holds no buffers.
+    pub fn rest(&mut self) {
+        if self.session.is_idle() {
+            self.session.rest();
+            self.tasks.clear();
+        }
+        self.held.count(self.session.held_bytes() as u64);
+    }
+
+    /// All commands of a batch are answered.
+    pub fn batch_ended(&mut self) {
+        let replied = self.session.replied();
+        self.held.replied(replied.count, replied.bytes);
+    }
+
+    /// Returns whether the client has stood still for so long while it holds memory that others wait for.
+    pub fn is_in_the_way(&self, now: Instant, patience: Duration) -> bool {
+        !self.session.is_waiting()
+            && !self.in_line
+            && now.saturating_duration_since(self.stands_since) >= patience
+            && self.held.is_in_the_way()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.in_line {
+            self.memory.waits(false);
+        }
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}

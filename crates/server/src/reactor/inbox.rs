@@ -1,0 +1,189 @@
+//! How other threads reach a loop: a queue, and a wake-up only if the loop sleeps.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use mio::{Events, Poll, Token, Waker};
+use node::{Answer, Outcome};
+
+use crate::client::{ListenerKind, Seat};
+use crate::region::inbox::ToWorker;
+
+/// The token of wake-ups. Connections have smaller ones.
+pub const WAKER: Token = Token(usize::MAX);
+
+/// A connection of one loop. Slots are used again, with another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// A part of a client's conversation that was submitted to the groups: see `node::session::Ask`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartId {
+    /// The loop that serves the client.
+    pub of: usize,
+    pub connection: ConnectionId,
+    pub number: usize,
+}
+
+pub enum ToLoop {
+    /// For the first loop, which owns the groups.
+    Worker(ToWorker),
+    Accepted {
+        stream: TcpStream,
+        kind: ListenerKind,
+        seat: Seat,
+    },
+    /// A part was carried out. `None`: whoever carried it out died, and the connection ends.
+    Answered {
+        connection: ConnectionId,
+        number: usize,
+        answers: Option<Vec<Answer>>,
+    },
+    /// Parts that went through the groups.
+    Outcomes(Vec<(PartId, Outcome)>),
+    Kill(ConnectionId),
+    Stop,
+}
+
+/// The loop has ended.
+#[derive(Debug)]
+pub struct Stopped;
+
+/// The sending end of a loop's queue.
+#[derive(Clone)]
+pub struct LoopSender {
+    queue: Sender<ToLoop>,
+    sleeps: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl LoopSender {
+    pub fn send(&self, message: ToLoop) -> Result<(), Stopped> {
+        self.queue.send(message).map_err(|_| Stopped)?;
+        // Pairs with the fence in `LoopInbox::wait`: either this thread sees that the loop sleeps, or the loop sees the
+        // message.
+        fence(Ordering::SeqCst);
+        if self.sleeps.load(Ordering::Relaxed) && self.sleeps.swap(false, Ordering::Relaxed) {
+            // A full counter of the event wakes the loop as well.
+            let _ = self.waker.wake();
+        }
+        Ok(())
+    }
+}
+
+/// The receiving end, and the sockets that the loop waits for.
+pub struct LoopInbox {
+    pub poll: Poll,
+    queue: Receiver<ToLoop>,
+    sleeps: Arc<AtomicBool>,
+    /// A wake-up is lost if the last sender closes the event before the loop has seen it.
+    _waker: Arc<Waker>,
+}
+
+impl LoopInbox {
+    /// Waits for sockets, messages, or until the time is over.
+    pub fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
+        let mut timeout = timeout;
+        if !timeout.is_zero() {
+            self.sleeps.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if !self.queue.is_empty() {
+                timeout = Duration::ZERO;
+            }
+        }
+        let waited = self.poll.poll(events, Some(timeout));
+        self.sleeps.store(false, Ordering::Relaxed);
+        match waited {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            waited => waited,
+        }
+    }
+
+    pub fn try_recv(&self) -> Option<ToLoop> {
+        self.queue.try_recv().ok()
+    }
+}
+
+pub fn channel() -> io::Result<(LoopSender, LoopInbox)> {
+    let poll = Poll::new()?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+    let (sender, queue) = crossbeam_channel::unbounded();
+    let sleeps = Arc::new(AtomicBool::new(false));
+    let inbox = LoopInbox { poll, queue, sleeps: sleeps.clone(), _waker: waker.clone() };
+    Ok((LoopSender { queue: sender, sleeps, waker }, inbox))
+}
+
+/// All loops of a store. The first owns the Raft groups.
+pub struct Loops {
+    senders: Vec<LoopSender>,
+    next: AtomicUsize,
+}
+
+impl Loops {
+    /// At least one.
+    pub fn new(count: usize) -> io::Result<(Loops, Vec<LoopInbox>)> {
+        let channels: Vec<_> = (0..count.max(1)).map(|_| channel()).collect::<io::Result<_>>()?;
+        let (senders, inboxes) = channels.into_iter().unzip();
+        Ok((Loops { senders, next: AtomicUsize::new(0) }, inboxes))
+    }
+
+    pub fn worker(&self) -> WorkerSender {
+        WorkerSender(self.senders[0].clone())
+    }
+
+    pub fn get(&self, of: usize) -> &LoopSender {
+        &self.senders[of]
+    }
+
+    pub fn all(&self) -> &[LoopSender] {
+        &self.senders
+    }
+
+    /// The loop that serves the next client.
+    pub fn next(&self) -> &LoopSender {
+        &self.senders[self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len()]
+    }
+}
+
+/// Reaches the owner of the Raft groups.
+#[derive(Clone)]
+pub struct WorkerSender(LoopSender);
+
+impl WorkerSender {
+    pub fn send(&self, message: ToWorker) -> Result<(), Stopped> {
+        self.0.send(ToLoop::Worker(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lost wake-up would end this test by its own patience.
+    #[test]
+    fn a_loop_that_is_about_to_sleep_misses_no_message() {
+        let (sender, mut inbox) = channel().unwrap();
+        let mut events = Events::with_capacity(8);
+        let count = 200_000;
+        let sending = std::thread::spawn(move || {
+            (0..count).for_each(|_| sender.send(ToLoop::Stop).unwrap());
+        });
+        let mut received = 0;
+        while received < count {
+            let began = std::time::Instant::now();
+            inbox.wait(&mut events, Duration::from_secs(20)).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(10), "{received} of {count}");
+            while inbox.try_recv().is_some() {
+                received += 1;
+            }
+        }
+        sending.join().unwrap();
+    }
+}

@@ -1,0 +1,312 @@
+//! The loops of a store: each serves its share of the clients on one thread, and the first one owns the Raft groups.
+//!
+//! ```text
+//!  wait for sockets, messages, timers                     one wake-up for all that is ready
+//!    ready connections: read, session, submissions        what has arrived goes with the next log batch
+//!    messages ─▶ groups, sessions
+//!    groups take turns ─▶ outcomes ─▶ sessions             the log batch leaves before replies do
+//!    answered connections: write, read                    one write for all replies of a client
+//!    groups take turns
+//! ```
+//!
+//! A loop waits for nothing else: no device, no lock that is held over one, no other loop. What waits for a leader, for
+//! another store or for rows on flash is a task of the runtime, which sends its answers as a message.
+
+mod connection;
+mod inbox;
+mod serve;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Interest, Token};
+use node::session::Ask;
+use node::Outcome;
+
+use crate::client::{ListenerKind, Seat};
+use crate::region::shared::RegionShared;
+use crate::region::worker::RegionWorker;
+use crate::store::Store;
+
+use connection::Connection;
+use inbox::WAKER;
+pub use inbox::{ConnectionId, LoopInbox, LoopSender, Loops, PartId, ToLoop, WorkerSender};
+
+const EVENTS_MAX: usize = 1024;
+/// Bytes that are read from a socket at once, into a buffer that all connections of a loop share.
+const READ_BYTES: usize = 64 << 10;
+/// How often a loop looks for connections that are in the way of others.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// How often connections that wait for memory are tried again without news.
+const MEMORY_POLL: Duration = Duration::from_millis(5);
+
+/// A place for a connection.
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+pub struct Loop {
+    number: usize,
+    store: Arc<Store>,
+    runtime: tokio::runtime::Handle,
+    inbox: LoopInbox,
+    /// Of the first loop alone.
+    worker: Option<RegionWorker>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Connections that may go on.
+    ready: VecDeque<u32>,
+    /// Connections that wait for memory, the one that has waited longest first.
+    in_line: VecDeque<u32>,
+    read_buffer: Box<[u8]>,
+    asks: Vec<Ask<Arc<RegionShared>>>,
+    /// Commands that were answered in this round, and how long they took.
+    answered: Vec<(u64, Duration)>,
+    now: Instant,
+    next_look: Instant,
+    stops: bool,
+}
+
+impl Loop {
+    /// The runtime carries out what waits. Only the first loop has a worker.
+    pub fn new(
+        number: usize,
+        store: Arc<Store>,
+        runtime: tokio::runtime::Handle,
+        inbox: LoopInbox,
+        worker: Option<RegionWorker>,
+    ) -> Loop {
+        assert_eq!(number == 0, worker.is_some(), "the first loop owns the groups");
+        let now = Instant::now();
+        Loop {
+            number,
+            store,
+            runtime,
+            inbox,
+            worker,
+            slots: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            in_line: VecDeque::new(),
+            read_buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            asks: Vec::new(),
+            answered: Vec::new(),
+            now,
+            next_look: now + LOOK_PERIOD,
+            stops: false,
+        }
+    }
+
+    /// Runs until it is told to stop.
+    pub fn run(mut self) {
+        let runtime = self.runtime.clone();
+        let _inside = runtime.enter();
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while !self.stops {
+            let timeout = self.timeout();
+            if let Err(error) = self.inbox.wait(&mut events, timeout) {
+                self.store.fatal(&format!("sockets cannot be waited for: {error}"));
+            }
+            self.now = Instant::now();
+            events.iter().for_each(|event| self.note(event));
+            // What clients have sent goes with the next log batch, so it is taken in before a batch can be cut.
+            self.serve_ready();
+            self.take_messages();
+            if let Some(worker) = &mut self.worker {
+                worker.on_time(self.now);
+            }
+            self.turn();
+            self.serve_ready();
+            self.serve_in_line();
+            self.turn();
+            self.store.metrics.record_commands(&mut self.answered);
+            if self.now >= self.next_look {
+                self.next_look = self.now + LOOK_PERIOD;
+                self.end_those_in_the_way();
+            }
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        if !self.ready.is_empty() {
+            return Duration::ZERO;
+        }
+        let wakes_at = match &self.worker {
+            Some(worker) => worker.wakes_at().min(self.next_look),
+            None => self.next_look,
+        };
+        // Rounded up: a timer of the kernel's counts milliseconds, and would otherwise end before it is time.
+        let wait = wakes_at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        if self.in_line.is_empty() {
+            wait
+        } else {
+            wait.min(MEMORY_POLL)
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        let Token(slot) = event.token();
+        if event.token() == WAKER {
+            return;
+        }
+        let Some(Slot { connection: Some(connection), .. }) = self.slots.get_mut(slot) else { return };
+        connection.is_end_near |= event.is_read_closed() || event.is_error();
+        connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        connection.is_writable |= event.is_writable() || event.is_error();
+        self.wake(slot as u32);
+    }
+
+    /// The connection is served in this round.
+    fn wake(&mut self, slot: u32) {
+        let Some(connection) = &mut self.slots[slot as usize].connection else { return };
+        if !connection.is_ready {
+            connection.is_ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// `None` if the connection has ended.
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        slot.connection.as_deref_mut().filter(|_| slot.generation == id.generation)
+    }
+
+    fn take_messages(&mut self) {
+        while let Some(message) = self.inbox.try_recv() {
+            match message {
+                ToLoop::Worker(message) => match &mut self.worker {
+                    Some(worker) => worker.take(message),
+                    None => unreachable!("only the first loop is told of groups"),
+                },
+                ToLoop::Accepted { stream, kind, seat } => self.accept(stream, kind, seat),
+                ToLoop::Answered { connection, number, answers } => match answers {
+                    Some(answers) => {
+                        if let Some(connection) = self.connection(connection) {
+                            connection.session.answered(number, answers);
+                        }
+                        self.wake_if_there(connection);
+                    }
+                    None => self.end(connection),
+                },
+                ToLoop::Outcomes(outcomes) => self.take_outcomes(outcomes),
+                ToLoop::Kill(connection) => self.end(connection),
+                ToLoop::Stop => self.stops = true,
+            }
+        }
+    }
+
+    fn wake_if_there(&mut self, id: ConnectionId) {
+        if self.connection(id).is_some() {
+            self.wake(id.slot);
+        }
+    }
+
+    /// The groups take their turns, if they are here, and clients hear what came of it.
+    fn turn(&mut self) {
+        let Some(worker) = &mut self.worker else { return };
+        worker.turn();
+        let outcomes = worker.take_outcomes();
+        if outcomes.is_empty() {
+            return;
+        }
+        let loops = self.store.loops.all().len();
+        let mut of_others: Vec<Vec<(PartId, Outcome)>> = Vec::new();
+        let mut own = outcomes;
+        if loops > 1 {
+            of_others.resize_with(loops, Vec::new);
+            let (mine, others): (Vec<_>, Vec<_>) =
+                own.into_iter().partition(|(part, _)| part.of == self.number);
+            own = mine;
+            others.into_iter().for_each(|other| of_others[other.0.of].push(other));
+        }
+        for (of, outcomes) in of_others.into_iter().enumerate().filter(|(_, outcomes)| !outcomes.is_empty()) {
+            let _ = self.store.loops.get(of).send(ToLoop::Outcomes(outcomes));
+        }
+        self.take_outcomes(own);
+    }
+
+    fn accept(&mut self, stream: std::net::TcpStream, kind: ListenerKind, seat: Seat) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let mut stream = mio::net::TcpStream::from_std(stream);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.inbox.poll.registry().register(&mut stream, Token(slot as usize), interest) {
+            tracing::warn!(%error, "a client's socket cannot be waited for");
+            self.free.push(slot);
+            return;
+        }
+        let id = ConnectionId { slot, generation: self.slots[slot as usize].generation };
+        let home = self.store.loops.get(self.number).clone();
+        let goes_on = seat.entry.served_by(home, id);
+        let connection = Connection::new(id, stream, kind, seat, &self.store, self.now);
+        self.slots[slot as usize].connection = Some(Box::new(connection));
+        if !goes_on {
+            self.end(id);
+        }
+    }
+
+    fn end(&mut self, id: ConnectionId) {
+        if self.connection(id).is_some() {
+            let slot = &mut self.slots[id.slot as usize];
+            slot.connection = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(id.slot);
+        }
+    }
+
+    /// Serves each connection that may go on once, so that none waits for one that always may.
+    fn serve_ready(&mut self) {
+        for _ in 0..self.ready.len() {
+            let Some(slot) = self.ready.pop_front() else { return };
+            if let Some(connection) = &mut self.slots[slot as usize].connection {
+                connection.is_ready = false;
+                self.serve(slot);
+            }
+        }
+    }
+
+    /// Connections that wait for memory go on as far as there is room: for the first of them there is, in the end.
+    fn serve_in_line(&mut self) {
+        if self.in_line.is_empty() {
+            return;
+        }
+        let mut is_first = true;
+        for slot in std::mem::take(&mut self.in_line) {
+            // Its slot may be another connection's by now, which has a place of its own.
+            let Some(connection) = &mut self.slots[slot as usize].connection else { continue };
+            if !std::mem::replace(&mut connection.has_place_in_line, false) || !connection.is_in_line() {
+                continue;
+            }
+            connection.has_waited_longest = std::mem::replace(&mut is_first, false);
+            self.serve(slot);
+        }
+    }
+
+    /// Ends clients that neither send nor read while they hold memory that others wait for.
+    fn end_those_in_the_way(&mut self) {
+        if !self.store.client_memory.is_short() {
+            return;
+        }
+        let patience = self.store.config.request_timeout;
+        let now = self.now;
+        let in_the_way: Vec<ConnectionId> = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.connection.as_deref())
+            .filter(|connection| connection.is_in_the_way(now, patience))
+            .map(|connection| connection.id)
+            .collect();
+        for id in in_the_way {
+            let client = self.connection(id).map(|connection| connection.seat.entry.id);
+            tracing::warn!(client, "a client that neither sends nor reads held memory that others wait for");
+            self.store.metrics.clients_given_up.inc();
+            self.end(id);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What a loop does for one connection: it lets the session go on as far as it gets without waiting, and carries out what
+//! the session asks for.
+
+use std::future::Future;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Instant;
+
+use command::CommandSpec;
+use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
+use node::{Answer, Item, Outcome};
+
+use super::connection::{Connection, ReadOutcome, Submitted};
+use super::inbox::{ConnectionId, LoopSender, PartId, ToLoop};
+use super::Loop;
+use crate::client::{self, ClientEntry, Connected, ListenerKind};
+use crate::dispatch::Finished;
+use crate::region::inbox::{Asker, ToWorker};
+use crate::region::shared::RegionShared;
+use crate::store::{self, Store};
+
+/// Number of batches of one connection before others are served.
+const BATCHES_MAX: usize = 4;
+
+/// What becomes of a connection after a round.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// It waits for an event or a message.
+    Waits,
+    /// It can go on when others were served.
+    GoesOn,
+    Ends,
+}
+
+impl Loop {
+    pub(super) fn serve(&mut self, slot: u32) {
+        let Some(mut connection) = self.slots[slot as usize].connection.take() else { return };
+        let then = self.go_on(&mut connection);
+        let id = connection.id;
+        if then != Then::Ends {
+            connection.rest();
+            self.slots[slot as usize].connection = Some(connection);
+        } else {
+            // Its replies are written: the client is to see the end behind them.
+            connection.shut_down();
+            self.slots[slot as usize].connection = Some(connection);
+            self.end(id);
+        }
+        if then == Then::GoesOn {
+            self.wake(slot);
+        }
+    }
+
+    fn go_on(&mut self, connection: &mut Connection) -> Then {
+        for _ in 0..BATCHES_MAX {
+            if connection.seat.entry.killed.load(Ordering::Acquire) {
+                return Then::Ends;
+            }
+            if connection.write(&self.store, self.now).is_err() {
+                return Then::Ends;
+            }
+            if !connection.session.can_advance() {
+                if connection.session.is_waiting() || connection.session.is_output_full() {
+                    return Then::Waits;
+                }
+                connection.session.decode();
+            }
+            if !connection.session.can_advance() {
+                if connection.has_ended() {
+                    return Then::Ends;
+                }
+                if !connection.is_readable || connection.session.context().closing {
+                    return Then::Waits;
+                }
+                match connection.read(&mut self.read_buffer, &self.store, self.now) {
+                    Ok(ReadOutcome::Bytes | ReadOutcome::Nothing) => continue,
+                    Ok(ReadOutcome::NoRoom) => return self.wait_in_line(connection),
+                    Err(_) => return Then::Ends,
+                }
+            }
+            let commands = connection.session.decode();
+            if !connection.hold_for(commands) {
+                return self.wait_in_line(connection);
+            }
+            if !self.advance(connection) {
+                return Then::Ends;
+            }
+        }
+        Then::GoesOn
+    }
+
+    fn wait_in_line(&mut self, connection: &mut Connection) -> Then {
+        if !std::mem::replace(&mut connection.has_place_in_line, true) {
+            self.in_line.push_back(connection.id.slot);
+        }
+        Then::Waits
+    }
+
+    /// Returns false if the session came upon a defect. Only its connection ends.
+    fn advance(&mut self, connection: &mut Connection) -> bool {
+        connection.began.get_or_insert(self.now);
+        let mut asks = std::mem::take(&mut self.asks);
+        let mut host = Served { store: &self.store, entry: &connection.seat.entry, kind: connection.kind };
+        let session = &mut connection.session;
+        let advanced = catch_unwind(AssertUnwindSafe(|| session.advance(&mut host, &mut asks)));
+        let mut is_whole = advanced.is_ok();
+        for ask in asks.drain(..) {
+            is_whole = is_whole && self.carry_out(connection, ask);
+        }
+        self.asks = asks;
+        self.account(connection);
+        if !is_whole {
+            tracing::error!(client = connection.seat.entry.id, "a command panicked: its client is ended");
+        }
+        is_whole
+    }
+
+    /// Counts the commands that were answered.
+    fn account(&mut self, connection: &mut Connection) {
+        if let Some(name) = connection.session.take_last_command() {
+            connection.seat.entry.describe(|d| d.last_command = name);
+        }
+        if !connection.session.is_idle() {
+            return;
+        }
+        if let Some(began) = connection.began.take() {
+            let count = connection.session.take_answered();
+            connection.batch_ended();
+            connection.seat.entry.commands.fetch_add(count, Ordering::Relaxed);
+            self.answered.push((count, began.elapsed()));
+        }
+    }
+
+    /// Returns false if the part came upon a defect.
+    fn carry_out(&mut self, connection: &mut Connection, ask: Ask<Arc<RegionShared>>) -> bool {
+        let Ask { number, part } = ask;
+        let deadline = self.now + self.store.config.request_timeout;
+        let (store, kind) = (self.store.clone(), connection.kind);
+        match part {
+            Part::Commands { region, kind: Kind::Writes, items } => {
+                let client = Asker::Client(PartId { of: self.number, connection: connection.id, number });
+                if let Some(submit) = store.submission(&region, &items, deadline, client) {
+                    match &mut self.worker {
+                        Some(worker) => worker.submit(submit),
+                        // A worker that has gone answers nobody any more.
+                        None => drop(store.worker.send(ToWorker::Submit(submit))),
+                    }
+                    connection.submitted.push(Submitted { number, region, items });
+                    return true;
+                }
+                self.spawn(connection, number, async move { store.execute(&region, items, deadline).await });
+            }
+            Part::Commands { region, kind: reads, items } => {
+                let read = catch_unwind(AssertUnwindSafe(|| store.read_at_once(&region, &items, reads)));
+                match read {
+                    Ok(Some(answers)) => connection.session.answered(number, answers),
+                    Ok(None) if reads == Kind::Weak => self.spawn(connection, number, async move {
+                        store.execute_weakly(kind, &region, &items, deadline).await
+                    }),
+                    Ok(None) => {
+                        self.spawn(connection, number, async move {
+                            store.execute(&region, items, deadline).await
+                        });
+                    }
+                    Err(_) => return false,
+                }
+            }
+            Part::Alone(item) => self.spawn(connection, number, async move {
+                vec![store.execute_alone(kind, item, deadline).await]
+            }),
+            Part::Own { args, .. } => self.spawn(connection, number, async move {
+                vec![client::run_own_later(&store, &args).await.into()]
+            }),
+        }
+        true
+    }
+
+    /// Has a task carry out a part. Its answers come as a message.
+    fn spawn(
+        &self,
+        connection: &mut Connection,
+        number: usize,
+        work: impl Future<Output = Vec<Answer>> + Send + 'static,
+    ) {
+        let home = self.store.loops.get(self.number).clone();
+        let answering = Answering { home, connection: connection.id, number, answers: None };
+        let task = self.runtime.spawn(async move { answering.ends_with(work).await });
+        connection.tasks.push(task.abort_handle());
+    }
+
+    pub(super) fn take_outcomes(&mut self, outcomes: Vec<(PartId, Outcome)>) {
+        for (part, outcome) in outcomes {
+            let Some(mut connection) = self.take(part.connection) else { continue };
+            let submitted = connection.submitted.iter().position(|of| of.number == part.number);
+            if let Some(at) = submitted {
+                let Submitted { number, region, items } = connection.submitted.swap_remove(at);
+                match self.store.finished(outcome, items.len()) {
+                    Finished::Answered(answers) => connection.session.answered(number, answers),
+                    Finished::GoesOn(answers) => {
+                        let (store, deadline) = (self.store.clone(), self.deadline(&connection));
+                        self.spawn(&mut connection, number, async move {
+                            store.go_on(&region, items, answers, deadline).await
+                        });
+                    }
+                }
+            }
+            self.slots[part.connection.slot as usize].connection = Some(connection);
+            self.wake(part.connection.slot);
+        }
+    }
+
+    /// Until when the commands that are being answered may wait.
+    fn deadline(&self, connection: &Connection) -> Instant {
+        connection.began.unwrap_or(self.now) + self.store.config.request_timeout
+    }
+
+    fn take(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        self.connection(id)?;
+        self.slots[id.slot as usize].connection.take()
+    }
+}
+
+/// Sends a part's answers when its task ends, and that there are none if the task dies.
+struct Answering {
+    home: LoopSender,
+    connection: ConnectionId,
+    number: usize,
+    answers: Option<Vec<Answer>>,
+}
+
+impl Answering {
+    async fn ends_with(mut self, work: impl Future<Output = Vec<Answer>>) {
+        self.answers = Some(work.await);
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let (connection, number, answers) = (self.connection, self.number, self.answers.take());
+        let _ = self.home.send(ToLoop::Answered { connection, number, answers });
+    }
+}
+
+/// A store as the session of one of its clients sees it.
+struct Served<'a> {
+    store: &'a Arc<Store>,
+    entry: &'a Arc<ClientEntry>,
+    kind: ListenerKind,
+}
+
+impl Host for Served<'_> {
+    type Region = Arc<RegionShared>;
+
+    fn has_slots(&self) -> bool {
+        self.store.config.cluster_enabled
+    }
+
+    fn route(&mut self, context: &Context, item: &Item) -> Route<Arc<RegionShared>> {
+        let region = match self.store.route(item) {
+            Ok(store::Route::Region(region)) => region,
+            Ok(store::Route::Every | store::Route::Unknown(_)) => return Route::Alone,
+            Err(error) => return Route::Answered(error),
+        };
+        if region.leader() == Some(self.store.id) {
+            return Route::Region(region);
+        }
+        if context.read_only && !item.is_write() && region.is_local() {
+            return Route::Weak(region);
+        }
+        if !self.store.redirects(self.kind) {
+            return Route::Region(region);
+        }
+        self.store.moved(&region, item).map_or(Route::Alone, Route::Answered)
+    }
+
+    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[bytes::Bytes]) -> Own {
+        if client::waits_for_earlier(spec.name) {
+            // It may tell of itself.
+            self.entry.describe(|d| d.last_command = command::leaf(spec, args).name);
+        }
+        client::run_own(self.store, &mut Connected { context, entry: self.entry }, spec, args)
+    }
+
+    fn waits_for_earlier(&self, spec: &CommandSpec) -> bool {
+        client::waits_for_earlier(spec.name)
+    }
+}
