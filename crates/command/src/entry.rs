@@ -50,7 +50,7 @@ impl Builder {
         Builder::with_capacity(1024)
     }
 
-    /// With room for so many bytes of items.
+    /// Creates a builder with room for `bytes` bytes of items.
     pub fn with_capacity(bytes: usize) -> Builder {
         let mut buffer = BytesMut::with_capacity(HEADER_LEN + bytes);
         buffer.put_bytes(0, HEADER_LEN);

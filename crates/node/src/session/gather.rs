@@ -60,7 +60,7 @@ impl<R> Group<R> {
         self.items.push(item);
     }
 
-    /// Takes out what is carried out next: everything, or as many reads as are given.
+    /// Takes out the next commands to carry out: all of them, or the first `reads` of a group of reads.
     pub fn next(&mut self, reads: usize) -> Arc<Vec<Item>> {
         let count = if self.kind == Kind::Writes { self.items.len() } else { reads.min(self.items.len()) };
         let later = self.items.split_off(count);

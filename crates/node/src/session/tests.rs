@@ -89,7 +89,7 @@ impl Client {
         self.asks[before..].iter().map(described).collect()
     }
 
-    /// Answers the `number`th ask since the beginning with so many answers, each its key.
+    /// Answers the first `count` commands of ask `number` (counted from the beginning), each with its key.
     fn answers(&mut self, number: usize, count: usize) -> Vec<String> {
         self.answers_only(number, count);
         self.goes_on()

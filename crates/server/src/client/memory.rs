@@ -96,8 +96,8 @@ impl Held {
         Held { memory, bytes: 0, has_turn: false, reply_bytes: None }
     }
 
-    /// Holds so many bytes in all, if there is room for them. The connection that has waited longest may go on without
-    /// room, one at a time.
+    /// Sets what the connection holds to `bytes` and returns true, if there is room. One connection at a time, the one that
+    /// has waited longest, needs no room.
     pub fn try_hold(&mut self, bytes: u64, has_waited_longest: bool) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|_| !self.has_turn) else {
             self.count(bytes);
@@ -115,7 +115,7 @@ impl Held {
         false
     }
 
-    /// Holds so many bytes in all, because that is what is there.
+    /// Sets what the connection holds to `bytes`, whether there is room or not.
     pub fn count(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}
@@ -166,7 +166,7 @@ mod tests {
         assert!(second.try_hold(70, true));
         assert_eq!(memory.used(), 130);
         assert!(memory.is_short());
-        // Who has the turn may ask for more, and nobody else has it.
+        // The connection that has the turn may ask for more, and no other one gets a turn.
         assert!(second.try_hold(90, false));
         assert!(!third.try_hold(30, true));
         second.count(0);

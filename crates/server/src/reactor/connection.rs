@@ -28,6 +28,8 @@ pub struct Submitted {
     pub number: usize,
     pub region: Arc<RegionShared>,
     pub items: Arc<Vec<Item>>,
+    /// When the commands are answered whatever has happened.
+    pub deadline: Instant,
 }
 
 pub struct Connection {

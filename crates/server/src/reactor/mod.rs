@@ -139,8 +139,7 @@ impl Loop {
             Some(worker) => worker.wakes_at().min(self.next_look),
             None => self.next_look,
         };
-        // Rounded up: a timer of the kernel's counts milliseconds, and would otherwise end before it is time.
-        let wait = wakes_at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        let wait = wakes_at.saturating_duration_since(Instant::now());
         if self.in_line.is_empty() {
             wait
         } else {

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
 
 use command::CommandSpec;
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
@@ -80,7 +79,8 @@ impl Loop {
                 }
             }
             let commands = connection.session.decode();
-            if !connection.hold_for(commands) {
+            // Replies that are known never wait for memory.
+            if commands > 0 && !connection.hold_for(commands) {
                 return self.wait_in_line(connection);
             }
             if !self.advance(connection) {
@@ -146,7 +146,7 @@ impl Loop {
                         // A worker that has gone answers nobody any more.
                         None => drop(store.worker.send(ToWorker::Submit(submit))),
                     }
-                    connection.submitted.push(Submitted { number, region, items });
+                    connection.submitted.push(Submitted { number, region, items, deadline });
                     return true;
                 }
                 self.spawn(connection, number, async move { store.execute(&region, items, deadline).await });
@@ -194,11 +194,11 @@ impl Loop {
             let Some(mut connection) = self.take(part.connection) else { continue };
             let submitted = connection.submitted.iter().position(|of| of.number == part.number);
             if let Some(at) = submitted {
-                let Submitted { number, region, items } = connection.submitted.swap_remove(at);
+                let Submitted { number, region, items, deadline } = connection.submitted.swap_remove(at);
                 match self.store.finished(outcome, items.len()) {
                     Finished::Answered(answers) => connection.session.answered(number, answers),
                     Finished::GoesOn(answers) => {
-                        let (store, deadline) = (self.store.clone(), self.deadline(&connection));
+                        let store = self.store.clone();
                         self.spawn(&mut connection, number, async move {
                             store.go_on(&region, items, answers, deadline).await
                         });
@@ -208,11 +208,6 @@ impl Loop {
             self.slots[part.connection.slot as usize].connection = Some(connection);
             self.wake(part.connection.slot);
         }
-    }
-
-    /// Until when the commands that are being answered may wait.
-    fn deadline(&self, connection: &Connection) -> Instant {
-        connection.began.unwrap_or(self.now) + self.store.config.request_timeout
     }
 
     fn take(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
