@@ -14,6 +14,7 @@
 //! - [`Shard`] owns the Raft groups of a store (`replica`), the commands that wait to be proposed, and who waits for
 //!   which entry.
 //! - [`Execution`] makes rows of committed entries, and says what must be written, published and answered, in that order.
+//! - [`ApplyQueue`] decides which thread executes: the worker's where RAM has all rows, else the apply thread.
 //! - [`recovery`] makes peers of what the log and the rows hold at a start.
 //! - [`lives`] has the steps by which a snapshot replaces a region's rows, and by which a peer ends.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
@@ -26,6 +27,7 @@
 
 mod answer;
 mod apply;
+mod apply_queue;
 mod item;
 mod leadership;
 pub mod lives;
@@ -42,6 +44,7 @@ pub use answer::Answer;
 pub use apply::{
     ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, InRamOutcome, Rows, ToApply, Watch,
 };
+pub use apply_queue::{ApplyJob, ApplyQueue, Attempt, Backlog, Executor, Next};
 pub use item::{Item, ItemSlot, REQUEST_BYTES_MAX};
 pub use leadership::Leadership;
 pub use queue::Waiting;

@@ -20,9 +20,13 @@ pub enum Bug {
     ExistsBeforeRows,
     /// The rows of a peer that ends are deleted before its tombstone is written.
     TombstoneAfterRows,
+    /// Entries are executed beside the groups while the apply thread has earlier ones of their region.
+    ExecuteAhead,
+    /// Entries are executed beside the groups before the apply thread has heard that a snapshot replaced the rows.
+    ExecuteBeforeReload,
 }
 
-pub const BUGS: [Bug; 7] = [
+pub const BUGS: [Bug; 9] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -30,6 +34,8 @@ pub const BUGS: [Bug; 7] = [
     Bug::EndForgotten,
     Bug::ExistsBeforeRows,
     Bug::TombstoneAfterRows,
+    Bug::ExecuteAhead,
+    Bug::ExecuteBeforeReload,
 ];
 
 #[cfg(feature = "planted")]

@@ -1,6 +1,6 @@
 //! The store: what its connections, threads and tasks share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,8 @@ pub struct Store {
     activity: AtomicU64,
     /// Rung whenever the leader of any region changes, or slots have moved.
     pub leader_news: Notify,
-    /// Of entries that wait in the queue of the thread that applies.
-    pub unapplied_bytes: AtomicUsize,
+    /// Of entries that are handed out to be executed and wait, as the worker last published it.
+    pub unapplied_bytes: AtomicU64,
     /// Of entries that are committed and wait in the log for room in that queue.
     pub withheld_bytes: AtomicU64,
     /// What is held of the Raft logs.
@@ -144,7 +144,7 @@ impl Store {
             touched: Mutex::new(Vec::new()),
             activity: AtomicU64::new(0),
             leader_news: Notify::new(),
-            unapplied_bytes: AtomicUsize::new(0),
+            unapplied_bytes: AtomicU64::new(0),
             withheld_bytes: AtomicU64::new(0),
             entry_memory: OnceLock::new(),
             flush_soon: AtomicBool::new(false),
@@ -157,7 +157,7 @@ impl Store {
 
     /// Bytes that are committed and not applied, wherever they wait.
     pub fn unapplied_bytes(&self) -> u64 {
-        self.unapplied_bytes.load(Ordering::Relaxed) as u64 + self.withheld_bytes.load(Ordering::Relaxed)
+        self.unapplied_bytes.load(Ordering::Relaxed) + self.withheld_bytes.load(Ordering::Relaxed)
     }
 
     /// Set once, when the links are started.

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use storage::tier::{Found, RamTier};
-use storage::{MemoryKeyspace, Reader, Result, Visit, WriteSet};
+use storage::{MemoryKeyspace, Reader, Result, StorageError, Visit, WriteSet};
 
 use crate::rng::Rng;
 
@@ -151,3 +151,30 @@ impl Reader for Rows {
 }
 
 impl node::Rows for Rows {}
+
+impl Rows {
+    /// The rows that RAM has.
+    pub fn in_ram(&self) -> InRam<'_> {
+        InRam(self)
+    }
+}
+
+/// Rows as far as RAM has them.
+pub struct InRam<'a>(&'a Rows);
+
+impl Reader for InRam<'_> {
+    fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        let mut ram = self.0.ram.borrow_mut();
+        ram.interfere();
+        match ram.tier.get(row) {
+            Found::Row(value) => Ok(value),
+            Found::OnFlash { .. } => Err(StorageError::NotInRam),
+        }
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<()> {
+        Err(StorageError::NotInRam)
+    }
+}
+
+impl node::Rows for InRam<'_> {}

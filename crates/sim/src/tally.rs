@@ -17,6 +17,9 @@ pub struct Tally {
     pub index_reads: u64,
     pub elections: u64,
     pub entries_applied: u64,
+    /// Times that the worker's thread executed what was handed out, and that it lacked rows for it.
+    pub executed_in_ram: u64,
+    pub attempts_missed: u64,
     pub truncations: u64,
     pub log_reads: u64,
     /// Turns after which committed entries waited for room to be executed.
@@ -67,6 +70,8 @@ impl Tally {
             (&mut self.index_reads, other.index_reads),
             (&mut self.elections, other.elections),
             (&mut self.entries_applied, other.entries_applied),
+            (&mut self.executed_in_ram, other.executed_in_ram),
+            (&mut self.attempts_missed, other.attempts_missed),
             (&mut self.truncations, other.truncations),
             (&mut self.log_reads, other.log_reads),
             (&mut self.withheld, other.withheld),
@@ -114,6 +119,8 @@ impl Tally {
             ("  after READONLY", self.weak_reads),
             ("elections won", self.elections),
             ("entries applied", self.entries_applied),
+            ("  hand-outs executed in RAM", self.executed_in_ram),
+            ("  hand-outs that lacked rows", self.attempts_missed),
             ("log truncations", self.truncations),
             ("log reads for followers", self.log_reads),
             ("turns that withheld entries", self.withheld),

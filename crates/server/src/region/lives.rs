@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use node::lives::{self, Step};
+use node::ApplyJob;
 use raftlog::{LogError, RaftLog};
 use replica::Input;
 use storage::StorageError;
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
-use super::apply::Job;
+use super::apply::ToApplier;
 use super::flusher;
 use super::inbox::ToWorker;
 use crate::store::Store;
@@ -26,7 +27,7 @@ pub struct Lives {
     pub store: Arc<Store>,
     pub log: RaftLog,
     pub jobs: Receiver<lives::Job>,
-    pub apply: Sender<Job>,
+    pub apply: Sender<ToApplier>,
 }
 
 /// The store stops first; the next start goes on.
@@ -56,7 +57,9 @@ impl Lives {
             }
             Step::ReplaceRows { descriptor, index, term } => self.replace(&descriptor, index, term, slots)?,
             Step::Record(life) => self.log(|log| log.set_peers(&[(region, life.clone())]))?,
-            Step::Load(descriptor) => drop(self.apply.send(Job::Reload(descriptor))),
+            Step::Load(descriptor) => {
+                let _ = self.apply.send(ToApplier::Job(ApplyJob::Reload(descriptor)));
+            }
             Step::TellApplied => drop(self.store.worker.send(ToWorker::SnapshotApplied { region })),
             Step::RemovePeer => self.store.peer_gone(region),
             Step::Flush => self.flush()?,
@@ -238,7 +241,7 @@ mod tests {
                     Some(other) => strange.push((round, other)),
                 }
                 key += 1;
-                if let Ok(Job::Reload(descriptor)) = applied.try_recv() {
+                if let Ok(ToApplier::Job(ApplyJob::Reload(descriptor))) = applied.try_recv() {
                     break descriptor;
                 }
             };

@@ -6,6 +6,7 @@ pub mod apply;
 pub mod batches;
 mod dropped;
 pub mod flusher;
+mod in_ram;
 pub mod inbox;
 pub mod lives;
 pub mod log_keeper;

@@ -15,9 +15,9 @@ use raftlog::RaftLog;
 use replica::Input as RaftInput;
 use types::{RegionId, StoreId};
 
-use super::apply::{ApplyQueue, ExecutedHere};
 use super::batches::BatchSender;
 use super::dropped::Dropped;
+use super::in_ram::{ApplyHandle, ExecutedHere};
 use super::inbox::{Asker, Outcomes, Reader, ToWorker};
 use super::log_reader::Wanted;
 use crate::clock;
@@ -36,7 +36,7 @@ pub struct RegionWorker {
     log: RaftLog,
     /// Entries that followers lack.
     reads: Sender<Wanted>,
-    apply: ApplyQueue,
+    apply: ApplyHandle,
     /// Whose status was published when it was last time.
     published: BTreeSet<RegionId>,
     dropped: Dropped,
@@ -53,7 +53,7 @@ impl RegionWorker {
         batches: BatchSender,
         log: RaftLog,
         reads: Sender<Wanted>,
-        apply: ApplyQueue,
+        apply: ApplyHandle,
     ) -> RegionWorker {
         let now = Instant::now();
         RegionWorker {
@@ -141,8 +141,7 @@ impl RegionWorker {
         }
     }
 
-    fn executed_here(&mut self, executed: Option<ExecutedHere>) {
-        let Some(ExecutedHere { applied, outcomes }) = executed else { return };
+    fn executed_here(&mut self, ExecutedHere { applied, outcomes }: ExecutedHere) {
         for (region, index) in applied {
             self.raft(RaftInput::Applied { region, index });
         }
@@ -193,10 +192,10 @@ impl RegionWorker {
             }
             Effect::Persist(batch) => self.batches.send(batch),
             Effect::Apply { region, entries } => {
-                let executed = self.apply.execute(region, entries);
+                let executed = self.apply.apply(region, entries);
                 self.executed_here(executed);
             }
-            Effect::Life(job) => self.apply.send_life(job),
+            Effect::Life(job) => self.apply.live(job),
             Effect::Truncate { region, index, term } => self.log.truncate(region, index, term),
             Effect::Answer { client, outcome } => self.answer(vec![(client, outcome)]),
             Effect::NotApplied { waiting, outcome } => {
@@ -257,6 +256,7 @@ impl RegionWorker {
     /// Of those that are awake, and once more of those that have just gone to sleep.
     fn publish_status(&mut self) {
         let now = clock::boot_nanos();
+        self.store.unapplied_bytes.store(self.apply.bytes(), Ordering::Relaxed);
         self.store.withheld_bytes.store(self.shard.withheld_bytes(), Ordering::Relaxed);
         let put_off = &self.store.metrics.raft_appends_put_off;
         put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());

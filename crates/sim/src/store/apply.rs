@@ -6,14 +6,16 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use command::entry::Items;
-use node::{ApplyEffect, Executed, ToApply, Watch};
+use node::{
+    ApplyEffect, ApplyJob, ApplyQueue, Attempt, Executed, Executor, InRamOutcome, Next, ToApply, Watch,
+};
 use replica::Input;
 use resp::Reply;
 use storage::rows::{region_descriptor_row, region_state_row};
 use storage::{extent, Reader, Txn};
 use types::{Changed, LogIndex, RegionId, StoreId, Term, UnixMillis};
 
-use super::{Asker, Job};
+use super::Asker;
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::rng::fold;
@@ -22,6 +24,9 @@ use crate::world::{Work, World};
 /// Entries that may still be proposed under the old voters after a change was executed and before the worker
 /// is told.
 const PROPOSED_MEANWHILE: u64 = 8;
+
+/// Bytes of entries that the apply thread executes at once: up to twice these.
+const BATCH_BYTES: u64 = 600;
 
 /// What was executed, to be shown to the invariants.
 #[derive(Default)]
@@ -52,37 +57,69 @@ impl Watch<Asker> for Seen {
     }
 }
 
+/// A store's threads as its apply queue knows them.
+pub(super) struct Threads<'a> {
+    world: &'a mut World,
+    id: StoreId,
+}
+
+impl Executor<Asker> for Threads<'_> {
+    fn attempt(&mut self, region: RegionId, entries: Vec<ToApply<Asker>>) -> Attempt<Asker> {
+        self.world.attempt(self.id, region, entries)
+    }
+
+    fn send(&mut self, job: ApplyJob<Asker>) {
+        self.world.queue_job(self.id, job);
+    }
+}
+
 impl World {
+    pub(super) fn with_apply_queue(
+        &mut self,
+        id: StoreId,
+        with: impl FnOnce(&mut ApplyQueue<Asker>, &mut Threads<'_>),
+    ) {
+        let Some(process) = self.process(id) else { return };
+        let mut queue = std::mem::take(&mut process.apply_queue);
+        with(&mut queue, &mut Threads { world: self, id });
+        // Unless the store crashed meanwhile.
+        if let Some(process) = self.process(id) {
+            process.apply_queue = queue;
+        }
+    }
+
+    pub(super) fn queue_job(&mut self, id: StoreId, job: ApplyJob<Asker>) {
+        let Some(process) = self.process(id) else { return };
+        process.backlog.push(job);
+        self.wake_apply(id);
+    }
+
     pub(super) fn wake_apply(&mut self, id: StoreId) {
         let slow = if self.rng.chance(3) { 100 } else { 1 };
         let delay = self.rng.below(2 * slow * MILLISECOND);
         let Some(process) = self.process(id) else { return };
-        let has_work = !process.to_apply.is_empty() || !process.applying.is_empty();
+        let has_work = !process.backlog.is_empty() || !process.applying.is_empty();
         if has_work && !std::mem::replace(&mut process.has_apply, true) {
             self.schedule_work(id, delay, Work::Apply);
         }
     }
 
     pub(super) fn apply(&mut self, id: StoreId) {
+        let bytes_max = self.rng.below(2 * BATCH_BYTES) as usize;
         let Some(process) = self.process(id) else { return };
         process.has_apply = false;
         if process.applying.is_empty() {
-            let mut by_region: BTreeMap<RegionId, Vec<ToApply<Asker>>> = BTreeMap::new();
-            while let Some(Job::Entries { .. }) = process.to_apply.front() {
-                if let Some(Job::Entries { region, entries }) = process.to_apply.pop_front() {
-                    by_region.entry(region).or_default().extend(entries);
-                }
-            }
-            if by_region.is_empty() {
-                if let Some(Job::Life(job)) = process.to_apply.pop_front() {
+            match process.backlog.next(bytes_max) {
+                Some(Next::Entries { by_region }) => self.execute(id, by_region),
+                Some(Next::Life(job)) => {
                     let region = job.region();
                     process.execution.unload(region);
                     process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
                     self.wake_lives(id);
                 }
-                return self.wake_apply(id);
+                Some(Next::Reload(descriptor)) => self.load(id, &descriptor),
+                None => {}
             }
-            self.execute(id, by_region);
         }
         while let Some(effect) = self.process(id).and_then(|process| process.applying.pop_front()) {
             if let (ApplyEffect::Write(_), Some(wait)) = (&effect, self.without_room(id)) {
@@ -91,7 +128,15 @@ impl World {
                 process.has_apply = true;
                 return self.schedule_work(id, wait, Work::Apply);
             }
-            self.carry_out_applied(id, effect);
+            match effect {
+                ApplyEffect::Applied(indexes) => {
+                    self.show_executed(id);
+                    for (region, index) in indexes {
+                        self.input(id, Input::Applied { region, index });
+                    }
+                }
+                effect => self.carry_out_applied(id, effect),
+            }
             let may_stop = self.rng.chance(3);
             if may_stop && self.may_crash(id, "crash while entries are applied") {
                 return;
@@ -107,9 +152,50 @@ impl World {
         }
     }
 
+    /// The worker executes what RAM has the rows for. The apply thread, while it executes, keeps all others from it.
+    fn attempt(&mut self, id: StoreId, region: RegionId, entries: Vec<ToApply<Asker>>) -> Attempt<Asker> {
+        let has_room = self.without_room(id).is_none();
+        let store = self.stores.get_mut(&id).expect("a store of this cluster");
+        let Some(process) = &mut store.process else { return Attempt::Executed };
+        if !process.applying.is_empty() || !has_room {
+            return Attempt::Busy(entries);
+        }
+        let mut seen = Seen::default();
+        let rows = store.durable.engine.in_ram();
+        let effects = match process.execution.execute_in_ram(region, entries, &rows, &mut seen) {
+            Ok(InRamOutcome::Executed(effects)) => effects,
+            Ok(InRamOutcome::NotExecuted(entries)) => {
+                self.tally.attempts_missed += 1;
+                return Attempt::NotInRam(entries);
+            }
+            Err(error) => {
+                self.violate("execution", format!("store {id}: {error}"));
+                return Attempt::Executed;
+            }
+        };
+        self.tally.executed_in_ram += 1;
+        self.executed(id, vec![region], seen);
+        for effect in effects {
+            match effect {
+                ApplyEffect::Applied(indexes) => {
+                    self.show_executed(id);
+                    let boot = self.boot(id);
+                    let Some(process) = self.process(id) else { break };
+                    for (region, index) in indexes {
+                        process.shard.step(node::Input::Raft(Input::Applied { region, index }), boot);
+                    }
+                }
+                effect => self.carry_out_applied(id, effect),
+            }
+            if self.rng.chance(3) && self.may_crash(id, "crash while the worker executes") {
+                break;
+            }
+        }
+        Attempt::Executed
+    }
+
     fn execute(&mut self, id: StoreId, entries: BTreeMap<RegionId, Vec<ToApply<Asker>>>) {
         let regions: Vec<RegionId> = entries.keys().copied().collect();
-        let bytes = entries.values().flatten().map(|entry| entry.bytes() as u64).sum();
         let mut seen = Seen::default();
         let store = self.stores.get_mut(&id).expect("a store of this cluster");
         let Some(process) = &mut store.process else { return };
@@ -123,8 +209,13 @@ impl World {
             Ok(effects) => process.applying.extend(effects),
             Err(error) => return self.violate("execution", format!("store {id}: {error}")),
         }
+        self.executed(id, regions, seen);
+    }
+
+    /// Shows the invariants what was executed, before anything of it is carried out.
+    fn executed(&mut self, id: StoreId, regions: Vec<RegionId>, seen: Seen) {
+        let Some(process) = self.process(id) else { return };
         process.executed.extend(regions);
-        process.executing_bytes = bytes;
         for entry in &seen.entries {
             if entry.is_awaited {
                 process.acknowledged.push((entry.region, entry.index, entry.term));
@@ -175,8 +266,6 @@ impl World {
         match effect {
             ApplyEffect::Write(writes) => {
                 self.store_mut(id).durable.engine.write(&writes);
-                let Some(process) = self.process(id) else { return };
-                process.executing_bytes = 0;
             }
             ApplyEffect::Describe(descriptors) => {
                 let Some(process) = self.process(id) else { return };
@@ -187,22 +276,21 @@ impl World {
                 let Some(process) = self.process(id) else { return };
                 process.set_applied(region, &state);
             }
-            ApplyEffect::Applied(indexes) => {
-                let Some(process) = self.process(id) else { return };
-                for region in std::mem::take(&mut process.executed) {
-                    self.show_rows(id, region);
-                }
-                for (region, index) in indexes {
-                    self.input(id, Input::Applied { region, index });
-                }
-                self.show_acknowledged(id);
-                self.look_at_members(id);
-            }
             ApplyEffect::Answer { client, outcome } => self.answer(id, None, client, outcome),
+            ApplyEffect::Applied(_) => unreachable!("the caller tells the groups"),
         }
     }
 
-    /// Answers leave next.
+    /// The groups are told of it, and answers leave, next.
+    fn show_executed(&mut self, id: StoreId) {
+        let Some(process) = self.process(id) else { return };
+        for region in std::mem::take(&mut process.executed) {
+            self.show_rows(id, region);
+        }
+        self.show_acknowledged(id);
+        self.look_at_members(id);
+    }
+
     fn show_acknowledged(&mut self, id: StoreId) {
         let Some(process) = self.process(id) else { return };
         for (region, index, term) in std::mem::take(&mut process.acknowledged) {

@@ -3,6 +3,7 @@
 
 use node::lives::Step;
 use node::recovery::Kept;
+use node::ApplyJob;
 use replica::Input;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 use wal::PeerLife;
@@ -77,7 +78,10 @@ impl World {
                 }
                 self.stores[&id].durable.disk.set_life(region, life);
             }
-            Step::Load(descriptor) => self.load(id, &descriptor),
+            Step::Load(descriptor) => {
+                self.store_mut(id).durable.received.retain(|&(of, _), _| of != region);
+                self.queue_job(id, ApplyJob::Reload(descriptor));
+            }
             Step::TellApplied => self.tell(id, node::Input::SnapshotApplied { region }),
             Step::RemovePeer => {
                 if let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) {
@@ -123,13 +127,12 @@ impl World {
         self.say(&format!("store {id} has taken in a snapshot of region {region} at {index}"));
     }
 
-    /// Done at once here; the real apply thread is told, and does it before any entry that follows.
-    fn load(&mut self, id: StoreId, descriptor: &RegionDescriptor) {
+    /// The apply thread hears that a snapshot's rows are in place.
+    pub(super) fn load(&mut self, id: StoreId, descriptor: &RegionDescriptor) {
         let region = descriptor.id;
         let Some((state, _)) = self.stores[&id].durable.described(region) else {
             return self.violate("recovery", format!("store {id}: no rows of region {region} to load"));
         };
-        self.store_mut(id).durable.received.retain(|&(of, _), _| of != region);
         let Some(process) = self.process(id) else { return };
         process.load(descriptor, state);
         if region == types::META_REGION {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
 use node::lives::Step;
 use node::reads::Local;
-use node::{ApplyEffect, Execution, Input, Leadership, Shard, Silence, ToApply};
+use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
 use replica::{Config, EntryMemory, Truncation, Worker};
 use storage::RegionState;
 use types::{
@@ -128,12 +128,6 @@ pub(super) enum Asker {
 
 type ToShard = Input<Asker, (ClientId, OpId)>;
 
-/// What the apply thread does, in the order given.
-enum Job {
-    Entries { region: RegionId, entries: Vec<ToApply<Asker>> },
-    Life(node::lives::Job),
-}
-
 pub struct Process {
     pub shard: Shard<Disk, Asker, (ClientId, OpId)>,
     /// What the shard holds of its logs, and how many appends were refused as of the last turn.
@@ -144,7 +138,8 @@ pub struct Process {
     has_turn: bool,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
-    to_apply: VecDeque<Job>,
+    apply_queue: ApplyQueue<Asker>,
+    backlog: Backlog<Asker>,
     has_apply: bool,
     /// Steps of snapshots that replace rows and of peers that end, in their order, beside execution.
     lives: VecDeque<(RegionId, Step)>,
@@ -154,7 +149,6 @@ pub struct Process {
     execution: Execution,
     /// Of entries that are executed: what is left to do.
     applying: VecDeque<ApplyEffect<Asker>>,
-    executing_bytes: u64,
     /// Of those, the regions; and the entries that somebody here waits for.
     executed: Vec<RegionId>,
     acknowledged: Vec<(RegionId, LogIndex, Term)>,
@@ -299,12 +293,7 @@ fn config(store: StoreId, seed: u64) -> Config {
 
 impl Process {
     pub(super) fn room(&self) -> u64 {
-        let bytes = |job: &Job| match job {
-            Job::Entries { entries, .. } => entries.iter().map(|entry| entry.bytes() as u64).sum(),
-            Job::Life(_) => 0,
-        };
-        let queued: u64 = self.to_apply.iter().map(bytes).sum();
-        EXECUTION_BYTES.saturating_sub(queued + self.executing_bytes)
+        EXECUTION_BYTES.saturating_sub(self.apply_queue.bytes())
     }
 }
 
@@ -353,14 +342,14 @@ impl World {
             has_turn: false,
             log: VecDeque::new(),
             log_is_busy: false,
-            to_apply: VecDeque::new(),
+            apply_queue: ApplyQueue::default(),
+            backlog: Backlog::default(),
             has_apply: false,
             lives: VecDeque::new(),
             has_life: false,
             is_replacing: false,
             execution: Execution::new(id),
             applying: VecDeque::new(),
-            executing_bytes: 0,
             executed: Vec::new(),
             acknowledged: Vec::new(),
             meta: MetaState::default(),

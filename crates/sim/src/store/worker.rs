@@ -6,7 +6,7 @@ use replica::{Input as RaftInput, Role};
 use types::{RegionId, StoreId};
 
 use super::log::ToLog;
-use super::{Asker, Job, ToShard, ENTRIES_HELD_MAX};
+use super::{Asker, ToShard, ENTRIES_HELD_MAX};
 use crate::client::{ClientId, Outcome, PATIENCE};
 use crate::clock::MILLISECOND;
 use crate::observation::{EntryId, Item, Observation, OpId};
@@ -81,13 +81,21 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.has_turn = false;
         for input in std::mem::take(&mut process.inbox) {
+            let Some(process) = self.process(id) else { return };
             let expect = match &input {
                 Input::ChangeRegion { expect, .. } => Some(*expect),
+                _ => None,
+            };
+            let applied = match &input {
+                Input::Raft(RaftInput::Applied { region, index }) => Some((*region, *index)),
                 _ => None,
             };
             process.shard.step(input, boot);
             let token = process.shard.last_token();
             process.expected.extend(expect.map(|expect| (token, expect)));
+            if let Some((region, index)) = applied {
+                self.with_apply_queue(id, |queue, threads| queue.applied(region, index, threads));
+            }
         }
         while !self.is_over() {
             self.last_entry += 1;
@@ -100,7 +108,14 @@ impl World {
                 self.observe(&Observation::Proposed { entry, items: &items });
             }
             match effects {
-                Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(id, effect)),
+                Ok(Some(effects)) => {
+                    for effect in effects {
+                        if self.process(id).is_none() {
+                            return;
+                        }
+                        self.carry_out(id, effect);
+                    }
+                }
                 Ok(None) => break,
                 Err(fatal) => return self.violate("recovery", format!("store {id} stops: {fatal}")),
             }
@@ -145,9 +160,9 @@ impl World {
                 let term = self.term_of(id, region);
                 let committed: Vec<_> = entries.iter().map(|apply| apply.entry.clone()).collect();
                 self.observe(&Observation::Committed { region, term, entries: &committed });
-                self.queue_job(id, Job::Entries { region, entries });
+                self.with_apply_queue(id, |queue, threads| queue.apply(region, entries, threads));
             }
-            Effect::Life(job) => self.queue_job(id, Job::Life(job)),
+            Effect::Life(job) => self.with_apply_queue(id, |queue, threads| queue.live(job, threads)),
             Effect::Truncate { region, index, term } => {
                 self.log(id, ToLog::Truncate { region, index, term });
                 self.tally.truncations += 1;
@@ -196,12 +211,6 @@ impl World {
                 self.violate("inspection", what);
             }
         }
-    }
-
-    fn queue_job(&mut self, id: StoreId, job: Job) {
-        let Some(process) = self.process(id) else { return };
-        process.to_apply.push_back(job);
-        self.wake_apply(id);
     }
 
     fn term_of(&mut self, id: StoreId, region: RegionId) -> u64 {

@@ -1,0 +1,257 @@
+//! Which thread executes committed entries, and in which order.
+//!
+//! The worker's thread executes entries whose rows are in RAM ([`Execution::execute_in_ram`](crate::Execution)): that
+//! waits for nothing. All others go to the apply thread, which may wait for a device. [`ApplyQueue`] is the worker's end
+//! of the queue between them, [`Backlog`] is the apply thread's end.
+//!
+//! ```text
+//!  Effect::Apply ─▶ ApplyQueue ─┬─▶ Executor::attempt    all rows are in RAM, nothing of the region is under way
+//!                     ▲   │ hold └─▶ Executor::send ─▶ Backlog::next ─▶ Execution::execute
+//!                     └───┴──────── applied ◀──────────────────────────────┘
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use types::{LogIndex, RegionDescriptor, RegionId};
+
+use crate::apply::ToApply;
+use crate::lives;
+use crate::planted::{self, Bug};
+
+/// While rows are missed each time, the worker's thread tries ever more seldom: once in so many times at least.
+const SKIPPED_MAX: u32 = 63;
+/// Entries of more bytes than this are not executed in the worker's thread.
+const ATTEMPT_BYTES_MAX: u64 = 1 << 20;
+
+/// What the apply thread does, in the order given.
+#[derive(Debug)]
+pub enum ApplyJob<C> {
+    Entries {
+        region: RegionId,
+        entries: Vec<ToApply<C>>,
+    },
+    /// The region is unloaded. Nothing of it comes before its rows are replaced, or ever again.
+    Life(lives::Job),
+    /// The region's rows are those of a snapshot now.
+    Reload(RegionDescriptor),
+}
+
+/// What came of entries that the worker's thread tried to execute.
+pub enum Attempt<C> {
+    /// Their effects are carried out.
+    Executed,
+    /// The apply thread is executing, or there is no room for rows.
+    Busy(Vec<ToApply<C>>),
+    /// RAM does not have all rows that they need, or they are more than commands. They had no effect.
+    NotInRam(Vec<ToApply<C>>),
+}
+
+/// Whoever drives an [`ApplyQueue`].
+pub trait Executor<C> {
+    /// Executes the entries over rows in RAM and carries out what comes of it, or gives them back as they were.
+    fn attempt(&mut self, region: RegionId, entries: Vec<ToApply<C>>) -> Attempt<C>;
+
+    /// Appends a job to the apply thread's backlog.
+    fn send(&mut self, job: ApplyJob<C>);
+}
+
+/// The worker's end of the queue.
+#[derive(Debug)]
+pub struct ApplyQueue<C> {
+    /// By region, entries that went to the apply thread, and that it has not reported as applied: index and bytes.
+    sent: BTreeMap<RegionId, VecDeque<(LogIndex, u64)>>,
+    /// Entries that came meanwhile. They are tried once the apply thread is done with those before them.
+    held: BTreeMap<RegionId, Vec<ToApply<C>>>,
+    /// Regions whose rows are replaced or end. Only the apply thread knows when they may be executed again, so all their
+    /// entries go to it until it has reported one of those that were sent since. The first such entry, once there is one.
+    away: BTreeMap<RegionId, Option<LogIndex>>,
+    /// Of all entries in `sent` and `held`.
+    bytes: u64,
+    /// The next so many hand-outs go to the apply thread without an attempt.
+    skipped: u32,
+    /// What `skipped` becomes when an attempt misses a row.
+    skipped_next: u32,
+}
+
+impl<C> Default for ApplyQueue<C> {
+    fn default() -> ApplyQueue<C> {
+        ApplyQueue {
+            sent: BTreeMap::new(),
+            held: BTreeMap::new(),
+            away: BTreeMap::new(),
+            bytes: 0,
+            skipped: 0,
+            skipped_next: 0,
+        }
+    }
+}
+
+impl<C> ApplyQueue<C> {
+    /// Has committed entries executed: the effect `Apply`.
+    pub fn apply(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+        let is_away = self.away.contains_key(&region) && !planted::is(Bug::ExecuteBeforeReload);
+        if self.skipped > 0 || is_away {
+            self.skipped = self.skipped.saturating_sub(1);
+            self.bytes += bytes_of(&entries);
+            return self.send(region, entries, executor);
+        }
+        if self.sent.contains_key(&region) && !planted::is(Bug::ExecuteAhead) {
+            self.bytes += bytes_of(&entries);
+            self.held.entry(region).or_default().extend(entries);
+            return;
+        }
+        self.attempt(region, entries, executor);
+    }
+
+    /// Has a step of a peer's life done: the effect `Life`.
+    pub fn live(&mut self, job: lives::Job, executor: &mut impl Executor<C>) {
+        let region = job.region();
+        self.send(region, Vec::new(), executor);
+        self.away.insert(region, None);
+        executor.send(ApplyJob::Life(job));
+    }
+
+    /// The apply thread reports that it has applied the region's entries through `index`.
+    pub fn applied(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
+        let Some(sent) = self.sent.get_mut(&region) else { return };
+        let done = sent.partition_point(|(sent, _)| *sent <= index);
+        self.bytes -= sent.drain(..done).map(|(_, bytes)| bytes).sum::<u64>();
+        if self.away.get(&region).is_some_and(|first| first.is_some_and(|first| first <= index)) {
+            self.away.remove(&region);
+        }
+        if !sent.is_empty() {
+            return;
+        }
+        self.sent.remove(&region);
+        let entries = self.take_held(region);
+        if !entries.is_empty() {
+            self.apply(region, entries, executor);
+        }
+    }
+
+    /// Sends everything that is held: no attempt comes any more.
+    pub fn close(&mut self, executor: &mut impl Executor<C>) {
+        let held: Vec<RegionId> = self.held.keys().copied().collect();
+        held.into_iter().for_each(|region| self.send(region, Vec::new(), executor));
+    }
+
+    /// Bytes of entries that wait, here or with the apply thread.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn attempt(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+        let bytes = bytes_of(&entries);
+        let attempt = match bytes > ATTEMPT_BYTES_MAX {
+            true => Attempt::Busy(entries),
+            false => executor.attempt(region, entries),
+        };
+        let entries = match attempt {
+            Attempt::Executed => {
+                self.skipped_next = 0;
+                return;
+            }
+            Attempt::Busy(entries) => entries,
+            Attempt::NotInRam(entries) => {
+                self.skipped = self.skipped_next;
+                self.skipped_next = (2 * self.skipped_next + 1).min(SKIPPED_MAX);
+                entries
+            }
+        };
+        self.bytes += bytes;
+        self.send(region, entries, executor);
+    }
+
+    /// Entries that come out of `held` count as neither held nor sent until they are applied again.
+    fn take_held(&mut self, region: RegionId) -> Vec<ToApply<C>> {
+        let entries = self.held.remove(&region).unwrap_or_default();
+        self.bytes -= bytes_of(&entries);
+        entries
+    }
+
+    /// Sends the region's entries that are held, and these behind them. All of them count in `bytes`.
+    fn send(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+        let mut all = self.held.remove(&region).unwrap_or_default();
+        all.extend(entries);
+        let Some(first) = all.first().map(|apply| apply.entry.index) else { return };
+        if let Some(since) = self.away.get_mut(&region) {
+            since.get_or_insert(first);
+        }
+        let sent = self.sent.entry(region).or_default();
+        sent.extend(all.iter().map(|apply| (apply.entry.index, apply.bytes() as u64)));
+        executor.send(ApplyJob::Entries { region, entries: all });
+    }
+}
+
+fn bytes_of<C>(entries: &[ToApply<C>]) -> u64 {
+    entries.iter().map(|apply| apply.bytes() as u64).sum()
+}
+
+/// The apply thread's end of the queue: jobs in their order, and batches of entries.
+#[derive(Debug)]
+pub struct Backlog<C> {
+    entries: VecDeque<(RegionId, ToApply<C>)>,
+    /// Jobs behind `entries`. The first of them is not of entries.
+    jobs: VecDeque<ApplyJob<C>>,
+}
+
+/// What the apply thread does next.
+#[derive(Debug)]
+pub enum Next<C> {
+    /// Executes these in one write set.
+    Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
+    /// Unloads the region, and hands the job to whoever carries out its steps.
+    Life(lives::Job),
+    /// Loads the region from its rows.
+    Reload(RegionDescriptor),
+}
+
+impl<C> Default for Backlog<C> {
+    fn default() -> Backlog<C> {
+        Backlog { entries: VecDeque::new(), jobs: VecDeque::new() }
+    }
+}
+
+impl<C> Backlog<C> {
+    pub fn push(&mut self, job: ApplyJob<C>) {
+        self.jobs.push_back(job);
+        self.take_entries();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Returns what is to be done next; entries of at most `bytes_max`, or a single larger one.
+    pub fn next(&mut self, bytes_max: usize) -> Option<Next<C>> {
+        let (mut by_region, mut bytes) = (BTreeMap::<_, Vec<_>>::new(), 0);
+        while self.entries.front().is_some_and(|(_, apply)| bytes == 0 || bytes + apply.bytes() <= bytes_max)
+        {
+            if let Some((region, apply)) = self.entries.pop_front() {
+                bytes += apply.bytes();
+                by_region.entry(region).or_default().push(apply);
+            }
+        }
+        if !by_region.is_empty() {
+            return Some(Next::Entries { by_region });
+        }
+        let next = match self.jobs.pop_front()? {
+            ApplyJob::Life(job) => Next::Life(job),
+            ApplyJob::Reload(descriptor) => Next::Reload(descriptor),
+            ApplyJob::Entries { .. } => unreachable!("entries are taken as they come first"),
+        };
+        self.take_entries();
+        Some(next)
+    }
+
+    fn take_entries(&mut self) {
+        while let Some(ApplyJob::Entries { .. }) = self.jobs.front() {
+            if let Some(ApplyJob::Entries { region, entries }) = self.jobs.pop_front() {
+                self.entries.extend(entries.into_iter().map(|apply| (region, apply)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Execution in the worker's thread, of entries whose rows are in RAM: it waits for no device. `node::ApplyQueue` says
+//! when it is tried, and what goes to the apply thread ([`super::apply`]).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use node::{lives, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome};
+use parking_lot::Mutex;
+use rocks::Keyspace;
+use storage::{Reader, StorageError, Visit};
+use types::{LogIndex, RegionId};
+
+use super::apply::{carry_out, ToApplier, ToApply};
+use super::inbox::{Asker, Outcomes};
+use crate::store::Store;
+
+/// Values of more bytes than this are not copied in the worker's thread.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// The worker's end of the queue to the apply thread, which ends when this is dropped.
+pub struct ApplyHandle {
+    queue: ApplyQueue<Asker>,
+    here: Here,
+}
+
+/// The worker's thread as one that executes.
+struct Here {
+    store: Arc<Store>,
+    /// Held by the apply thread while it executes, perhaps over a slow device.
+    execution: Arc<Mutex<Execution>>,
+    jobs: Sender<ToApplier>,
+    executed: ExecutedHere,
+}
+
+/// What came of entries that were executed here, and is to be done by the worker.
+#[derive(Default)]
+pub struct ExecutedHere {
+    pub applied: Vec<(RegionId, LogIndex)>,
+    pub outcomes: Outcomes,
+}
+
+impl Drop for ApplyHandle {
+    fn drop(&mut self) {
+        self.queue.close(&mut self.here);
+        let _ = self.here.jobs.send(ToApplier::Stop);
+    }
+}
+
+impl ApplyHandle {
+    pub fn new(store: Arc<Store>, execution: Arc<Mutex<Execution>>, jobs: Sender<ToApplier>) -> ApplyHandle {
+        let here = Here { store, execution, jobs, executed: ExecutedHere::default() };
+        ApplyHandle { queue: ApplyQueue::default(), here }
+    }
+
+    pub fn apply(&mut self, region: RegionId, entries: Vec<ToApply>) -> ExecutedHere {
+        self.queue.apply(region, entries, &mut self.here);
+        std::mem::take(&mut self.here.executed)
+    }
+
+    pub fn live(&mut self, job: lives::Job) {
+        self.queue.live(job, &mut self.here);
+    }
+
+    /// The apply thread has said that these entries are applied.
+    pub fn applied(&mut self, region: RegionId, index: LogIndex) -> ExecutedHere {
+        self.queue.applied(region, index, &mut self.here);
+        std::mem::take(&mut self.here.executed)
+    }
+
+    /// Bytes of committed entries that wait to be executed.
+    pub fn bytes(&self) -> u64 {
+        self.queue.bytes()
+    }
+
+    /// Bytes of committed entries that may join those that wait.
+    pub fn room(&self) -> u64 {
+        self.here.store.budget.execution.saturating_sub(self.queue.bytes())
+    }
+}
+
+impl Executor<Asker> for Here {
+    fn attempt(&mut self, region: RegionId, entries: Vec<ToApply>) -> Attempt<Asker> {
+        let store = &self.store;
+        if !store.engine.rows().has_room() {
+            return Attempt::Busy(entries);
+        }
+        let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };
+        let (started, count) = (Instant::now(), entries.len());
+        let executed = execution.execute_in_ram(region, entries, &RamRows(store.engine.rows()), &mut ());
+        let effects = match executed.unwrap_or_else(|error| store.fatal(&error.to_string())) {
+            InRamOutcome::Executed(effects) => effects,
+            InRamOutcome::NotExecuted(entries) => return Attempt::NotInRam(entries),
+        };
+        for effect in effects {
+            match effect {
+                ApplyEffect::Applied(indexes) => self.executed.applied.extend(indexes),
+                ApplyEffect::Answer { client, outcome } => self.executed.outcomes.push((client, outcome)),
+                other => carry_out(store, other, count),
+            }
+        }
+        store.metrics.apply.record(started.elapsed());
+        Attempt::Executed
+    }
+
+    fn send(&mut self, job: ApplyJob<Asker>) {
+        // The thread ends only with the store.
+        let _ = self.jobs.send(ToApplier::Job(job));
+    }
+}
+
+/// Rows that are had without waiting for a device or for a long copy.
+struct RamRows<'a>(&'a Keyspace);
+
+impl node::Rows for RamRows<'_> {}
+
+impl Reader for RamRows<'_> {
+    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        let value = self.0.get_without_io(row).ok_or(StorageError::NotInRam)?;
+        match value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
+            true => Err(StorageError::NotInRam),
+            false => Ok(value),
+        }
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> storage::Result<()> {
+        Err(StorageError::NotInRam)
+    }
+}
+
+#[cfg(test)]
+mod tests;
