@@ -24,9 +24,13 @@ pub enum Bug {
     ExecuteAhead,
     /// Entries are executed beside the groups before the apply thread has heard that a snapshot replaced the rows.
     ExecuteBeforeReload,
+    /// Commands for a region are asked for while earlier ones of the connection are, which must come first.
+    Overtake,
+    /// The replies to a pipeline are given in the opposite order.
+    RepliesTurned,
 }
 
-pub const BUGS: [Bug; 9] = [
+pub const BUGS: [Bug; 11] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -36,6 +40,8 @@ pub const BUGS: [Bug; 9] = [
     Bug::TombstoneAfterRows,
     Bug::ExecuteAhead,
     Bug::ExecuteBeforeReload,
+    Bug::Overtake,
+    Bug::RepliesTurned,
 ];
 
 #[cfg(feature = "planted")]

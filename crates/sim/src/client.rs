@@ -1,53 +1,124 @@
-//! The clients: each asks for one thing at a time, at the store that it takes for the leader.
+//! The clients: each has one connection at a time, to the store that it takes for the leader, and sends a few commands at
+//! once over it, as bytes.
 //!
-//! They live outside the stores' network and are never parted from them. What a store refused was proposed
-//! nowhere, so it is asked for again elsewhere; what timed out, or was asked of a store that crashed, stays open
-//! for ever.
+//! They live outside the stores' network and are never parted from them. What a store refused was proposed nowhere, so
+//! it is asked for again elsewhere; what timed out, or was asked of a store that crashed, stays open for ever.
 
-use resp::Reply;
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use resp::{Reply, ReplyDecoder};
 use types::{StoreId, UnixMillis};
 
 use crate::clock::{MILLISECOND, SECOND};
-use crate::model::{Command, Key};
+use crate::model::{Command, Group, Key};
 use crate::observation::{Observation, Op, OpId};
 use crate::rng::Rng;
 use crate::world::{Event, World};
 
 pub type ClientId = usize;
+/// Another one for each connection of a run.
+pub type ConnectionId = u64;
 
-/// How long a client waits for one answer.
+/// How long a client waits for its answers.
 pub const PATIENCE: u64 = 4 * SECOND;
+
+/// Commands that a client sends at once, at most. The case of their names' letters numbers them.
+const PIPELINE_MAX: u64 = 6;
+
+/// Writes a command's name in a way of its own for each place in a pipeline.
+fn number(name: &[u8], place: usize) -> Bytes {
+    let letter = |(at, byte): (usize, &u8)| match place >> at & 1 {
+        0 => byte.to_ascii_uppercase(),
+        _ => byte.to_ascii_lowercase(),
+    };
+    name.iter().enumerate().map(letter).collect()
+}
+
+/// The place in its pipeline of the command with a name that is written so.
+fn place(name: &[u8]) -> usize {
+    let bit = |(at, byte): (usize, &u8)| usize::from(byte.is_ascii_lowercase()) << at;
+    name.iter().take(3).enumerate().map(bit).sum()
+}
 
 #[derive(Debug, Default)]
 pub struct Client {
-    pub asking: Option<Asking>,
+    pub conversation: Option<Conversation>,
     /// What it still has to ask for before it is content; `None`: whatever comes to its mind.
     pub wishes: Option<Vec<Op>>,
 }
 
-#[derive(Debug)]
-pub struct Asking {
-    pub op: Op,
-    pub since: u64,
-    /// Where the request is now.
-    pub at: StoreId,
-    /// Any store may answer from what it has applied.
-    pub is_weak: bool,
+impl Client {
+    pub fn is_content(&self) -> bool {
+        self.conversation.is_none() && self.wishes.as_ref().is_some_and(Vec::is_empty)
+    }
 }
 
-/// How a store answers a request.
+/// A connection, and what was asked over it.
+#[derive(Debug)]
+pub struct Conversation {
+    /// `None`: it is over, and what was refused is about to be asked for again.
+    pub connection: Option<ConnectionId>,
+    /// The connection over which all of it was asked first.
+    first: ConnectionId,
+    pub at: StoreId,
+    /// Everything that was asked, by its place.
+    ops: Vec<OpId>,
+    /// What is not answered yet, in order.
+    asked: VecDeque<Asked>,
+    /// What the store refused, and will be asked for again.
+    refused: Vec<Asking>,
+    /// Whom the store takes for the leader of some of that.
+    leader: Option<StoreId>,
+    /// Bytes that came and are no whole reply.
+    received: BytesMut,
+    decoder: ReplyDecoder,
+    /// How the store read what it answered, as the simulation knows it.
+    pub read: BTreeMap<OpId, ReadAs>,
+    /// The last command of each group that was answered by leaders, of this connection.
+    last: BTreeMap<Group, OpId>,
+}
+
 #[derive(Clone, Debug)]
-pub enum Outcome {
-    Done {
-        reply: Reply,
-        read_ms: Option<UnixMillis>,
-        /// The life of the store that answered a weak read.
-        weakly: Option<(StoreId, u64)>,
-    },
+pub struct Asking {
+    pub op: Op,
+    since: u64,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Op(Asking),
+    /// A command of the connection's own, which is answered so.
+    Own(Reply),
+}
+
+/// How a read was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadAs {
+    pub read_ms: UnixMillis,
+    /// The life of the store that answered a weak read.
+    pub weakly: Option<(StoreId, u64)>,
+}
+
+/// Errors by which a store tells a client what became of a command.
+pub mod answer {
+    use resp::Reply;
+    use types::{Slot, StoreId};
+
+    /// Nothing was proposed; that store leads.
+    pub fn moved(slot: Slot, leader: StoreId) -> Reply {
+        Reply::error(format!("MOVED {slot} {leader}"))
+    }
+
     /// Nothing was proposed.
-    Refused { leader: Option<StoreId> },
+    pub fn refused() -> Reply {
+        Reply::error("CLUSTERDOWN nobody is known to lead")
+    }
+
     /// It may have taken effect, or may yet.
-    Unknown,
+    pub fn unknown() -> Reply {
+        Reply::error("UNKNOWN it was proposed")
+    }
 }
 
 /// What a client may ask for. Values are unique.
@@ -68,29 +139,52 @@ pub fn draw(rng: &mut Rng, value: u64) -> Command {
     }
 }
 
+impl Conversation {
+    /// The operation that a store has received as this command.
+    pub fn op(&self, args: &[Bytes]) -> Option<OpId> {
+        self.ops.get(place(&args[0])).copied()
+    }
+
+    fn take_open(&mut self) -> Vec<Asking> {
+        let open = self.asked.drain(..).filter_map(|asked| match asked {
+            Asked::Op(asking) => Some(asking),
+            Asked::Own(_) => None,
+        });
+        open.collect()
+    }
+}
+
 impl World {
     /// A client's thoughts come to an end.
     pub(crate) fn client_turn(&mut self, id: ClientId) {
-        if self.clients[id].asking.is_some() {
+        if self.clients[id].conversation.is_some() {
             return;
         }
-        let op = match &mut self.clients[id].wishes {
-            Some(wishes) => match wishes.pop() {
-                Some(op) => op,
-                None => return,
-            },
-            None => self.new_op(),
+        let count = if self.rng.chance(50) { 1 } else { self.rng.between(2, PIPELINE_MAX) };
+        let ops: Vec<Op> = match &mut self.clients[id].wishes {
+            Some(wishes) => {
+                let kept = wishes.len().saturating_sub(count as usize);
+                wishes.drain(kept..).rev().collect()
+            }
+            None => (0..count).map(|_| self.new_op()).collect(),
         };
-        self.tally.operations += 1;
-        self.observe(&Observation::Invoked { op: &op });
-        self.schedule(PATIENCE, Event::Impatience { client: id, op: op.id });
-        let is_weak = op.command.is_read() && !self.is_calm && self.rng.chance(10);
+        let Some(first) = ops.first() else { return };
+        self.tally.conversations += 1;
+        // Of weak reads any store is asked, by a client that says so.
+        let is_weak = first.command.is_read() && !self.is_calm && self.rng.chance(15);
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let at = match is_weak {
             true => self.rng.pick(&stores).expect("there are stores"),
-            false => self.guess(&op),
+            false => self.guess(first),
         };
-        self.ask(id, op, at, is_weak);
+        for op in &ops {
+            self.tally.operations += 1;
+            self.observe(&Observation::Invoked { op });
+        }
+        let since = self.now;
+        let asked = ops.into_iter().map(|op| Asking { op, since }).collect();
+        let connection = self.ask(id, asked, at, is_weak, None);
+        self.schedule(PATIENCE, Event::Impatience { client: id, first: connection });
     }
 
     pub(crate) fn new_op(&mut self) -> Op {
@@ -118,80 +212,187 @@ impl World {
         }
     }
 
-    fn ask(&mut self, client: ClientId, op: Op, at: StoreId, is_weak: bool) {
-        let id = op.id;
-        self.clients[client].asking = Some(Asking { op, since: self.now, at, is_weak });
-        let delay = self.client_delay();
-        self.schedule(delay, Event::Request { store: at, client, op: id });
+    /// Opens a connection and sends the commands, cut anywhere into pieces.
+    fn ask(
+        &mut self,
+        client: ClientId,
+        ops: Vec<Asking>,
+        at: StoreId,
+        is_weak: bool,
+        first: Option<ConnectionId>,
+    ) -> ConnectionId {
+        self.last_connection += 1;
+        let connection = self.last_connection;
+        let (mut asked, mut bytes) = (VecDeque::new(), BytesMut::new());
+        if is_weak {
+            resp::encode_request(&["READONLY"], &mut bytes);
+            asked.push_back(Asked::Own(Reply::OK));
+        }
+        if self.is_tracing {
+            let names: Vec<OpId> = ops.iter().map(|asking| asking.op.id).collect();
+            self.say(&format!("client {client} asks store {at} over connection {connection} for {names:?}"));
+        }
+        let names = ops.iter().map(|asking| asking.op.id).collect();
+        for (place, asking) in ops.into_iter().enumerate() {
+            if self.rng.chance(10) {
+                resp::encode_request(&["PING"], &mut bytes);
+                asked.push_back(Asked::Own(Reply::Simple("PONG".into())));
+            }
+            let mut args = asking.op.command.args(asking.op.group);
+            args[0] = number(&args[0], place);
+            resp::encode_request(&args, &mut bytes);
+            asked.push_back(Asked::Op(asking));
+        }
+        self.clients[client].conversation = Some(Conversation {
+            connection: Some(connection),
+            first: first.unwrap_or(connection),
+            at,
+            ops: names,
+            asked,
+            refused: Vec::new(),
+            leader: None,
+            received: BytesMut::new(),
+            decoder: ReplyDecoder::default(),
+            read: BTreeMap::new(),
+            last: BTreeMap::new(),
+        });
+        let (mut delay, mut offset) = (self.client_delay(), 0);
+        while !bytes.is_empty() {
+            let most = bytes.len() as u64;
+            let count = if self.rng.chance(60) { most } else { self.rng.between(1, most) };
+            let piece = bytes.split_to(count as usize).freeze();
+            self.schedule(delay, Event::Request { store: at, client, connection, offset, bytes: piece });
+            offset += count as usize;
+            delay += self.rng.below(MILLISECOND);
+        }
+        connection
     }
 
     pub(crate) fn client_delay(&mut self) -> u64 {
         MILLISECOND / 10 + self.rng.below(MILLISECOND)
     }
 
-    /// The outcome reaches the client, unless it has given up.
-    pub(crate) fn answered(&mut self, client: ClientId, op: OpId, outcome: Outcome) {
-        let Some(asking) = self.clients[client].asking.as_ref().filter(|asking| asking.op.id == op) else {
-            return;
+    /// Bytes of replies reach the client, unless it has given the connection up.
+    pub(crate) fn replied(&mut self, client: ClientId, connection: ConnectionId, bytes: &Bytes) {
+        let Some(conversation) = self.conversation(client, connection) else { return };
+        conversation.received.extend_from_slice(bytes);
+        loop {
+            let Some(conversation) = self.conversation(client, connection) else { return };
+            match conversation.decoder.decode(&mut conversation.received) {
+                Ok(Some(reply)) => self.answered(client, reply),
+                Ok(None) => break,
+                Err(error) => return self.violate("sessions", format!("client {client} reads: {error}")),
+            }
+        }
+        if self.conversation(client, connection).is_some_and(|conversation| conversation.asked.is_empty()) {
+            self.all_answered(client);
+        }
+    }
+
+    fn conversation(&mut self, client: ClientId, connection: ConnectionId) -> Option<&mut Conversation> {
+        self.clients[client].conversation.as_mut().filter(|of| of.connection == Some(connection))
+    }
+
+    /// The next command of the connection is answered.
+    fn answered(&mut self, client: ClientId, reply: Reply) {
+        let Some(conversation) = &mut self.clients[client].conversation else { return };
+        let asking = match conversation.asked.pop_front() {
+            Some(Asked::Op(asking)) => asking,
+            Some(Asked::Own(expected)) if expected == reply => return,
+            Some(Asked::Own(expected)) => {
+                return self.violate("sessions", format!("client {client}: {reply:?}, not {expected:?}"));
+            }
+            None => return self.violate("sessions", format!("client {client}: {reply:?} to no command")),
         };
-        match outcome {
-            Outcome::Done { reply, read_ms, weakly } => {
-                if self.is_tracing {
-                    let weakly = if asking.is_weak { ", weakly" } else { "" };
-                    let Asking { op: Op { group, command, .. }, at, .. } = asking;
-                    let text =
-                        format!("client {client}: {op} of group {group}, store {at}{weakly}: {command:?} -> {reply:?}");
-                    self.say(&text);
-                }
-                self.tally.answered += 1;
-                self.tally.reads += u64::from(read_ms.is_some());
-                self.tally.slowest_ns = self.tally.slowest_ns.max(self.now - asking.since);
-                self.observe(&Observation::Answered { op, reply: &reply, read_ms, weakly });
-                self.content(client);
+        if let Reply::Error(text) = &reply {
+            let text = text.to_string();
+            if let Some(moved) = text.strip_prefix("MOVED ") {
+                conversation.leader = moved.split(' ').nth(1).and_then(|store| store.parse().ok());
+            } else if text.starts_with("UNKNOWN ") {
+                return self.give_up(&asking);
+            } else if !text.starts_with("CLUSTERDOWN ") {
+                return self.violate("sessions", format!("operation {}: {text}", asking.op.id));
             }
-            Outcome::Unknown => self.give_up(client),
-            Outcome::Refused { leader } => {
-                self.tally.refused += 1;
-                let Some(Asking { op, since, .. }) = self.clients[client].asking.take() else { return };
-                let id = op.id;
-                let at = match leader {
-                    Some(leader) if self.rng.chance(90) => leader,
-                    _ => self.guess(&op),
-                };
-                // Only the leader is asked again.
-                self.clients[client].asking = Some(Asking { op, since, at, is_weak: false });
-                let pause = if leader.is_some() { MILLISECOND } else { 40 * MILLISECOND };
-                let delay = pause + self.client_delay();
-                self.schedule(delay, Event::Request { store: at, client, op: id });
-            }
+            conversation.refused.push(asking);
+            return;
+        }
+        let Asking { op, since } = asking;
+        let read = conversation.read.get(&op.id).copied();
+        let weakly = read.and_then(|read| read.weakly);
+        let after = match weakly {
+            None => conversation.last.insert(op.group, op.id),
+            Some(_) => None,
+        };
+        let at = conversation.at;
+        if self.is_tracing {
+            let (weak, Op { group, command, .. }) = (if weakly.is_some() { ", weakly" } else { "" }, &op);
+            self.say(&format!(
+                "client {client}: {} of group {group}, store {at}{weak}: {command:?} -> {reply:?}",
+                op.id
+            ));
+        }
+        self.tally.answered += 1;
+        self.tally.pipelined += u64::from(after.is_some());
+        let read_ms = read.map(|read| read.read_ms);
+        self.tally.reads += u64::from(read_ms.is_some());
+        self.tally.slowest_ns = self.tally.slowest_ns.max(self.now - since);
+        self.observe(&Observation::Answered { op: op.id, reply: &reply, read_ms, weakly, after });
+    }
+
+    /// What was refused is asked for again, of leaders only.
+    fn all_answered(&mut self, client: ClientId) {
+        let Some(mut conversation) = self.clients[client].conversation.take() else { return };
+        self.close(&conversation);
+        if conversation.refused.is_empty() {
+            return self.content(client);
+        }
+        self.tally.refused += conversation.refused.len() as u64;
+        let leader = conversation.leader;
+        let at = match leader {
+            Some(leader) if self.rng.chance(90) && self.stores.contains_key(&leader) => leader,
+            _ => self.guess(&conversation.refused[0].op),
+        };
+        let pause = if leader.is_some() { MILLISECOND } else { 40 * MILLISECOND };
+        (conversation.connection, conversation.at) = (None, at);
+        self.schedule(pause, Event::AskAgain { client, first: conversation.first });
+        self.clients[client].conversation = Some(conversation);
+    }
+
+    /// Over a new connection, unless the client has given up meanwhile.
+    pub(crate) fn ask_again(&mut self, client: ClientId, first: ConnectionId) {
+        let is_meant = |of: &&mut Conversation| of.first == first && of.connection.is_none();
+        let conversation = self.clients[client].conversation.as_mut().filter(is_meant);
+        let Some((ops, at)) = conversation.map(|of| (std::mem::take(&mut of.refused), of.at)) else { return };
+        self.ask(client, ops, at, false, Some(first));
+    }
+
+    pub(crate) fn impatient(&mut self, client: ClientId, first: ConnectionId) {
+        if self.clients[client].conversation.as_ref().is_some_and(|of| of.first == first) {
+            self.hang_up(client);
         }
     }
 
-    pub(crate) fn impatient(&mut self, client: ClientId, op: OpId) {
-        if self.clients[client].asking.as_ref().is_some_and(|asking| asking.op.id == op) {
-            self.give_up(client);
-        }
-    }
-
-    /// The operation stays open.
-    fn give_up(&mut self, client: ClientId) {
-        self.tally.unknown += 1;
-        if let Some(asking) = &self.clients[client].asking {
-            if self.is_calm {
-                let is_doomed = self.is_doomed();
-                let Asking { op, at, .. } = asking;
-                let text = format!("operation {} of store {at} was not answered: {:?}", op.id, op.command);
-                if !is_doomed {
-                    self.violate("liveness", text);
-                }
-            }
+    /// The client's connection ends; what is not answered stays open.
+    fn hang_up(&mut self, client: ClientId) {
+        let Some(mut conversation) = self.clients[client].conversation.take() else { return };
+        self.close(&conversation);
+        let open = conversation.take_open();
+        for asking in conversation.refused.into_iter().chain(open) {
+            self.give_up(&asking);
         }
         self.content(client);
     }
 
+    /// The operation stays open.
+    fn give_up(&mut self, Asking { op, .. }: &Asking) {
+        self.tally.unknown += 1;
+        if self.is_calm && !self.is_doomed() {
+            self.violate("liveness", format!("operation {} was not answered: {:?}", op.id, op.command));
+        }
+    }
+
     fn content(&mut self, client: ClientId) {
-        self.clients[client].asking = None;
-        let span = if self.is_quiet() { 200 } else { 60 };
+        let span = if self.is_quiet() { 400 } else { 250 };
         let pause = self.rng.below(span) * MILLISECOND;
         self.schedule(pause, Event::Client { client });
     }
@@ -199,12 +400,20 @@ impl World {
     /// The connections of a store that crashed are reset.
     pub(crate) fn reset_clients(&mut self, store: StoreId) {
         for client in 0..self.clients.len() {
-            let Some(asking) = &self.clients[client].asking else { continue };
-            if asking.at == store {
-                let op = asking.op.id;
+            let Some(conversation) = &self.clients[client].conversation else { continue };
+            if let Some(connection) = conversation.connection.filter(|_| conversation.at == store) {
                 let delay = self.client_delay();
-                self.schedule(delay, Event::Response { client, op, outcome: Outcome::Unknown });
+                self.schedule(delay, Event::Reset { client, connection, is_refused: false });
             }
         }
+    }
+
+    pub(crate) fn reset(&mut self, client: ClientId, connection: ConnectionId, is_refused: bool) {
+        let Some(conversation) = self.conversation(client, connection) else { return };
+        if is_refused {
+            conversation.refused = conversation.take_open();
+            return self.all_answered(client);
+        }
+        self.hang_up(client);
     }
 }

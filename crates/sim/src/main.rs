@@ -18,7 +18,7 @@ struct Arguments {
     /// A range of seeds, `A..B`, without B.
     #[arg(long, value_parser = range)]
     seeds: Option<std::ops::Range<u64>>,
-    /// Operations that clients ask for in each run while there is trouble.
+    /// Conversations that clients begin in each run while there is trouble.
     #[arg(long, default_value_t = 250)]
     steps: u64,
     /// Goes on with new seeds for so many hours, and prints the counts every minute.

@@ -100,6 +100,8 @@ pub enum Observation<'a> {
         read_ms: Option<UnixMillis>,
         /// The life of the store that answered from what it had applied, after `READONLY`.
         weakly: Option<(StoreId, u64)>,
+        /// The command of the same group before it, which the same connection got answered by leaders.
+        after: Option<OpId>,
     },
     /// A store whose clock is below its lease's end would answer reads from what it has applied.
     Leased {

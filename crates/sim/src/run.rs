@@ -6,6 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use cluster::Layout;
 use types::{PeerRole, RegionDescriptor, RegionId, StoreId};
 
+use crate::client::Client;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::faults::Plan;
 use crate::invariants::{Violation, TABLE};
@@ -23,7 +24,7 @@ const PEACE: u64 = 60 * SECOND;
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub seed: u64,
-    /// Operations that clients ask for while there is trouble.
+    /// Conversations that clients begin while there is trouble.
     pub steps: u64,
     pub is_tracing: bool,
     /// What is broken on purpose.
@@ -147,7 +148,7 @@ fn drive(world: &mut World, options: Options) {
     let least = world.now + world.plan.least_ns;
     while !world.is_over()
         && world.now < deadline
-        && (world.tally.operations < options.steps || world.now < least)
+        && (world.tally.conversations < options.steps || world.now < least)
     {
         world.step();
     }
@@ -210,8 +211,7 @@ fn settle(world: &mut World) {
 }
 
 fn is_content(world: &World) -> bool {
-    let content = |wishes: &Option<Vec<Op>>| wishes.as_ref().is_some_and(Vec::is_empty);
-    world.clients.iter().all(|client| client.asking.is_none() && content(&client.wishes))
+    world.clients.iter().all(Client::is_content)
 }
 
 /// Regions as the newest word of any store has them, those that are no more left out.

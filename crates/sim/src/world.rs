@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use cluster::MetaCommand;
 use node::reads::Read;
 use placement::Operator;
@@ -9,7 +10,7 @@ use replica::eraftpb::Message;
 use resp::Reply;
 use types::{LogIndex, RegionChange, RegionDescriptor, RegionId, Slot, StoreId, UnixMillis};
 
-use crate::client::{Client, ClientId, Outcome};
+use crate::client::{Client, ClientId, ConnectionId};
 use crate::clock::{MILLISECOND, SECOND};
 use crate::durable::Snapshot;
 use crate::faults::Plan;
@@ -17,7 +18,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
-use crate::store::{Shared, Store};
+use crate::store::{PartId, Shared, Store};
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -27,9 +28,9 @@ pub enum Packet {
         message: Message,
     },
     /// Encoded, as it travels.
-    Heartbeat(bytes::Bytes),
+    Heartbeat(Bytes),
     /// The meta region's leader tells a region's leader what to do. Encoded, as it travels.
-    Order(bytes::Bytes),
+    Order(Bytes),
     /// Another store's word for a region's descriptor.
     Announced(RegionDescriptor),
     /// What fate asks a leader for, without anybody's plan.
@@ -65,19 +66,33 @@ pub enum Event {
         to: StoreId,
         packet: Packet,
     },
+    /// Bytes of a connection, of which so many came before.
     Request {
         store: StoreId,
         client: ClientId,
-        op: OpId,
+        connection: ConnectionId,
+        offset: usize,
+        bytes: Bytes,
     },
-    Response {
+    Replies {
         client: ClientId,
-        op: OpId,
-        outcome: Outcome,
+        connection: ConnectionId,
+        bytes: Bytes,
+    },
+    /// The store's process has ended; if before the connection began, nothing was asked of it.
+    Reset {
+        client: ClientId,
+        connection: ConnectionId,
+        is_refused: bool,
+    },
+    /// What was refused, of what was asked first over that connection.
+    AskAgain {
+        client: ClientId,
+        first: ConnectionId,
     },
     Impatience {
         client: ClientId,
-        op: OpId,
+        first: ConnectionId,
     },
     Client {
         client: ClientId,
@@ -128,27 +143,29 @@ pub enum Work {
         memtables: u64,
     },
     Heartbeat,
-    /// A read takes its view.
+    /// A part of a conversation waited for something that did not come.
+    Refuse {
+        part: PartId,
+    },
+    /// A command that another thread carries out is done.
+    Own {
+        part: PartId,
+    },
+    /// Reads take their view.
     View {
-        region: RegionId,
-        client: ClientId,
-        op: OpId,
+        part: PartId,
         read: Read<u64>,
     },
-    /// A read took its view; now it is looked at whether that may be answered.
+    /// Reads took their view; now it is looked at whether they may be answered.
     Read {
-        region: RegionId,
-        client: ClientId,
-        op: OpId,
-        reply: Reply,
+        part: PartId,
+        replies: Vec<Reply>,
         read_ms: UnixMillis,
         read: Read<u64>,
     },
-    /// A read was proven.
+    /// This store led when the reads came.
     ProvenRead {
-        region: RegionId,
-        client: ClientId,
-        op: OpId,
+        part: PartId,
     },
     /// Entries of the log are read for a follower that lags.
     ReadLog {
@@ -202,6 +219,7 @@ pub struct World {
     pub(crate) quiet: Option<(StoreId, u64)>,
     pub(crate) last_op: OpId,
     pub(crate) last_entry: EntryId,
+    pub(crate) last_connection: ConnectionId,
     events: BTreeMap<(u64, u64), Event>,
     next_event: u64,
     invariants: Vec<(&'static str, Box<dyn Invariant>)>,
@@ -235,6 +253,7 @@ impl World {
             quiet: None,
             last_op: 0,
             last_entry: 0,
+            last_connection: 0,
             events: BTreeMap::new(),
             next_event: 0,
             invariants: TABLE.iter().map(|(name, _, begin)| (*name, begin())).collect(),
@@ -287,9 +306,13 @@ impl World {
                 }
             }
             Event::Packet { from, to, packet } => self.receive(to, from, packet),
-            Event::Request { store, client, op } => self.request(store, client, op),
-            Event::Response { client, op, outcome } => self.answered(client, op, outcome),
-            Event::Impatience { client, op } => self.impatient(client, op),
+            Event::Request { store, client, connection, offset, bytes } => {
+                self.request(store, client, connection, (offset, bytes));
+            }
+            Event::Replies { client, connection, bytes } => self.replied(client, connection, &bytes),
+            Event::Reset { client, connection, is_refused } => self.reset(client, connection, is_refused),
+            Event::AskAgain { client, first } => self.ask_again(client, first),
+            Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
             Event::Fault => self.fault(),
             Event::Heal { partition } => self.network.heal(partition),

@@ -26,6 +26,7 @@ use resp::{Decoder, Limits, Protocol, Reply};
 
 use crate::answer::Answer;
 use crate::item::{Item, ItemSlot};
+use crate::planted::{self, Bug};
 
 use gather::Group;
 pub use gather::Kind;
@@ -402,6 +403,9 @@ impl<R: Clone + PartialEq> Session<R> {
             let bytes: usize = known.map(|answer| answer.bytes() + REPLY_FRAME_BYTES).sum();
             self.output.reserve(bytes.min(RESERVED_BYTES_MAX));
         }
+        if planted::is(Bug::RepliesTurned) && self.due.iter().all(|due| due.answer.is_some()) {
+            self.due.make_contiguous().reverse();
+        }
         while self.due.front().is_some_and(|due| due.answer.is_some()) && !self.is_output_full() {
             let Some(Due { protocol, answer: Some(answer) }) = self.due.pop_front() else { return };
             let before = self.output.len();
@@ -497,9 +501,9 @@ impl<R: Clone + PartialEq> Session<R> {
         };
         let position = self.given + self.due.len();
         match self.gathered.iter_mut().find(|group| group.region == region) {
-            Some(group) if !group.takes(&item, weak) => return Admitted::Stalled(item.args),
-            Some(group) => group.push(item, position),
-            None => self.gathered.push(Group::new(region, weak, item, position)),
+            Some(group) if group.takes(&item, weak) => group.push(item, position),
+            Some(_) if !planted::is(Bug::Overtake) => return Admitted::Stalled(item.args),
+            _ => self.gathered.push(Group::new(region, weak, item, position)),
         }
         self.push_due(None);
         Admitted::Gathered

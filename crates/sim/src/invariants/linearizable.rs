@@ -4,7 +4,8 @@
 //! nothing to search for. A command that was executed gets the group's next version; its replies, on every
 //! store, are those of the model. A read must agree with some version between the newest that anybody had
 //! seen when it was called and the newest there is; one after `READONLY` with any that is not older
-//! than what the same process gave to another. A refused command must never be executed, and none twice.
+//! than what the same process gave to another. Commands that one connection sends at once take effect in their
+//! order, but for those that were refused first. A refused command must never be executed, and none twice.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,8 @@ struct OpRecord {
     weak_floors: BTreeMap<(StoreId, u64), usize>,
     /// The version that it made, and what the model answered.
     effect: Option<(usize, Reply)>,
+    /// The version that its answer agrees with.
+    answered: Option<usize>,
 }
 
 /// Of an item.
@@ -83,6 +86,7 @@ impl Invariant for Linearizable {
                     floor: group.seen,
                     weak_floors: group.weakly_seen.clone(),
                     effect: None,
+                    answered: None,
                 };
                 self.ops.insert(op.id, record);
                 Ok(())
@@ -113,7 +117,9 @@ impl Invariant for Linearizable {
                     )),
                 }
             }
-            Observation::Answered { op, reply, read_ms, weakly } => self.answer(op, reply, read_ms, weakly),
+            Observation::Answered { op, reply, read_ms, weakly, after } => {
+                self.answer(op, reply, (read_ms, weakly), after)
+            }
             _ => Ok(()),
         }
     }
@@ -177,16 +183,20 @@ impl Linearizable {
         &mut self,
         id: OpId,
         reply: &Reply,
-        read_ms: Option<UnixMillis>,
-        weakly: Option<(StoreId, u64)>,
+        (read_ms, weakly): (Option<UnixMillis>, Option<(StoreId, u64)>),
+        after: Option<OpId>,
     ) -> Result<(), String> {
+        let before = after.and_then(|before| self.ops[&before].answered);
         let op = &self.ops[&id];
         let floor = match weakly {
             Some(life) => op.weak_floors.get(&life).copied().unwrap_or(0),
-            None => op.floor,
+            None => op.floor.max(before.unwrap_or(0)),
         };
         let group = self.groups.get_mut(&op.group).expect("an operation has a group");
         let version = match (read_ms, &op.effect) {
+            (None, Some((version, _))) if before.is_some_and(|before| *version <= before) => {
+                return Err(format!("operation {id} took effect before {after:?}, which was sent before it"));
+            }
             (None, Some((version, expected))) if expected == reply => *version,
             (None, effect) => {
                 return Err(format!("operation {id} is answered {reply:?}; executed: {effect:?}"));
@@ -210,6 +220,9 @@ impl Linearizable {
             None => &mut group.seen,
         };
         *seen = version.max(*seen);
+        if let Some(op) = self.ops.get_mut(&id) {
+            op.answered = Some(version);
+        }
         Ok(())
     }
 }
@@ -239,7 +252,13 @@ mod tests {
 
     fn read(invariant: &mut Linearizable, id: OpId, value: &'static str) -> Result<(), String> {
         let reply = &Reply::bulk(value);
-        invariant.observe(&Observation::Answered { op: id, reply, read_ms: Some(1), weakly: None })
+        invariant.observe(&Observation::Answered {
+            op: id,
+            reply,
+            read_ms: Some(1),
+            weakly: None,
+            after: None,
+        })
     }
 
     #[test]
@@ -251,7 +270,13 @@ mod tests {
         }
         execute(&mut invariant, 1, 1, Reply::OK).unwrap();
         invariant
-            .observe(&Observation::Answered { op: 1, reply: &Reply::OK, read_ms: None, weakly: None })
+            .observe(&Observation::Answered {
+                op: 1,
+                reply: &Reply::OK,
+                read_ms: None,
+                weakly: None,
+                after: None,
+            })
             .unwrap();
         invoke(&mut invariant, 3, get.clone());
         invoke(&mut invariant, 4, get.clone());

@@ -276,7 +276,7 @@ impl World {
                 let Some(process) = self.process(id) else { return };
                 process.set_applied(region, &state);
             }
-            ApplyEffect::Answer { client, outcome } => self.answer(id, None, client, outcome),
+            ApplyEffect::Answer { client, outcome } => self.answer(id, client, outcome),
             ApplyEffect::Applied(_) => unreachable!("the caller tells the groups"),
         }
     }

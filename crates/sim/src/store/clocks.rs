@@ -29,9 +29,9 @@ impl World {
 
 #[cfg(test)]
 mod tests {
+    use node::Item;
     use resp::Reply;
 
-    use crate::client::Asking;
     use crate::clock::{true_wall_ms, MILLISECOND, SECOND};
     use crate::faults::Plan;
     use crate::model::{slot_of, Command, Group, Key};
@@ -75,8 +75,7 @@ mod tests {
         world.schedule(0, Event::Client { client: 0 });
         for _ in 0..500 {
             run(world, 10 * MILLISECOND);
-            let client = &world.clients[0];
-            if client.asking.is_none() && client.wishes.as_ref().is_some_and(Vec::is_empty) {
+            if world.clients[0].is_content() {
                 return;
             }
         }
@@ -90,13 +89,10 @@ mod tests {
 
     /// Reads from a store's own rows; `None` if the store takes the key for an expired one.
     fn read(world: &mut World, store: u64, group: Group, key: Key) -> Option<Reply> {
-        let op = Op { id: 0, group, command: Command::Get { key } };
-        world.clients[0].asking = Some(Asking { op, since: 0, at: store, is_weak: false });
         let process = world.stores[&store].process.as_ref().expect("it runs");
         let region = process.region_of(slot_of(group)).expect("it has the slot");
-        let read = world.view(store, region, 0).map(|(reply, _)| reply);
-        world.clients[0].asking = None;
-        read
+        let item = Item::new(Command::Get { key }.args(group), 0, false).expect("a command");
+        world.view(store, region, &item).map(|(reply, _)| reply)
     }
 
     /// Asserts that every store has the keys that are due in an hour, and that no region's time is ahead.

@@ -47,7 +47,7 @@ impl World {
 
     /// It leads nothing, so whoever asks it for something is refused, to the last.
     pub(crate) fn end_removed(&mut self, store: StoreId) {
-        let is_asked = |client: &Client| client.asking.as_ref().is_some_and(|asking| asking.at == store);
+        let is_asked = |client: &Client| client.conversation.as_ref().is_some_and(|of| of.at == store);
         if self.clients.iter().any(is_asked) {
             return self.schedule(20 * MILLISECOND, Event::Removed { store });
         }

@@ -12,6 +12,7 @@ mod lives;
 mod log;
 mod members;
 mod reads;
+mod sessions;
 mod snapshot;
 mod worker;
 
@@ -20,15 +21,16 @@ use std::sync::Arc;
 
 use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
 use node::lives::Step;
-use node::reads::Local;
+use node::reads::{Local, Proof};
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
 use replica::{Config, EntryMemory, Truncation, Worker};
+use resp::Reply;
 use storage::RegionState;
 use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
 
-use crate::client::ClientId;
+use crate::client::ConnectionId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
 use crate::durable::{Durable, Snapshot};
@@ -37,6 +39,8 @@ use crate::world::{Event, Work, World};
 pub use heartbeat::facts;
 use log::ToLog;
 use node::recovery::Recovered;
+use sessions::Connection;
+pub use sessions::PartId;
 
 /// A store that was not heard of for so long counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
@@ -114,28 +118,27 @@ impl Local for Shared {
 }
 
 /// Who waits for a submission.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Asker {
-    Client {
-        client: ClientId,
-        op: OpId,
-    },
+    /// Commands of a client, by its names for them.
+    Part { part: PartId, ops: Arc<[OpId]> },
     /// The store itself, which deletes what is due in the slot.
     Upkeep(Slot),
     /// The store itself, which plans.
     Meta,
 }
 
-type ToShard = Input<Asker, (ClientId, OpId)>;
+type ToShard = Input<Asker, PartId>;
 
 pub struct Process {
-    pub shard: Shard<Disk, Asker, (ClientId, OpId)>,
+    pub shard: Shard<Disk, Asker, PartId>,
     /// What the shard holds of its logs, and how many appends were refused as of the last turn.
     memory: Arc<EntryMemory>,
     appends_refused: u64,
     pub regions: BTreeMap<RegionId, Shared>,
     inbox: VecDeque<ToShard>,
     has_turn: bool,
+    connections: BTreeMap<ConnectionId, Connection>,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
     apply_queue: ApplyQueue<Asker>,
@@ -340,6 +343,7 @@ impl World {
             regions: BTreeMap::new(),
             inbox: VecDeque::new(),
             has_turn: false,
+            connections: BTreeMap::new(),
             log: VecDeque::new(),
             log_is_busy: false,
             apply_queue: ApplyQueue::default(),
@@ -447,11 +451,11 @@ impl World {
             Work::Flush => self.flush(id),
             Work::Flushed { applied, memtables } => self.flushed(id, applied, memtables),
             Work::Heartbeat => self.heartbeat(id),
-            Work::View { region, client, op, read } => self.take_view(id, (region, client, op), read),
-            Work::Read { region, client, op, reply, read_ms, read } => {
-                self.viewed(id, (region, client, op), (reply, read_ms), &read)
-            }
-            Work::ProvenRead { region, client, op } => self.proven_read(id, region, client, op),
+            Work::Refuse { part } => self.refuse(id, part),
+            Work::Own { part } => self.answer_part(id, part, vec![Reply::Simple("PONG".into())]),
+            Work::View { part, read } => self.take_view(id, part, read),
+            Work::Read { part, replies, read_ms, read } => self.viewed(id, part, (replies, read_ms), &read),
+            Work::ProvenRead { part } => self.read_rows(id, part, Proof::AlreadyThere),
             Work::ReadLog { region, number, low, high, max_bytes } => {
                 self.read_log(id, region, number, (low, high, max_bytes))
             }

@@ -6,11 +6,11 @@ use replica::{Input as RaftInput, Role};
 use types::{RegionId, StoreId};
 
 use super::log::ToLog;
-use super::{Asker, ToShard, ENTRIES_HELD_MAX};
-use crate::client::{ClientId, Outcome, PATIENCE};
+use super::{Asker, PartId, ToShard, ENTRIES_HELD_MAX};
+use crate::client::PATIENCE;
 use crate::clock::MILLISECOND;
-use crate::observation::{EntryId, Item, Observation, OpId};
-use crate::world::{Event, Packet, Work, World};
+use crate::observation::{EntryId, Item, Observation};
+use crate::world::{Packet, Work, World};
 
 /// Entries that were proposed, and what is in them.
 #[derive(Default)]
@@ -18,12 +18,12 @@ struct Proposed(Vec<(EntryId, Vec<Item>)>);
 
 impl Watch<Asker> for Proposed {
     fn proposed(&mut self, _: RegionId, seed: u64, clients: &mut dyn Iterator<Item = (&Asker, usize)>) {
-        let item = |(asker, _): (&Asker, usize)| match asker {
-            Asker::Client { op, .. } => Some(Item::Op(*op)),
-            Asker::Upkeep(slot) => Some(Item::ExpireDue(*slot)),
-            Asker::Meta => None,
+        let items = |(asker, _): (&Asker, usize)| match asker {
+            Asker::Part { ops, .. } => ops.iter().map(|op| Item::Op(*op)).collect(),
+            Asker::Upkeep(slot) => vec![Item::ExpireDue(*slot)],
+            Asker::Meta => Vec::new(),
         };
-        let items: Vec<Item> = clients.filter_map(item).collect();
+        let items: Vec<Item> = clients.flat_map(items).collect();
         if !items.is_empty() {
             self.0.push((seed, items));
         }
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, id: StoreId, effect: Effect<Asker, (ClientId, OpId)>) {
+    fn carry_out(&mut self, id: StoreId, effect: Effect<Asker, PartId>) {
         match effect {
             Effect::Leadership { region, leadership, is_self } => self.lead(id, region, leadership, is_self),
             Effect::Lease { region, term, until } => {
@@ -167,26 +167,20 @@ impl World {
                 self.log(id, ToLog::Truncate { region, index, term });
                 self.tally.truncations += 1;
             }
-            Effect::Answer { client, outcome } => self.answer(id, None, client, outcome),
+            Effect::Answer { client, outcome } => self.answer(id, client, outcome),
             Effect::NotApplied { waiting, outcome } => {
                 if let Answered::Refused(_) = outcome {
                     self.observe(&Observation::NotProposed { entry: waiting.seed() });
                 }
-                let region = waiting.region();
                 for client in waiting.clients().collect::<Vec<_>>() {
-                    self.answer(id, Some(region), client, outcome.clone());
+                    self.answer(id, client, outcome.clone());
                 }
             }
-            Effect::Read { region, reader: (client, op), proven } => match proven {
-                Ok(()) => {
-                    let delay = self.rng.below(2 * MILLISECOND);
-                    self.schedule_work(id, delay, Work::ProvenRead { region, client, op });
-                }
-                Err(_) => {
-                    let leader = self.leader_elsewhere(id, region);
-                    self.reply(client, op, Outcome::Refused { leader });
-                }
-            },
+            Effect::Read { reader: part, proven: Ok(()), .. } => {
+                let delay = self.rng.below(2 * MILLISECOND);
+                self.schedule_work(id, delay, Work::ProvenRead { part });
+            }
+            Effect::Read { reader: part, proven: Err(_), .. } => self.refuse(id, part),
             Effect::Announce { to, descriptor } => self.send(id, to, Packet::Announced(descriptor)),
             Effect::ReadLog { region, number, low, high, max_bytes } => {
                 let slow = if self.rng.chance(10) { 100 } else { 1 };
@@ -241,31 +235,15 @@ impl World {
         }
     }
 
-    fn leader_elsewhere(&mut self, id: StoreId, region: RegionId) -> Option<StoreId> {
+    pub(super) fn leader_elsewhere(&mut self, id: StoreId, region: RegionId) -> Option<StoreId> {
         let process = self.process(id)?;
         process.regions.get(&region).and_then(|shared| shared.leadership.leader).filter(|&to| to != id)
     }
 
     /// Answers whoever asked, if it was a client.
-    pub(super) fn answer(&mut self, id: StoreId, region: Option<RegionId>, asker: Asker, outcome: Answered) {
-        let Asker::Client { client, op } = asker else { return };
-        let outcome = match outcome {
-            Answered::Applied(mut replies) => match replies.pop().flatten() {
-                Some(reply) => Outcome::Done { reply, read_ms: None, weakly: None },
-                // The slot was given away before: nothing was executed.
-                None => Outcome::Refused { leader: None },
-            },
-            Answered::Refused(_) => {
-                let leader = region.and_then(|region| self.leader_elsewhere(id, region));
-                Outcome::Refused { leader }
-            }
-            Answered::Unknown => Outcome::Unknown,
-        };
-        self.reply(client, op, outcome);
-    }
-
-    pub(super) fn reply(&mut self, client: ClientId, op: OpId, outcome: Outcome) {
-        let delay = self.client_delay();
-        self.schedule(delay, Event::Response { client, op, outcome });
+    pub(super) fn answer(&mut self, id: StoreId, asker: Asker, outcome: Answered) {
+        if let Asker::Part { part, ops } = asker {
+            self.proposed(id, part, ops.len(), outcome);
+        }
     }
 }

@@ -1,0 +1,296 @@
+//! Clients' connections: the shipped session, and what carries out the parts that it asks for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use command::CommandSpec;
+use node::reads::Proof;
+use node::session::{self, Ask, Context, Host, Kind, Own, Route, Session};
+use node::{Answer, Item, ItemSlot, Outcome, Work as Proposal};
+use resp::Reply;
+use types::{RegionId, StoreId};
+
+use super::{Asker, Process};
+use crate::client::{answer, ClientId, ConnectionId, Conversation, ReadAs};
+use crate::clock::MILLISECOND;
+use crate::observation::OpId;
+use crate::world::{Event, Work, World};
+
+/// A part of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartId {
+    pub client: ClientId,
+    pub connection: ConnectionId,
+    number: usize,
+}
+
+/// Commands that the session has asked for.
+pub(super) struct Part {
+    pub region: RegionId,
+    pub kind: Kind,
+    pub items: Arc<Vec<Item>>,
+    /// The clients' names for the items.
+    pub ops: Arc<[OpId]>,
+}
+
+/// A client's connection, as the store's process has it.
+pub(super) struct Connection {
+    client: ClientId,
+    session: Session<RegionId>,
+    /// Bytes that were received in their order; and pieces that came before their time.
+    received: usize,
+    early: BTreeMap<usize, Bytes>,
+    /// What was asked for and is not answered, by number. Commands that are no operation have none.
+    parts: BTreeMap<usize, Part>,
+    /// When the last replies reach the client.
+    replies_at: u64,
+}
+
+/// A store as the session of one of its clients sees it.
+struct Served<'a> {
+    process: &'a Process,
+    id: StoreId,
+    /// Commands of the store's own take a while.
+    is_slow: bool,
+}
+
+impl Host for Served<'_> {
+    type Region = RegionId;
+
+    fn has_slots(&self) -> bool {
+        true
+    }
+
+    fn route(&mut self, context: &Context, item: &Item) -> Route<RegionId> {
+        let ItemSlot::One(slot) = item.slot else { return Route::Alone };
+        let region = self.process.region_of(slot);
+        let Some((region, shared)) =
+            region.and_then(|region| Some((region, self.process.regions.get(&region)?)))
+        else {
+            return Route::Alone;
+        };
+        match shared.leadership.leader {
+            Some(leader) if leader == self.id => Route::Region(region),
+            _ if context.read_only && !item.is_write() && shared.is_local => Route::Weak(region),
+            Some(leader) => Route::Answered(answer::moved(slot, leader)),
+            None => Route::Alone,
+        }
+    }
+
+    fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, _: &[Bytes]) -> Own {
+        match spec.name {
+            "readonly" => {
+                context.read_only = true;
+                Own::Reply(Reply::OK)
+            }
+            "ping" if self.is_slow => Own::Later,
+            "ping" => Own::Reply(Reply::Simple("PONG".into())),
+            other => Own::Reply(Reply::error(format!("ERR nobody asks for {other} here"))),
+        }
+    }
+
+    fn waits_for_earlier(&self, _: &CommandSpec) -> bool {
+        false
+    }
+}
+
+impl World {
+    /// Bytes of a client come in.
+    pub(crate) fn request(
+        &mut self,
+        id: StoreId,
+        client: ClientId,
+        number: ConnectionId,
+        (offset, bytes): (usize, Bytes),
+    ) {
+        let Some(process) = self.process(id) else {
+            // Of later pieces the client has heard when the process ended.
+            if offset == 0 {
+                let delay = self.client_delay();
+                self.schedule(delay, Event::Reset { client, connection: number, is_refused: true });
+            }
+            return;
+        };
+        let connection = process.connections.entry(number).or_insert_with(|| Connection::new(client));
+        connection.early.insert(offset, bytes);
+        while let Some(bytes) = connection.early.remove(&connection.received) {
+            connection.session.received(&bytes);
+            connection.received += bytes.len();
+        }
+        self.serve(id, number);
+    }
+
+    /// The client has gone.
+    pub(crate) fn close(&mut self, conversation: &Conversation) {
+        let Some(number) = conversation.connection else { return };
+        if let Some(process) = self.stores.get_mut(&conversation.at).and_then(|store| store.process.as_mut())
+        {
+            process.connections.remove(&number);
+        }
+    }
+
+    /// Lets the session go on as far as it gets, and sends what it has for its client.
+    fn serve(&mut self, id: StoreId, number: ConnectionId) {
+        loop {
+            let is_slow = self.rng.chance(50);
+            let Some(process) = self.process(id) else { return };
+            let Some(mut connection) = process.connections.remove(&number) else { return };
+            let mut asks = Vec::new();
+            connection.session.decode();
+            let can_advance = connection.session.can_advance();
+            if can_advance {
+                connection.session.advance(&mut Served { process, id, is_slow }, &mut asks);
+            }
+            let asks: Vec<_> =
+                asks.into_iter().map(|ask| self.take_in(number, &mut connection, ask)).collect();
+            self.send_replies(number, &mut connection);
+            if let Some(process) = self.process(id) {
+                process.connections.insert(number, connection);
+            }
+            for (part, asked) in asks {
+                self.carry_out_part(id, part, asked);
+            }
+            if !can_advance {
+                return;
+            }
+        }
+    }
+
+    fn send_replies(&mut self, number: ConnectionId, connection: &mut Connection) {
+        let bytes = Bytes::copy_from_slice(connection.session.output());
+        if bytes.is_empty() {
+            return;
+        }
+        connection.session.written(bytes.len());
+        connection.replies_at = (self.now + self.client_delay()).max(connection.replies_at + 1);
+        let client = connection.client;
+        self.schedule(connection.replies_at - self.now, Event::Replies { client, connection: number, bytes });
+    }
+
+    /// Notes a part under its number, with the operations that its commands are.
+    fn take_in(
+        &mut self,
+        number: ConnectionId,
+        connection: &mut Connection,
+        ask: Ask<RegionId>,
+    ) -> (PartId, Asked) {
+        let part = PartId { client: connection.client, connection: number, number: ask.number };
+        let (region, kind, items) = match ask.part {
+            session::Part::Commands { region, kind, items } => (region, kind, items),
+            session::Part::Alone(_) => return (part, Asked::Alone),
+            session::Part::Own { .. } => return (part, Asked::Own),
+        };
+        let conversation = self.clients[part.client].conversation.as_ref();
+        let Some(conversation) = conversation.filter(|of| of.connection == Some(number)) else {
+            return (part, Asked::Gone);
+        };
+        let ops: Option<_> = items.iter().map(|item| conversation.op(&item.args)).collect();
+        let Some(ops) = ops else {
+            self.violate("sessions", format!("client {}: nobody asked for that", part.client));
+            return (part, Asked::Gone);
+        };
+        connection.parts.insert(part.number, Part { region, kind, items, ops });
+        (part, Asked::Commands)
+    }
+
+    fn carry_out_part(&mut self, id: StoreId, part: PartId, asked: Asked) {
+        let (region, kind) = match (asked, self.part(id, part)) {
+            (Asked::Commands, Some(part)) => (part.region, part.kind),
+            (Asked::Alone, _) => {
+                let delay = self.rng.below(50 * MILLISECOND);
+                return self.schedule_work(id, delay, Work::Refuse { part });
+            }
+            (Asked::Own, _) => {
+                let delay = self.rng.below(5 * MILLISECOND);
+                return self.schedule_work(id, delay, Work::Own { part });
+            }
+            (Asked::Commands | Asked::Gone, _) => return,
+        };
+        if kind == Kind::Weak {
+            return self.read_rows(id, part, Proof::AlreadyThere);
+        }
+        if kind == Kind::Reads {
+            return self.read_strongly(id, part, region);
+        }
+        let is_low = self.now < self.stores[&id].low_until;
+        let adds = |part: &Part| part.items.iter().any(|item| item.spec.denies_oom());
+        if is_low && self.part(id, part).is_some_and(adds) {
+            return self.refuse(id, part);
+        }
+        self.propose(id, part, usize::MAX);
+    }
+
+    /// Proposes the first `count` commands of the part.
+    pub(super) fn propose(&mut self, id: StoreId, part: PartId, count: usize) {
+        let Some(Part { region, items, ops, .. }) = self.part(id, part) else { return };
+        let (region, count) = (*region, count.min(items.len()));
+        let items = items[..count].to_vec();
+        let asker = Asker::Part { part, ops: ops[..count].into() };
+        self.submit(id, region, Proposal::Commands(Arc::new(items)), asker);
+    }
+
+    pub(super) fn part(&mut self, id: StoreId, part: PartId) -> Option<&Part> {
+        self.process(id)?.connections.get(&part.connection)?.parts.get(&part.number)
+    }
+
+    /// The outcome of what was proposed of a part.
+    pub(super) fn proposed(&mut self, id: StoreId, part: PartId, count: usize, outcome: Outcome) {
+        let replies = match outcome {
+            Outcome::Applied(replies) => {
+                // Where the slot was given away before, nothing was executed.
+                replies.into_iter().map(|reply| reply.unwrap_or_else(answer::refused)).collect()
+            }
+            Outcome::Refused(_) => return self.refuse(id, part),
+            Outcome::Unknown => vec![answer::unknown(); count],
+        };
+        self.answer_part(id, part, replies);
+    }
+
+    /// Nothing of the part was proposed.
+    pub(super) fn refuse(&mut self, id: StoreId, part: PartId) {
+        let count = self.part(id, part).map_or(1, |part| part.items.len());
+        let region = self.part(id, part).map(|part| part.region);
+        let leader = region.and_then(|region| self.leader_elsewhere(id, region));
+        let reply = leader.map_or_else(answer::refused, |leader| answer::moved(0, leader));
+        self.answer_part(id, part, vec![reply; count]);
+    }
+
+    /// Gives the session the answers to the part's first commands.
+    pub(super) fn answer_part(&mut self, id: StoreId, part: PartId, replies: Vec<Reply>) {
+        let Some(process) = self.process(id) else { return };
+        let Some(connection) = process.connections.get_mut(&part.connection) else { return };
+        connection.parts.remove(&part.number);
+        connection.session.answered(part.number, replies.into_iter().map(Answer::from).collect());
+        self.serve(id, part.connection);
+    }
+
+    /// For the invariants: how the store read what it is about to answer.
+    pub(super) fn note_read(&mut self, part: PartId, op: OpId, read: ReadAs) {
+        let conversation = self.clients[part.client].conversation.as_mut();
+        if let Some(conversation) = conversation.filter(|of| of.connection == Some(part.connection)) {
+            conversation.read.insert(op, read);
+        }
+    }
+}
+
+enum Asked {
+    Commands,
+    Alone,
+    Own,
+    /// The client has gone, and its operations with it.
+    Gone,
+}
+
+impl Connection {
+    fn new(client: ClientId) -> Connection {
+        Connection {
+            client,
+            session: Session::new(resp::Limits::default(), false),
+            received: 0,
+            early: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            replies_at: 0,
+        }
+    }
+}
