@@ -57,7 +57,7 @@ pub fn refuse(status: u16, message: impl Into<String>) -> AdminError {
 async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
     let deadline = Instant::now() + store.config.request_timeout;
     loop {
-        let news = store.leader_news.notified();
+        let news = store.regions.leader_news.notified();
         match store.regions.meta().leader() {
             Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
                 Err(NotAnswered::NotLeader) => {}
@@ -151,7 +151,7 @@ impl From<AdminError> for NotAnswered {
 
 /// Answers as the leader of the meta region.
 async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
-    if store.regions.meta().leader() != Some(store.id) {
+    if !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
     let value = match ask {
@@ -464,12 +464,12 @@ fn text(value: Value) -> Result<String, AdminError> {
 
 fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
-    let (members, regions) = (store.members(), store.user_regions());
+    let (members, regions) = (store.members(), store.regions.of_users());
     let rows = members.list.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
         let up = store.is_heard(member.id);
-        let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
+        let leads = |region: &&Arc<crate::regions::RegionShared>| region.leader() == Some(member.id);
         let record = members.record(member.id);
         let cpu = heartbeat.cpu.filter(|_| up);
         let standing = store.cluster.standing(member.id);

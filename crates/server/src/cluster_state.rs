@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
@@ -32,7 +33,7 @@ pub struct ClusterState {
     room_elsewhere: AtomicBool,
     this: StoreId,
     /// Rung when the next heartbeat should not wait for its turn.
-    pub report_soon: Notify,
+    pub report_soon: Arc<Notify>,
 }
 
 struct Parts {
@@ -66,7 +67,7 @@ impl ClusterState {
             newcomers: AtomicBool::new(false),
             room_elsewhere: AtomicBool::new(false),
             this: config.this().id,
-            report_soon: Notify::new(),
+            report_soon: Arc::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use types::{RegionId, Slot, UnixMillis};
 
 use crate::engine::Upkeep;
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::slot_times::SlotTimes;
 use crate::store::Store;
 use node::{Maintenance, Work};
@@ -39,7 +39,7 @@ pub async fn run(store: Arc<Store>) {
         period.tick().await;
         while proposals.try_join_next().is_some() {}
         // While nothing happens in any region there is nothing new to find, however many there are.
-        let (now, activity) = (Instant::now(), store.activity());
+        let (now, activity) = (Instant::now(), store.regions.activity());
         if seen == Some(activity)
             && keeper.proposing.is_empty()
             && keeper.rests_until.is_some_and(|at| now < at)
@@ -116,7 +116,8 @@ impl Keeper {
     /// The looks of this round.
     fn begin(&mut self, store: &Store, now: Instant, clock_ms: UnixMillis) -> Vec<Look> {
         let led: BTreeMap<RegionId, Arc<RegionShared>> = store
-            .user_regions()
+            .regions
+            .of_users()
             .into_iter()
             .filter(|region| region.leader() == Some(store.id))
             .map(|region| (region.id(), region))

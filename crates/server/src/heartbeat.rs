@@ -1,7 +1,7 @@
 //! What stores tell each other several times a second, and what the meta region's leader does about it.
 //!
 //! A heartbeat costs what has happened since the last one: regions in which something did are on a list
-//! ([`Store::touch`]), and only these are looked at and reported. Now and then all that are led are reported, and
+//! ([`Regions::touch`](crate::regions::Regions::touch)), and only these are looked at and reported. Now and then all that are led are reported, and
 //! what was read of followers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use crate::dispatch::NotDone;
 use crate::membership::{self, MembershipKeeper};
 use crate::orders;
 use crate::region::inbox::ToWorker;
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
 use crate::wall_clock::ClockKeeper;
@@ -65,7 +65,7 @@ pub async fn run(store: Arc<Store>) {
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
-        let plans = store.regions.meta().leader() == Some(store.id);
+        let plans = store.regions.leads_meta();
         if plans {
             plan(&store, &mut bootstrap);
         } else if planned {
@@ -94,7 +94,7 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     if heartbeat.members_version > store.members().agreed.version {
         membership::fetch(store, from);
     }
-    store.learn_regions(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
+    store.regions.learn(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
     for lead in &heartbeat.leads.reports {
         let is_here = |id: &RegionId| store.regions.get(*id).is_some_and(|region| region.is_local());
@@ -104,10 +104,7 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
             let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
         }
         let Some(region) = store.regions.get(lead.region()) else { continue };
-        let before = region.leader();
-        if region.hear_leader(lead.term, from) {
-            store.leader_changed(&region, before);
-        }
+        store.regions.hear_leader(&region, lead.term, from);
         if region.is_local() {
             // A full report says again what is known.
             if region.held_by_all(lead.truncate_to) {
@@ -125,19 +122,11 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     }
 }
 
-/// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it
-/// as far as this store knows.
 fn forget_the_dead(store: &Store, silent: &mut Silence) {
     let members = store.members();
     let stores = members.list.iter().map(|member| (member.id, store.is_heard(member.id)));
     if !silent.look(stores).is_empty() {
-        for region in store.regions.table().iter().filter(|region| !region.is_local()) {
-            if let Some(leader) = region.leader().filter(|leader| silent.is_silent(*leader)) {
-                if region.forget_leader(leader) {
-                    store.leader_changed(region, Some(leader));
-                }
-            }
-        }
+        store.regions.forget_leaders(|leader| silent.is_silent(leader));
     }
 }
 
@@ -259,7 +248,7 @@ impl Reporter {
         let seconds = now.duration_since(self.rated_at).as_secs_f64().max(1e-3);
         self.rated_at = now;
         let mut changed = std::mem::take(&mut self.busy);
-        changed.extend(store.take_touched());
+        changed.extend(store.regions.take_touched());
         if now.duration_since(self.cooled_at) >= HEAT_PERIOD {
             self.cooled_at = now;
             changed.extend(self.rates.iter().filter(|(_, rates)| rates.heat > 0.0).map(|(id, _)| *id));
@@ -310,7 +299,7 @@ impl Reporter {
             place: store.capability.place(),
             told: store.capability.is_told(),
             turn: store.capability.turn.told(),
-            grants: store.cluster.grant_turns(store.regions.meta().leader() == Some(store.id)),
+            grants: store.cluster.grant_turns(store.regions.leads_meta()),
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
         }

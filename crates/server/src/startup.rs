@@ -32,9 +32,8 @@ use crate::region::log_reader;
 use crate::region::log_writer::LogWriter;
 use crate::region::snapshots::Host;
 use crate::region::worker::RegionWorker;
-use crate::regions::Regions;
 use crate::snapshot::{self, SnapshotService};
-use crate::store::Store;
+use crate::store::{Found, Store};
 use crate::transport::{self, Transport};
 use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery};
 
@@ -115,7 +114,6 @@ pub async fn run(
     let seeds = recovered.seeds;
     let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
-    let regions = Regions::new(&local, &founded);
     let members = known_members(&config, &dir, &meta)?;
 
     let (loops, inboxes) = Loops::new(config.io_threads).map_err(StartError::Loops)?;
@@ -126,8 +124,9 @@ pub async fn run(
     let (identity, refused) =
         transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
     let identity = Arc::new(identity);
-    let store = Store::new(config, dir, identity.clone(), members, regions, engine, meta, loops);
-    let store = Arc::new(store);
+    let (local, others) = (&local, &founded);
+    let found = Found { config, dir, identity: identity.clone(), members, local, others, engine, meta };
+    let store = Arc::new(Store::new(found, loops));
     let raft = replica::Worker::new(
         raft_config(&store.config),
         log.clone(),
@@ -344,14 +343,14 @@ async fn hand_over(store: &Store) {
     }
     let deadline = tokio::time::Instant::now() + HAND_OVER;
     while !led().is_empty() && tokio::time::Instant::now() < deadline {
-        let _ = tokio::time::timeout(Duration::from_millis(20), store.leader_news.notified()).await;
+        let _ = tokio::time::timeout(Duration::from_millis(20), store.regions.leader_news.notified()).await;
     }
     tokio::time::sleep(REDIRECTING).await;
 }
 
 async fn until_healthy(store: &Store) {
     while !store.is_healthy() {
-        let news = store.leader_news.notified();
+        let news = store.regions.leader_news.notified();
         let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use cluster::{AgreedSettings, StoreState};
 use parking_lot::{Mutex, RwLock};
-use replica::{EntryMemory, RegionStatus};
+use replica::EntryMemory;
 use resp::Reply;
 use tokio::sync::Notify;
-use types::{RegionDescriptor, RegionId, Slot, StoreId, META_REGION};
+use types::{RegionDescriptor, Slot, StoreId};
 
 use crate::budget::Budget;
 use crate::capability::OwnCapability;
@@ -25,8 +25,7 @@ use crate::joining::JoinRate;
 use crate::members::{AgreedMembers, Members};
 use crate::metrics::Metrics;
 use crate::reactor::{Loops, WorkerSender};
-use crate::region::shared::RegionShared;
-use crate::regions::Regions;
+use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
 use crate::transport::{Identity, Transport};
@@ -45,7 +44,7 @@ pub struct Store {
     pub identity: Arc<Identity>,
     dir: Mutex<DataDir>,
     /// Every region of the cluster, those without a peer here too.
-    pub regions: Regions,
+    pub regions: Arc<Regions>,
     members: ArcSwap<Members>,
     /// Held by whoever makes the next list.
     changing_members: Mutex<()>,
@@ -72,11 +71,6 @@ pub struct Store {
     pub disk: Disk,
     /// The clock for everything that is stamped, or read at a time.
     pub wall: WallClock,
-    /// Regions of which the next heartbeat tells; see `touch`.
-    touched: Mutex<Vec<RegionId>>,
-    activity: AtomicU64,
-    /// Rung whenever the leader of any region changes, or slots have moved.
-    pub leader_news: Notify,
     /// Of entries that are handed out to be executed and wait, as the worker last published it.
     pub unapplied_bytes: AtomicU64,
     /// Of entries that are committed and wait in the log for room in that queue.
@@ -92,6 +86,20 @@ pub struct Store {
     pub ending: Notify,
 }
 
+/// What a store is made of: what it was told, and what its directory holds.
+pub struct Found<'a> {
+    pub config: Config,
+    pub dir: DataDir,
+    pub identity: Arc<Identity>,
+    pub members: Members,
+    /// The regions with a peer here.
+    pub local: &'a [RegionDescriptor],
+    /// Regions that the cluster began with.
+    pub others: &'a [RegionDescriptor],
+    pub engine: Arc<Engine>,
+    pub meta: cluster::MetaState,
+}
+
 /// Where a command goes.
 pub enum Route {
     Region(Arc<RegionShared>),
@@ -101,17 +109,12 @@ pub enum Route {
 }
 
 impl Store {
-    #[allow(clippy::too_many_arguments)]
-    pub fn new(
-        config: Config,
-        dir: DataDir,
-        identity: Arc<Identity>,
-        members: Members,
-        regions: Regions,
-        engine: Arc<Engine>,
-        meta: cluster::MetaState,
-        loops: Loops,
-    ) -> Store {
+    pub fn new(found: Found<'_>, loops: Loops) -> Store {
+        let Found { config, dir, identity, members, local, others, engine, meta } = found;
+        let metrics = Metrics::new();
+        let cluster = ClusterState::new(meta, &config);
+        let leaders = metrics.leaders.clone();
+        let regions = Regions::new(config.store, local, others, cluster.report_soon.clone(), leaders);
         let budget = Budget::of(config.maxmemory);
         let wall = WallClock::new(members.agreed.settings.max_clock_offset_ms);
         identity.set_members(members.keys());
@@ -132,18 +135,15 @@ impl Store {
             loops,
             transport: OnceLock::new(),
             snapshots: OnceLock::new(),
-            cluster: ClusterState::new(meta, &config),
-            regions,
+            cluster,
+            regions: Arc::new(regions),
             clients: Clients::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,
-            metrics: Metrics::new(),
+            metrics,
             capability: OwnCapability::load(&config),
             disk: Disk::new(config.dir.clone(), config.reserve_bytes),
             wall,
-            touched: Mutex::new(Vec::new()),
-            activity: AtomicU64::new(0),
-            leader_news: Notify::new(),
             unapplied_bytes: AtomicU64::new(0),
             withheld_bytes: AtomicU64::new(0),
             entry_memory: OnceLock::new(),
@@ -183,13 +183,6 @@ impl Store {
         self.transport.get().expect("links are started before anything is sent")
     }
 
-    /// The regions that hold keys, as they are now, by id.
-    pub fn user_regions(&self) -> Vec<Arc<RegionShared>> {
-        let mut regions = self.regions.all();
-        regions.retain(|region| region.id() != META_REGION);
-        regions
-    }
-
     /// The stores of the cluster as this one knows them.
     pub fn members(&self) -> Arc<Members> {
         self.members.load_full()
@@ -227,7 +220,7 @@ impl Store {
             transport.set_members(links);
         }
         drop(changing);
-        self.leader_news.notify_waiters();
+        self.regions.leader_news.notify_waiters();
         self.keep_soon();
     }
 
@@ -289,110 +282,9 @@ impl Store {
         Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
     }
 
-    /// The region of a slot that nobody was known to have, once somebody is.
-    pub async fn region_of_slot(&self, slot: Slot, deadline: Instant) -> Option<Arc<RegionShared>> {
-        loop {
-            let news = self.leader_news.notified();
-            match self.regions.of_slot(slot) {
-                None if Instant::now() < deadline => {
-                    let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
-                }
-                known => return known,
-            }
-        }
-    }
-
-    /// Takes in what leaders say of their regions' ranges and peers.
-    pub fn learn_regions<'a>(&self, heard: impl Iterator<Item = &'a RegionDescriptor>) {
-        let table = self.regions.table();
-        let is_news = |heard: &&RegionDescriptor| {
-            table.get(heard.id).is_none_or(|known| heard.epoch.is_newer_than(known.newest().epoch))
-        };
-        let news: Vec<RegionDescriptor> = heard.filter(is_news).cloned().collect();
-        if !news.is_empty() && self.regions.learn(&news) {
-            self.leader_news.notify_waiters();
-        }
-    }
-
-    /// Something about the region has changed that heartbeats tell.
-    pub fn touch(&self, region: &RegionShared) {
-        if region.touch() {
-            self.touched.lock().push(region.id());
-            self.activity.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Stays the same while nothing happens in any region; while something does it rises now and then.
-    pub fn activity(&self) -> u64 {
-        self.activity.load(Ordering::Relaxed)
-    }
-
-    /// The regions in which something has changed since this was last asked.
-    pub fn take_touched(&self) -> Vec<RegionId> {
-        let touched = std::mem::take(&mut *self.touched.lock());
-        // From here on a change is news again: what is reported is read after this.
-        let table = self.regions.table();
-        touched.iter().filter_map(|id| table.get(*id)).for_each(|region| region.untouch());
-        if !touched.is_empty() {
-            // What happened since they were touched was not counted.
-            self.activity.fetch_add(1, Ordering::Relaxed);
-        }
-        touched
-    }
-
-    /// How the worker sees a region that is led here; `None`: it is not.
-    pub fn publish_status(&self, region: &RegionShared, status: Option<RegionStatus>) {
-        if region.publish_status(status) {
-            self.touch(region);
-        }
-    }
-
-    /// What this store's peers have applied of their regions' descriptors: see `Regions::set_local`. To be
-    /// called before anything else can act on it.
-    pub fn set_local_regions(&self, descriptors: &[RegionDescriptor]) {
-        self.regions.set_local(descriptors);
-        let table = self.regions.table();
-        descriptors.iter().filter_map(|of| table.get(of.id)).for_each(|region| self.touch(region));
-        self.leader_news.notify_waiters();
-        self.cluster.report_soon.notify_one();
-    }
-
-    /// This store's peer of a region is gone.
-    pub fn peer_gone(&self, region: RegionId) {
-        let Some(shared) = self.regions.get(region) else { return };
-        self.regions.remove_local(region);
-        if shared.forget_leader(self.id) {
-            self.leader_changed(&shared, Some(self.id));
-        }
-        self.touch(&shared);
-        self.leader_news.notify_waiters();
-    }
-
-    /// Told of every change, after it is visible.
-    pub fn leader_changed(&self, region: &RegionShared, before: Option<StoreId>) {
-        let after = region.leader();
-        if before == after {
-            return;
-        }
-        if before == Some(self.id) {
-            self.metrics.leaders.dec();
-        } else if after == Some(self.id) {
-            self.metrics.leaders.inc();
-        }
-        tracing::debug!(region = region.id(), ?before, ?after, "leader changed");
-        self.touch(region);
-        self.leader_news.notify_waiters();
-        if before == Some(self.id) || after == Some(self.id) {
-            self.cluster.report_soon.notify_one();
-        }
-    }
-
     /// Whether this store knows a leader for everything that it may be asked.
     pub fn is_healthy(&self) -> bool {
-        let table = self.regions.table();
-        !self.stopping.load(Ordering::Relaxed)
-            && table.covers_all()
-            && table.iter().all(|region| region.leader().is_some())
+        !self.stopping.load(Ordering::Relaxed) && self.regions.are_all_led()
     }
 
     /// The store has nothing left to do, as it was asked: the process shuts down as after SIGTERM.

@@ -58,7 +58,7 @@ async fn sit_again(store: &Arc<Store>) {
 /// Waits until the store serves and its device has nothing to do, for this store or others on it.
 async fn until_at_rest(store: &Store) {
     while !store.is_healthy() {
-        let news = store.leader_news.notified();
+        let news = store.regions.leader_news.notified();
         let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
     }
     let mut written = Written::default();

@@ -170,7 +170,7 @@ fn info(store: &Store) -> String {
     let ok: usize = led.iter().filter(|led| led.leader.is_some()).map(|led| led.range.len()).sum();
     let fail = usize::from(SLOT_COUNT) - ok;
     let size = led.iter().filter_map(|led| led.leader).collect::<BTreeSet<_>>().len();
-    let epoch = store.user_regions().iter().map(|region| region.leadership().term).max().unwrap_or(0);
+    let epoch = store.regions.of_users().iter().map(|region| region.leadership().term).max().unwrap_or(0);
     format!(
         "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOT_COUNT}\r\ncluster_slots_ok:{ok}\r\n\
          cluster_slots_pfail:0\r\ncluster_slots_fail:{fail}\r\ncluster_known_nodes:{}\r\ncluster_size:{size}\r\n\

@@ -13,7 +13,7 @@ use node::{Answer, Item, Outcome, Submit, Work};
 use super::NotDone;
 use crate::clock;
 use crate::region::inbox::Asker;
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 /// What became of a part that went through the groups.
@@ -51,7 +51,7 @@ impl Store {
             return None;
         }
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
-        self.touch(region);
+        self.regions.touch(region);
         if proof == Proof::Lease {
             self.metrics.reads_by_lease.inc_by(items.len() as u64);
         }

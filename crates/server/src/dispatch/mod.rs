@@ -23,7 +23,7 @@ use types::{RegionId, StoreId};
 
 use crate::clock;
 use crate::region::inbox::{Asker, ToWorker};
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
 
@@ -205,7 +205,7 @@ impl Store {
             if Instant::now() >= until || !self.cluster.is_room_elsewhere() {
                 return false;
             }
-            let _ = tokio::time::timeout(ROOM_POLL, self.leader_news.notified()).await;
+            let _ = tokio::time::timeout(ROOM_POLL, self.regions.leader_news.notified()).await;
         }
         self.disk.will_grow(bytes);
         true
@@ -266,7 +266,7 @@ impl Store {
     fn note_writes(&self, region: &RegionShared, work: &Work) {
         region.writes.fetch_add(work.len() as u64, Ordering::Relaxed);
         region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
-        self.touch(region);
+        self.regions.touch(region);
     }
 
     /// The answers to so many commands that went through the log, or not.

@@ -26,7 +26,7 @@ use types::BootNanos;
 use super::{cluster_down, Answers, NotDone, REPLY_BYTES_MAX};
 use crate::clock;
 use crate::region::inbox::ToWorker;
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 /// Slots whose due keys one entry deletes.
@@ -51,7 +51,7 @@ impl Store {
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
-        self.touch(region);
+        self.regions.touch(region);
         let now = clock::boot_nanos();
         let may_use_lease = self.may_use_lease();
         if may_use_lease {
@@ -97,7 +97,7 @@ impl Store {
                 let answer = pass.and_then(|mut pass| pass.answers.pop().flatten());
                 if answer.is_some() {
                     region.reads.fetch_add(1, Ordering::Relaxed);
-                    self.touch(region);
+                    self.regions.touch(region);
                 }
                 Ok(answer)
             }
@@ -325,7 +325,7 @@ mod tests {
 
     /// As a removal of the peer does it.
     fn remove_peer(fixture: &Fixture) {
-        fixture.store.peer_gone(1);
+        fixture.store.regions.remove_local(1);
         fixture.store.engine.rows().destroy_region(1, &[SlotRange::ALL]).unwrap();
     }
 
@@ -376,7 +376,7 @@ mod tests {
             // It runs up to where it waits for the pool, which is busy.
             tokio::task::yield_now().await;
             remove_peer(&fixture);
-            fixture.store.set_local_regions(&[RegionDescriptor::clone(&descriptor)]);
+            fixture.store.regions.set_local(&[RegionDescriptor::clone(&descriptor)]);
             release.send(()).unwrap();
             reading.await.unwrap().unwrap().map(Answer::into_reply)
         });

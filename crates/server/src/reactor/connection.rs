@@ -15,7 +15,7 @@ use super::inbox::ConnectionId;
 use super::READ_BYTES;
 use crate::client::memory::{ClientMemory, Held};
 use crate::client::{ListenerKind, Seat};
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 /// Bytes read at once from a client at first while others wait for memory.

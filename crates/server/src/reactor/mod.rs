@@ -26,8 +26,8 @@ use node::session::Ask;
 use node::Outcome;
 
 use crate::client::{ListenerKind, Seat};
-use crate::region::shared::RegionShared;
 use crate::region::worker::RegionWorker;
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 use connection::Connection;

@@ -16,7 +16,7 @@ use super::Loop;
 use crate::client::{self, ClientEntry, Connected, ListenerKind};
 use crate::dispatch::Finished;
 use crate::region::inbox::{Asker, ToWorker};
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::store::{self, Store};
 
 /// Number of batches of one connection before others are served.

@@ -58,14 +58,13 @@ impl Applier {
     /// Reads and publishes how far each region is applied. The sender is for whoever replaces rows.
     pub fn new(store: Arc<Store>, lives: Sender<lives::Job>) -> (Applier, ApplyHandle, Sender<ToApplier>) {
         let mut execution = Execution::new(store.id);
-        for region in store.regions.all().iter().filter(|region| region.is_local()) {
-            match store.engine.region_state(region.id()) {
+        for (region, slots) in store.regions.local() {
+            match store.engine.region_state(region) {
                 Ok(state) => {
-                    region.set_applied(state.applied_index, state.last_stamp_ms);
-                    store.engine.publish_counts(region.id(), &state);
-                    execution.load(region.id(), state, region.slots());
+                    publish_state(&store, region, &state);
+                    execution.load(region, state, slots);
                 }
-                Err(error) => store.fatal(&format!("region {} cannot be read: {error}", region.id())),
+                Err(error) => store.fatal(&format!("region {region} cannot be read: {error}")),
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
@@ -160,7 +159,7 @@ impl Applier {
             self.store.engine.rows_came(slots);
         }
         let slots = descriptor.slots;
-        self.store.set_local_regions(&[descriptor]);
+        self.store.regions.set_local(&[descriptor]);
         publish_state(&self.store, region, &state);
         self.execution.lock().load(region, state, slots);
     }
@@ -212,7 +211,7 @@ pub(super) fn carry_out(store: &Store, effect: ApplyEffect<Asker>, entries: usiz
             store.metrics.rows_bytes_written.inc_by(bytes as u64);
             store.metrics.entries_applied.inc_by(entries as u64);
         }
-        ApplyEffect::Describe(descriptors) => store.set_local_regions(&descriptors),
+        ApplyEffect::Describe(descriptors) => store.regions.set_local(&descriptors),
         ApplyEffect::Absorbed { region } => store.engine.forget_counts(region),
         ApplyEffect::State { region, state } => publish_state(store, region, &state),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } => unreachable!("the caller's"),
@@ -221,7 +220,5 @@ pub(super) fn carry_out(store: &Store, effect: ApplyEffect<Asker>, entries: usiz
 
 fn publish_state(store: &Store, region: RegionId, state: &RegionState) {
     store.engine.publish_counts(region, state);
-    if let Some(shared) = store.regions.get(region) {
-        shared.set_applied(state.applied_index, state.last_stamp_ms);
-    }
+    store.regions.set_applied(region, state.applied_index, state.last_stamp_ms);
 }

@@ -63,13 +63,7 @@ pub fn flush(store: &Store) -> bool {
         }
         return false;
     }
-    let applied: Vec<_> = store
-        .regions
-        .table()
-        .iter()
-        .filter(|r| r.is_local())
-        .map(|region| (region.id(), region.applied()))
-        .collect();
+    let applied = store.regions.applied();
     match store.engine.rows().flush() {
         Ok(()) => {
             let _ = store.worker.send(ToWorker::Flushed { applied });

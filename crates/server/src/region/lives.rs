@@ -50,18 +50,14 @@ impl Lives {
 
     fn carry_out(&self, region: RegionId, slots: &[SlotRange], step: Step) -> Result<(), Stopping> {
         match step {
-            Step::HideRows => {
-                if let Some(shared) = self.store.regions.get(region) {
-                    shared.begin_replacing();
-                }
-            }
+            Step::HideRows => self.store.regions.begin_replacing(region),
             Step::ReplaceRows { descriptor, index, term } => self.replace(&descriptor, index, term, slots)?,
             Step::Record(life) => self.log(|log| log.set_peers(&[(region, life.clone())]))?,
             Step::Load(descriptor) => {
                 let _ = self.apply.send(ToApplier::Job(ApplyJob::Reload(descriptor)));
             }
             Step::TellApplied => drop(self.store.worker.send(ToWorker::SnapshotApplied { region })),
-            Step::RemovePeer => self.store.peer_gone(region),
+            Step::RemovePeer => self.store.regions.remove_local(region),
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {
@@ -245,7 +241,7 @@ mod tests {
                     break descriptor;
                 }
             };
-            store.set_local_regions(&[reloaded]);
+            store.regions.set_local(&[reloaded]);
             let value = read_weakly(&fixture, &runtime, 0);
             if value != Some(resp::Reply::bulk(format!("value:{after}"))) {
                 strange.push((round, value.unwrap_or(resp::Reply::Nil)));

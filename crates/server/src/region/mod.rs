@@ -12,7 +12,6 @@ pub mod lives;
 pub mod log_keeper;
 pub mod log_reader;
 pub mod log_writer;
-pub mod shared;
 pub mod snapshots;
 mod turn;
 pub mod worker;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use node::{Effect, Input, Leadership, Messages, Moment, Outcome, Shard, Submit};
+use node::{Effect, Input, Messages, Moment, Outcome, Shard, Submit};
 use raftlog::RaftLog;
 use replica::Input as RaftInput;
 use types::{RegionId, StoreId};
@@ -179,13 +179,8 @@ impl RegionWorker {
 
     fn carry_out(&mut self, effect: Effect<Asker, Reader>) {
         match effect {
-            Effect::Leadership { region, leadership, .. } => self.lead(region, leadership),
-            Effect::Lease { region, term, until } => {
-                if let Some(shared) = self.store.regions.get(region) {
-                    let counts = shared.leadership().is_of(self.store.id, term);
-                    shared.set_lease(until.filter(|_| counts));
-                }
-            }
+            Effect::Leadership { region, leadership, .. } => self.store.regions.lead(region, leadership),
+            Effect::Lease { region, term, until } => self.store.regions.lease(region, term, until),
             Effect::Send { to, lane, messages } => self.send(to, lane, messages),
             Effect::AcceptSnapshot { region, index, term } => {
                 self.store.snapshots().accept(region, index, term);
@@ -241,17 +236,6 @@ impl RegionWorker {
         }
     }
 
-    fn lead(&mut self, region: RegionId, leadership: Leadership) {
-        let Some(shared) = self.store.regions.get(region) else { return };
-        let before = shared.leader();
-        if leadership.leader != Some(self.store.id) {
-            shared.set_lease(None);
-        }
-        if shared.set_leadership(leadership) {
-            self.store.leader_changed(&shared, before);
-        }
-    }
-
     /// What heartbeats tell of the regions that are led here.
     /// Of those that are awake, and once more of those that have just gone to sleep.
     fn publish_status(&mut self) {
@@ -261,13 +245,8 @@ impl RegionWorker {
         let put_off = &self.store.metrics.raft_appends_put_off;
         put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
-        let table = self.store.regions.table();
-        for region in awake.union(&self.published).filter_map(|id| table.get(*id)) {
-            let led = region.leader() == Some(self.store.id);
-            let status = if led { self.shard.status(region.id(), now) } else { None };
-            self.store.publish_status(region, status);
-        }
-        drop(table);
+        let status = |region| self.shard.status(region, now);
+        self.store.regions.publish(awake.union(&self.published).copied(), status);
         self.published = awake;
     }
 }

@@ -17,8 +17,8 @@ fn merge(target: &RegionDescriptor, source: &RegionDescriptor) -> RegionDescript
 }
 
 /// Runs as (first slot, region).
-fn runs(regions: &Regions) -> Vec<(Slot, Option<RegionId>)> {
-    let table = regions.table();
+fn runs(known: &Known) -> Vec<(Slot, Option<RegionId>)> {
+    let table = known.table();
     let run =
         |(range, region): (SlotRange, Option<&Arc<RegionShared>>)| (range.first, region.map(|r| r.id()));
     table.ranges().into_iter().map(run).collect()
@@ -26,17 +26,17 @@ fn runs(regions: &Regions) -> Vec<(Slot, Option<RegionId>)> {
 
 #[test]
 fn a_store_that_joins_learns_the_slots_from_leaders() {
-    let regions = Regions::new(&[], &[]);
-    assert_eq!(runs(&regions), [(0, None)]);
-    assert!(!regions.table().covers_all());
-    assert!(!regions.meta().is_local());
+    let known = Known::new(&[], &[]);
+    assert_eq!(runs(&known), [(0, None)]);
+    assert!(!known.table().covers_all());
+    assert!(!known.meta().is_local());
     let meta = RegionDescriptor::founded(META_REGION, None, &[0, 1]);
-    assert!(regions.learn(&[founded(1, 0, 99), meta.clone()]));
-    assert_eq!(*regions.meta().descriptor(), meta);
-    assert_eq!(runs(&regions), [(0, Some(1)), (100, None)]);
-    assert!(regions.learn(&[founded(2, 100, SLOT_COUNT - 1)]));
-    assert!(regions.table().covers_all());
-    assert!(!regions.learn(&[founded(2, 100, SLOT_COUNT - 1)]), "no news");
+    assert!(known.learn(&[founded(1, 0, 99), meta.clone()]));
+    assert_eq!(*known.meta().descriptor(), meta);
+    assert_eq!(runs(&known), [(0, Some(1)), (100, None)]);
+    assert!(known.learn(&[founded(2, 100, SLOT_COUNT - 1)]));
+    assert!(known.table().covers_all());
+    assert!(!known.learn(&[founded(2, 100, SLOT_COUNT - 1)]), "no news");
 }
 
 #[test]
@@ -44,63 +44,63 @@ fn after_a_split_old_words_take_no_slot_back() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
     let [left, right] = split(&whole, 500, 7);
     // The new region is heard of first: the old one still claims all slots.
-    let regions = Regions::new(&[], std::slice::from_ref(&whole));
-    assert!(regions.learn(std::slice::from_ref(&right)));
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    assert!(regions.learn(std::slice::from_ref(&left)));
-    assert!(!regions.learn(std::slice::from_ref(&whole)));
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
+    let known = Known::new(&[], std::slice::from_ref(&whole));
+    assert!(known.learn(std::slice::from_ref(&right)));
+    assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
+    assert!(known.learn(std::slice::from_ref(&left)));
+    assert!(!known.learn(std::slice::from_ref(&whole)));
+    assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
 
     // A merge gives all of them back, in either order of what is heard.
     let joined = merge(&left, &right);
-    assert!(regions.learn(std::slice::from_ref(&joined)));
-    assert_eq!(runs(&regions), [(0, Some(1))]);
-    assert!(regions.get(7).is_none(), "nothing is left of it");
-    assert!(!regions.learn(&[right.clone(), left.clone()]));
-    assert_eq!(runs(&regions), [(0, Some(1))]);
+    assert!(known.learn(std::slice::from_ref(&joined)));
+    assert_eq!(runs(&known), [(0, Some(1))]);
+    assert!(known.get(7).is_none(), "nothing is left of it");
+    assert!(!known.learn(&[right.clone(), left.clone()]));
+    assert_eq!(runs(&known), [(0, Some(1))]);
 }
 
 #[test]
 fn what_own_peers_apply_is_seen_together() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
-    let regions = Regions::new(std::slice::from_ref(&whole), &[]);
-    let one = regions.get(1).unwrap();
+    let known = Known::new(std::slice::from_ref(&whole), &[]);
+    let one = known.get(1).unwrap();
     let [left, right] = split(&whole, 500, 7);
     // Heard of first, as by a store that lags: commands go there, and what is executed here does not change.
-    assert!(regions.learn(std::slice::from_ref(&right)));
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
+    assert!(known.learn(std::slice::from_ref(&right)));
+    assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
     assert_eq!(one.slots(), Some(SlotRange::ALL));
-    assert!(!regions.get(7).unwrap().is_local());
-    regions.set_local(&[left, right]);
+    assert!(!known.get(7).unwrap().is_local());
+    known.set_local(&[left, right]);
     assert_eq!(one.slots(), Some(SlotRange { first: 0, last: 499 }));
-    assert!(regions.get(7).unwrap().is_local());
-    assert!(Arc::ptr_eq(&one, &regions.get(1).unwrap()), "whoever holds it sees the change");
+    assert!(known.get(7).unwrap().is_local());
+    assert!(Arc::ptr_eq(&one, &known.get(1).unwrap()), "whoever holds it sees the change");
 }
 
 #[test]
 fn a_region_whose_peer_is_gone_is_known_while_it_has_slots() {
     let whole = founded(1, 0, SLOT_COUNT - 1);
     let [left, right] = split(&whole, 500, 7);
-    let regions = Regions::new(&[left.clone(), right.clone()], &[]);
-    regions.remove_local(7);
-    assert!(!regions.get(7).unwrap().is_local());
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    regions.set_local(std::slice::from_ref(&right));
-    assert!(regions.get(7).unwrap().is_local());
-    regions.set_local(&[merge(&left, &right)]);
-    assert!(regions.get(7).is_some(), "its peer is still here");
-    regions.remove_local(7);
-    assert!(regions.get(7).is_none());
+    let known = Known::new(&[left.clone(), right.clone()], &[]);
+    known.remove_local(7);
+    assert!(!known.get(7).unwrap().is_local());
+    assert_eq!(runs(&known), [(0, Some(1)), (500, Some(7))]);
+    known.set_local(std::slice::from_ref(&right));
+    assert!(known.get(7).unwrap().is_local());
+    known.set_local(&[merge(&left, &right)]);
+    assert!(known.get(7).is_some(), "its peer is still here");
+    known.remove_local(7);
+    assert!(known.get(7).is_none());
 }
 
 #[test]
 fn a_change_of_peers_keeps_the_table() {
-    let regions = Regions::new(&[], &[founded(1, 0, SLOT_COUNT - 1)]);
+    let known = Known::new(&[], &[founded(1, 0, SLOT_COUNT - 1)]);
     let mut moved = founded(1, 0, SLOT_COUNT - 1);
     moved.peers.remove(0);
     moved.epoch = RegionEpoch { conf_version: 4, version: 1 };
-    assert!(!regions.learn(std::slice::from_ref(&moved)), "no slot has moved");
-    assert_eq!(*regions.get(1).unwrap().descriptor(), moved);
+    assert!(!known.learn(std::slice::from_ref(&moved)), "no slot has moved");
+    assert_eq!(*known.get(1).unwrap().descriptor(), moved);
 }
 
 /// Whatever order words come in, and however often, the slots end where the last of them put them.
@@ -127,11 +127,11 @@ fn the_order_of_words_does_not_matter() {
     let mut words = words;
     let count = words.len();
     permute(&mut words, count, &mut |words| {
-        let regions = Regions::new(&[], &[]);
+        let known = Known::new(&[], &[]);
         for word in words {
-            regions.learn(std::slice::from_ref(word));
+            known.learn(std::slice::from_ref(word));
         }
-        assert_eq!(runs(&regions), expected);
+        assert_eq!(runs(&known), expected);
         orders += 1;
     });
     assert_eq!(orders, 720);
