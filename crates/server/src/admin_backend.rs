@@ -67,7 +67,7 @@ async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
             Some(leader) => {
                 let body = serde_json::to_vec(&ask).expect("plain data").into();
                 let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(500);
-                match store.transport().call(leader, REQUEST_ADMIN, body, wait).await {
+                match store.transport.call(leader, REQUEST_ADMIN, body, wait).await {
                     Ok((STATUS_DONE, body)) => {
                         return serde_json::from_slice(&body).map_err(|e| refuse(502, e.to_string()))
                     }

@@ -5,7 +5,6 @@
 //! may have come due ([`SlotTimes`](crate::slot_times::SlotTimes)), and the seeks of a round are bounded for all regions together.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +34,7 @@ pub async fn run(store: Arc<Store>) {
     let mut seen = None;
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while !store.stopping.load(Ordering::Relaxed) {
+    while !store.ends.is_stopping() {
         period.tick().await;
         while proposals.try_join_next().is_some() {}
         // While nothing happens in any region there is nothing new to find, however many there are.
@@ -57,10 +56,10 @@ pub async fn run(store: Arc<Store>) {
         let looked = tokio::task::spawn_blocking(move || look_at_all(&looker, looks)).await;
         let looked = match looked {
             Ok(Ok(looked)) => looked,
-            Ok(Err(error)) => store.fatal(&format!("rows cannot be read: {error}")),
+            Ok(Err(error)) => store.ends.fatal(&format!("rows cannot be read: {error}")),
             // The runtime is going down, and this task with it.
             Err(ended) if ended.is_cancelled() => return,
-            Err(_) => store.fatal("the search for expired keys died"),
+            Err(_) => store.ends.fatal("the search for expired keys died"),
         };
         for (region, found) in keeper.end(looked) {
             let handle = proposals.spawn(propose(store.clone(), region.clone(), found));

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::engine::Engine;
+use crate::loops::ToWorker;
+use crate::loops::{LoopInbox, Loops, ToLoop};
 use crate::members::{AgreedMembers, Members};
-use crate::reactor::{LoopInbox, Loops, ToLoop};
-use crate::region::inbox::ToWorker;
 use crate::regions::RegionShared;
 use crate::store::{Found, Store};
-use crate::transport::{Identity, Transport};
+use crate::transport::Identity;
 
 pub struct Fixture {
     pub store: Arc<Store>,
@@ -61,12 +61,7 @@ impl Fixture {
     /// Links to the other stores that it knows.
     pub fn start_links(&self, runtime: &tokio::runtime::Handle) {
         let _runtime = runtime.enter();
-        let others = self.store.members().list.iter().map(|m| (m.id, m.peer)).collect::<Vec<_>>();
-        self.store.set_transport(Transport::start(
-            self.store.identity.clone(),
-            self.store.budget.messages,
-            others.into_iter(),
-        ));
+        self.store.transport.start(self.store.members().list.iter().map(|member| (member.id, member.peer)));
     }
 
     /// What a worker would publish of a region that it leads.

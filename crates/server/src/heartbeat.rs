@@ -23,9 +23,9 @@ use crate::cluster_state::bootstrap_command;
 use crate::config::Fsync;
 use crate::cpu::CpuKeeper;
 use crate::dispatch::NotDone;
+use crate::loops::ToWorker;
 use crate::membership::{self, MembershipKeeper};
 use crate::orders;
-use crate::region::inbox::ToWorker;
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
@@ -61,7 +61,7 @@ pub async fn run(store: Arc<Store>) {
         members.look(&store);
         clocks.look(&store);
         let heartbeat = reporter.report(&store);
-        store.transport().send_heartbeat(&heartbeat.encode());
+        store.transport.send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
@@ -134,7 +134,7 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
     let now = clock::boot_nanos();
     let is_heard = |id: StoreId| {
         let heard = store.cluster.heard_at(id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
-        id == store.id || (heard && store.transport().is_connected(id))
+        id == store.id || (heard && store.transport.is_connected(id))
     };
     let members = store.members();
     for id in quiet.look(members.list.iter().map(|member| (member.id, is_heard(member.id)))) {
@@ -291,8 +291,8 @@ impl Reporter {
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
-            unapplied_bytes: store.unapplied_bytes(),
-            stopping: store.leaving.load(Ordering::Relaxed),
+            unapplied_bytes: store.levels.unapplied_bytes(),
+            stopping: store.ends.is_leaving(),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),
             cpu,

@@ -11,7 +11,7 @@ use types::{RegionDescriptor, RegionId, StoreId};
 use crate::dispatch::{
     passing, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR,
 };
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
@@ -53,7 +53,7 @@ impl Inbound for FromStores {
     }
 
     fn bytes_at_once(&self) -> usize {
-        self.store.transport().bytes_at_once()
+        self.store.transport.bytes_at_once()
     }
 
     fn snapshot_lane(&self, from: StoreId, stream: TcpStream, read: BytesMut) {

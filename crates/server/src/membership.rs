@@ -113,8 +113,8 @@ pub async fn heed_refusals(store: Arc<Store>, mut refused: UnboundedReceiver<(St
             Consequence::Await => {
                 tracing::info!(by, refusal.text, "this store ends when more than half say so")
             }
-            Consequence::End => store.end(&refusal.text),
-            Consequence::Fatal => store.fatal(&refusal.text),
+            Consequence::End => store.ends.end(&refusal.text),
+            Consequence::Fatal => store.ends.fatal(&refusal.text),
         }
     }
 }
@@ -150,7 +150,7 @@ async fn announce(store: Arc<Store>, facts: StoreFacts) {
     match admin_backend::set_facts(&store, facts).await {
         Ok(()) => tracing::info!("the cluster knows where this store is"),
         // The cluster knows this number with another disk, or not any more.
-        Err(error) if error.status == 409 => store.fatal(&error.message),
+        Err(error) if error.status == 409 => store.ends.fatal(&error.message),
         Err(error) => tracing::debug!(error.message, "the cluster did not hear where this store is"),
     }
 }
@@ -174,7 +174,7 @@ pub fn fetch(store: &Arc<Store>, from: StoreId) {
     }
     let store = store.clone();
     tokio::spawn(async move {
-        let asked = store.transport().call(from, REQUEST_MEMBERS, Bytes::new(), FETCH_TIMEOUT).await;
+        let asked = store.transport.call(from, REQUEST_MEMBERS, Bytes::new(), FETCH_TIMEOUT).await;
         if let Ok((STATUS_DONE, body)) = asked {
             match serde_json::from_slice::<AgreedMembers>(&body) {
                 Ok(agreed) => store.take_members(agreed),

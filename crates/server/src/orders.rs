@@ -10,7 +10,7 @@ use cluster::Order;
 use replica::Input;
 use types::{RegionChange, RegionEpoch, RegionId, StoreId, Term};
 
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 use crate::store::Store;
 
 /// Takes in an order of another store.
@@ -41,7 +41,7 @@ pub fn send(store: &Arc<Store>, to: StoreId, order: Order, term: Term) {
     if to == store.id {
         carry_out(store, order);
     } else {
-        store.transport().send_order(to, order.encode(term));
+        store.transport.send_order(to, order.encode(term));
     }
 }
 

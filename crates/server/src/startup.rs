@@ -5,7 +5,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +15,17 @@ use tokio::net::TcpListener;
 use types::{RegionDescriptor, StoreId};
 
 use crate::budget::Budget;
-use crate::client::{self, ListenerKind};
+use crate::client;
 use crate::config::{Beginning, Config};
+use crate::connections::ListenerKind;
 use crate::datadir::{DataDir, DataDirError};
 use crate::engine::Engine;
+use crate::loops::{Loops, ToLoop, ToWorker};
 use crate::members::{AgreedMembers, Members};
-use crate::reactor::{Loop, Loops, ToLoop};
+use crate::reactor::Loop;
 use crate::region::apply::Applier;
 use crate::region::batches;
 use crate::region::flusher;
-use crate::region::inbox::ToWorker;
 use crate::region::lives::Lives;
 use crate::region::log_keeper;
 use crate::region::log_reader;
@@ -34,7 +34,7 @@ use crate::region::snapshots::Host;
 use crate::region::worker::RegionWorker;
 use crate::snapshot::{self, SnapshotService};
 use crate::store::{Found, Store};
-use crate::transport::{self, Transport};
+use crate::transport;
 use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery};
 
 /// Why a store did not start, or ended otherwise than asked.
@@ -125,7 +125,7 @@ pub async fn run(
         transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
     let identity = Arc::new(identity);
     let (local, others) = (&local, &founded);
-    let found = Found { config, dir, identity: identity.clone(), members, local, others, engine, meta };
+    let found = Found { config, dir, identity, members, local, others, engine, meta };
     let store = Arc::new(Store::new(found, loops));
     let raft = replica::Worker::new(
         raft_config(&store.config),
@@ -136,42 +136,57 @@ pub async fn run(
     )
     .map_err(|error| StartError::Recovery(error.to_string()))?;
 
-    let _ = store.entry_memory.set(raft.entry_memory());
-    let links: Vec<_> = store.members().list.iter().map(|member| (member.id, member.peer)).collect();
-    store.set_transport(Transport::start(identity, store.budget.messages, links.into_iter()));
+    store.levels.count_entries(raft.entry_memory());
+    store.transport.start(store.members().list.iter().map(|member| (member.id, member.peer)));
 
-    let host = Arc::new(Host { store: store.clone() });
+    let parts = store.executor();
+    let host = Arc::new(Host::new(&parts));
     let limits = snapshot::Limits { rate: store.config.snapshot_rate, ..snapshot::Limits::default() };
     let service = SnapshotService::start(&snapshot_dir, limits, host)
         .map_err(|error| StartError::Recovery(format!("{}: {error}", snapshot_dir.display())))?;
-    store.set_snapshots(service);
+    let snapshots = Arc::new(service);
+    store.set_snapshots(snapshots.clone());
 
     let spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
-        let watch = store.clone();
+        let ends = store.ends.clone();
         // The store is nothing without any of them: a panic ends it as a whole.
         let watched = move || {
             if std::panic::catch_unwind(AssertUnwindSafe(body)).is_err() {
-                watch.fatal(&format!("the {name} thread died"));
+                ends.fatal(&format!("the {name} thread died"));
             }
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
-    let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), life_sender);
-    let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
+    let (applier, apply_queue, apply_jobs) = Applier::new(parts.clone(), life_sender);
+    let lives = Lives {
+        parts: parts.clone(),
+        snapshots: snapshots.clone(),
+        log: log.clone(),
+        jobs: life_jobs,
+        apply: apply_jobs,
+    };
     let (reads, wanted) = crossbeam_channel::unbounded();
-    let worker = RegionWorker::new(store.clone(), raft, batch_sender, log.clone(), reads, apply_queue);
-    let log_writer = LogWriter::new(log.clone(), batches, store.clone());
-    let (flush_store, flush_log) = (store.clone(), log.clone());
-    let (keep_store, keep_log) = (store.clone(), log.clone());
-    let (read_store, read_log) = (store.clone(), log.clone());
+    let worker = RegionWorker::new(
+        parts.clone(),
+        snapshots.clone(),
+        raft,
+        batch_sender,
+        log.clone(),
+        reads,
+        apply_queue,
+    );
+    let log_writer = LogWriter::new(log.clone(), batches, parts.clone());
+    let (flush_parts, flush_log) = (parts.clone(), log.clone());
+    let (keep_parts, keep_log) = (parts.clone(), log.clone());
+    let (read_sender, read_log) = (store.worker.clone(), log.clone());
     let mut threads = vec![
         spawn("log", Box::new(move || log_writer.run())),
-        spawn("log-reader", Box::new(move || log_reader::run(read_store, read_log, wanted))),
+        spawn("log-reader", Box::new(move || log_reader::run(read_sender, read_log, wanted))),
         spawn("apply", Box::new(move || applier.run())),
         spawn("lives", Box::new(move || lives.run())),
-        spawn("flusher", Box::new(move || flusher::run(flush_store, flush_log))),
-        spawn("log-keeper", Box::new(move || log_keeper::run(keep_store, keep_log))),
+        spawn("flusher", Box::new(move || flusher::run(flush_parts, flush_log))),
+        spawn("log-keeper", Box::new(move || log_keeper::run(keep_parts, keep_log))),
     ];
 
     let mut worker = Some(worker);
@@ -193,29 +208,27 @@ pub async fn run(
             ready(store.id);
             tokio::select! {
                 () = &mut shutdown => {}
-                () = store.ending.notified() => {}
+                () = store.ends.ending() => {}
             }
         }
         () = &mut shutdown => {}
-        () = store.ending.notified() => {}
+        () = store.ends.ending() => {}
     }
 
     tracing::info!("shutting down");
     hand_over(&store).await;
-    store.stopping.store(true, Ordering::Relaxed);
+    store.ends.stop();
     tasks.shutdown().await;
     store.clients.all().iter().for_each(|client| client.end());
     tokio::time::sleep(DRAIN).await;
     store.loops.all().iter().for_each(|serving| drop(serving.send(ToLoop::Stop)));
-    let ended = store.clone();
-    let _ = tokio::task::spawn_blocking(move || ended.snapshots().stop()).await;
+    let _ = tokio::task::spawn_blocking(move || snapshots.stop()).await;
     let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
     }
     // What is in memtables is in the log, too; flushing it now makes the next start quicker.
-    let last = store.clone();
-    let _ = tokio::task::spawn_blocking(move || flusher::flush(&last)).await;
+    let _ = tokio::task::spawn_blocking(move || flusher::flush(&parts)).await;
     Ok(())
 }
 
@@ -322,7 +335,7 @@ async fn hand_over(store: &Store) {
     if store.members().list.len() == 1 {
         return;
     }
-    store.leaving.store(true, Ordering::Relaxed);
+    store.ends.leave();
     store.cluster.report_soon.notify_one();
     // Before anything is handed over, or it would be placed here again.
     tokio::time::sleep(TOLD).await;

@@ -7,24 +7,24 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use cluster::{AgreedSettings, StoreState};
 use parking_lot::{Mutex, RwLock};
-use replica::EntryMemory;
 use resp::Reply;
-use tokio::sync::Notify;
 use types::{RegionDescriptor, Slot, StoreId};
 
 use crate::budget::Budget;
 use crate::capability::OwnCapability;
-use crate::client::memory::ClientMemory;
-use crate::client::Clients;
 use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
+use crate::connections::memory::ClientMemory;
+use crate::connections::Clients;
 use crate::datadir::DataDir;
 use crate::disk::Disk;
+use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::joining::JoinRate;
+use crate::loops::{Loops, WorkerSender};
 use crate::members::{AgreedMembers, Members};
 use crate::metrics::Metrics;
-use crate::reactor::{Loops, WorkerSender};
+use crate::region::{Levels, Parts};
 use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
@@ -37,7 +37,7 @@ const ASK_AGAIN_NANOS: u64 = 100_000_000;
 
 pub struct Store {
     pub id: StoreId,
-    pub config: Config,
+    pub config: Arc<Config>,
     pub settings: RwLock<Settings>,
     /// With which the cluster began, in words.
     pub layout: String,
@@ -60,30 +60,19 @@ pub struct Store {
     /// Those that serve clients; the first owns the Raft groups.
     pub loops: Loops,
     pub worker: WorkerSender,
-    transport: OnceLock<Transport>,
-    snapshots: OnceLock<SnapshotService>,
-    pub cluster: ClusterState,
-    pub clients: Clients,
+    pub transport: Arc<Transport>,
+    snapshots: OnceLock<Arc<SnapshotService>>,
+    pub cluster: Arc<ClusterState>,
+    pub clients: Arc<Clients>,
     pub client_memory: Arc<ClientMemory>,
     pub budget: Budget,
-    pub metrics: Metrics,
-    pub capability: OwnCapability,
-    pub disk: Disk,
+    pub metrics: Arc<Metrics>,
+    pub capability: Arc<OwnCapability>,
+    pub disk: Arc<Disk>,
     /// The clock for everything that is stamped, or read at a time.
-    pub wall: WallClock,
-    /// Of entries that are handed out to be executed and wait, as the worker last published it.
-    pub unapplied_bytes: AtomicU64,
-    /// Of entries that are committed and wait in the log for room in that queue.
-    pub withheld_bytes: AtomicU64,
-    /// What is held of the Raft logs.
-    pub entry_memory: OnceLock<Arc<EntryMemory>>,
-    /// A flush is worth its cost before its time.
-    pub flush_soon: AtomicBool,
-    /// It hands over what it leads; other stores are told, so that nothing comes back.
-    pub leaving: AtomicBool,
-    pub stopping: AtomicBool,
-    /// Rung when the store is to end by itself.
-    pub ending: Notify,
+    pub wall: Arc<WallClock>,
+    pub levels: Arc<Levels>,
+    pub ends: Arc<Ends>,
 }
 
 /// What a store is made of: what it was told, and what its directory holds.
@@ -122,7 +111,6 @@ impl Store {
             id: config.store,
             settings: RwLock::new(Settings::from_config(&config)),
             layout: dir.identity().layout.clone(),
-            identity,
             dir: Mutex::new(dir),
             members: ArcSwap::from_pointee(members),
             changing_members: Mutex::new(()),
@@ -133,40 +121,45 @@ impl Store {
             engine,
             worker: loops.worker(),
             loops,
-            transport: OnceLock::new(),
+            transport: Arc::new(Transport::new(identity.clone(), budget.messages)),
             snapshots: OnceLock::new(),
-            cluster,
+            cluster: Arc::new(cluster),
             regions: Arc::new(regions),
-            clients: Clients::default(),
+            clients: Arc::default(),
             client_memory: ClientMemory::new(budget.clients),
             budget,
-            metrics,
-            capability: OwnCapability::load(&config),
-            disk: Disk::new(config.dir.clone(), config.reserve_bytes),
-            wall,
-            unapplied_bytes: AtomicU64::new(0),
-            withheld_bytes: AtomicU64::new(0),
-            entry_memory: OnceLock::new(),
-            flush_soon: AtomicBool::new(false),
-            leaving: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            ending: Notify::new(),
-            config,
+            metrics: Arc::new(metrics),
+            capability: Arc::new(OwnCapability::load(&config)),
+            disk: Arc::new(Disk::new(config.dir.clone(), config.reserve_bytes)),
+            wall: Arc::new(wall),
+            levels: Arc::default(),
+            ends: Arc::new(Ends::new(config.store)),
+            identity,
+            config: Arc::new(config),
         }
     }
 
-    /// Bytes that are committed and not applied, wherever they wait.
-    pub fn unapplied_bytes(&self) -> u64 {
-        self.unapplied_bytes.load(Ordering::Relaxed) + self.withheld_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Set once, when the links are started.
-    pub fn set_transport(&self, transport: Transport) {
-        assert!(self.transport.set(transport).is_ok(), "the links are started once");
+    /// What the threads need that carry out the groups' work.
+    pub fn executor(&self) -> Parts {
+        Parts {
+            config: self.config.clone(),
+            budget: self.budget,
+            regions: self.regions.clone(),
+            engine: self.engine.clone(),
+            cluster: self.cluster.clone(),
+            disk: self.disk.clone(),
+            log_clock: self.capability.log.clone(),
+            metrics: self.metrics.clone(),
+            wall: self.wall.clone(),
+            transport: self.transport.clone(),
+            worker: self.worker.clone(),
+            levels: self.levels.clone(),
+            ends: self.ends.clone(),
+        }
     }
 
     /// Set once, before the region threads begin.
-    pub fn set_snapshots(&self, snapshots: SnapshotService) {
+    pub fn set_snapshots(&self, snapshots: Arc<SnapshotService>) {
         assert!(self.snapshots.set(snapshots).is_ok(), "the snapshot service is started once");
     }
 
@@ -176,11 +169,7 @@ impl Store {
 
     /// Bytes of keys and values that are gone, and whose space has yet to be given back.
     pub fn to_reclaim(&self) -> u64 {
-        self.snapshots.get().map_or(0, SnapshotService::to_reclaim)
-    }
-
-    pub fn transport(&self) -> &Transport {
-        self.transport.get().expect("links are started before anything is sent")
+        self.snapshots.get().map_or(0, |snapshots| snapshots.to_reclaim())
     }
 
     /// The stores of the cluster as this one knows them.
@@ -216,9 +205,7 @@ impl Store {
         let links = members.list.iter().map(|member| (member.id, member.peer)).collect();
         self.identity.set_members(members.keys());
         self.members.store(Arc::new(members));
-        if let Some(transport) = self.transport.get() {
-            transport.set_members(links);
-        }
+        self.transport.set_members(links);
         drop(changing);
         self.regions.leader_news.notify_waiters();
         self.keep_soon();
@@ -284,22 +271,6 @@ impl Store {
 
     /// Whether this store knows a leader for everything that it may be asked.
     pub fn is_healthy(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed) && self.regions.are_all_led()
-    }
-
-    /// The store has nothing left to do, as it was asked: the process shuts down as after SIGTERM.
-    pub fn end(&self, why: &str) {
-        tracing::info!("{why}: the store stops");
-        self.ending.notify_one();
-    }
-
-    /// A local failure that must not become a reply: the process ends, and the log tells the rest after
-    /// the restart.
-    pub fn fatal(&self, what: &str) -> ! {
-        tracing::error!(what, "the store stops");
-        eprintln!("steelyard: store {} stops: {what}", self.id);
-        // Neither destructors nor exit handlers run: the engines' state is what we do not trust.
-        // SAFETY: _exit ends the process and touches no memory of ours.
-        unsafe { libc::_exit(70) }
+        !self.ends.is_stopping() && self.regions.are_all_led()
     }
 }

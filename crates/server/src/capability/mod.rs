@@ -30,7 +30,7 @@ use placement::{Capability, Spread};
 use crate::clock;
 use crate::config::Config;
 use crate::store::Store;
-use account::LogClock;
+pub use account::LogClock;
 use kept::Kept;
 use rounds::{DeviceSpread, Round};
 use schedule::Sitting;
@@ -123,7 +123,7 @@ pub struct OwnCapability {
     /// The device is being measured.
     probing: AtomicBool,
     pub turn: OwnTurn,
-    pub log: LogClock,
+    pub log: Arc<LogClock>,
 }
 
 struct State {
@@ -151,7 +151,7 @@ impl OwnCapability {
             asked: AtomicBool::new(false),
             probing: AtomicBool::new(false),
             turn: OwnTurn::default(),
-            log: LogClock::default(),
+            log: Arc::default(),
         }
     }
 

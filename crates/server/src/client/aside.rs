@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
 
-use super::{spanning, ListenerKind};
+use super::spanning;
+use crate::connections::ListenerKind;
 use crate::dispatch::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::{Route, Store};

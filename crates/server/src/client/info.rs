@@ -71,8 +71,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("maxmemory", &store.config.maxmemory);
             field("maxmemory_policy", &"noeviction");
             field("mem_clients_normal", &store.client_memory.used());
-            field("mem_log_entries", &store.entry_memory.get().map_or(0, |memory| memory.held()));
-            field("mem_unapplied_entries", &store.unapplied_bytes.load(Ordering::Relaxed));
+            field("mem_log_entries", &store.levels.entry_bytes());
+            field("mem_unapplied_entries", &store.levels.handed_out_bytes());
         }
         "persistence" => {
             field("loading", &0);

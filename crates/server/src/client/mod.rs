@@ -4,11 +4,9 @@
 
 mod admin_commands;
 mod aside;
-mod clients;
 mod cluster_commands;
 mod info;
 mod listener;
-pub mod memory;
 mod server_commands;
 mod spanning;
 
@@ -18,7 +16,8 @@ use bytes::Bytes;
 use node::session::Context;
 use resp::Protocol;
 
-pub use clients::{ClientEntry, Clients, ListenerKind, Seat};
+use crate::connections::ClientEntry;
+
 pub use listener::listen;
 pub use server_commands::{run as run_own, run_later as run_own_later, waits_for_earlier};
 

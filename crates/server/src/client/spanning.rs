@@ -11,7 +11,7 @@ use futures::future::join_all;
 use resp::Reply;
 use types::{RegionId, SlotRange};
 
-use super::ListenerKind;
+use crate::connections::ListenerKind;
 use crate::dispatch::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::Store;

@@ -12,7 +12,7 @@ use node::{Answer, Item, Outcome, Submit, Work};
 
 use super::NotDone;
 use crate::clock;
-use crate::region::inbox::Asker;
+use crate::loops::Asker;
 use crate::regions::RegionShared;
 use crate::store::Store;
 

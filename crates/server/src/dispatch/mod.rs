@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use types::{RegionId, StoreId};
 
 use crate::clock;
-use crate::region::inbox::{Asker, ToWorker};
+use crate::loops::{Asker, ToWorker};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
@@ -97,7 +97,7 @@ impl Store {
         self.metrics.forwarded.inc_by(items.len() as u64);
         // The other store answers by the deadline; a little more covers the way back.
         let wait = patience + Duration::from_millis(500);
-        let (status, body) = self.transport().call(leader, REQUEST_COMMANDS, body, wait).await?;
+        let (status, body) = self.transport.call(leader, REQUEST_COMMANDS, body, wait).await?;
         match status {
             STATUS_NOT_LEADER => Ok(None),
             STATUS_DONE => match passing::decode_answer(body) {

@@ -25,7 +25,7 @@ use types::BootNanos;
 
 use super::{cluster_down, Answers, NotDone, REPLY_BYTES_MAX};
 use crate::clock;
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 use crate::regions::RegionShared;
 use crate::store::Store;
 
@@ -184,9 +184,9 @@ impl Store {
             });
             let (outcomes, misses) = match reading.await {
                 Ok(Ok(read)) => read,
-                Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+                Ok(Err(error)) => self.ends.fatal(&format!("cannot read rows: {error}")),
                 Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
-                Err(_) => self.fatal("a reader died"),
+                Err(_) => self.ends.fatal("a reader died"),
             };
             pass.answers.truncate(missed + outcomes.len());
             outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
@@ -257,7 +257,7 @@ impl Store {
                 due.truncate(DUE_SLOTS_MAX);
                 Ok(Maintenance { expire: due, sweep: Vec::new() })
             }
-            Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+            Ok(Err(error)) => self.ends.fatal(&format!("cannot read rows: {error}")),
             Err(_) => Err(NotDone::NotLeader),
         }
     }

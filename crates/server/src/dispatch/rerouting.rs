@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::Fixture;
-    use crate::region::inbox::{Asker, ToWorker};
+    use crate::loops::{Asker, ToWorker};
     use node::Leadership;
     use node::{Outcome, Submit, Work};
 

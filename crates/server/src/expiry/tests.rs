@@ -5,7 +5,7 @@ use types::UnixMillis;
 
 use super::*;
 use crate::fixture::Fixture;
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 use node::Leadership;
 
 /// Long ago: what expires at this time plus a little has expired.

@@ -11,11 +11,11 @@ use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 
 use super::connection::{Connection, ReadOutcome, Submitted};
-use super::inbox::{ConnectionId, LoopSender, PartId, ToLoop};
 use super::Loop;
-use crate::client::{self, ClientEntry, Connected, ListenerKind};
+use crate::client::{self, Connected};
+use crate::connections::{ClientEntry, ListenerKind};
 use crate::dispatch::Finished;
-use crate::region::inbox::{Asker, ToWorker};
+use crate::loops::{Asker, ConnectionId, LoopSender, PartId, ToLoop, ToWorker};
 use crate::regions::RegionShared;
 use crate::store::{self, Store};
 

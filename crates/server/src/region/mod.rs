@@ -7,11 +7,13 @@ pub mod batches;
 mod dropped;
 pub mod flusher;
 mod in_ram;
-pub mod inbox;
 pub mod lives;
 pub mod log_keeper;
 pub mod log_reader;
 pub mod log_writer;
+mod parts;
 pub mod snapshots;
 mod turn;
 pub mod worker;
+
+pub use parts::{Levels, Parts};
