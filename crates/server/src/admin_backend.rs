@@ -12,15 +12,16 @@ use serde_json::Value;
 use types::StoreId;
 
 use crate::admin::{
-    AdminBackend, AdminError, Answer, ConfigRow, OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow,
-    StoreRequest, StoreRow, StoreStatus,
+    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, ConfigRow, OperatorRow, PeerRow,
+    ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
+use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
-use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
-use crate::joining;
+use crate::dispatch::NotDone;
 use crate::members::AgreedMembers;
 use crate::store::Store;
+use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
 use node::Work;
 
@@ -47,10 +48,6 @@ enum Ask {
     Explain { region: u64 },
     ExplainStore { store: StoreId },
     Operators { history: bool },
-}
-
-pub fn refuse(status: u16, message: impl Into<String>) -> AdminError {
-    AdminError { status, message: message.into() }
 }
 
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
@@ -85,24 +82,6 @@ async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
         }
         let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
     }
-}
-
-#[derive(Serialize, Deserialize)]
-struct WireError {
-    status: u16,
-    message: String,
-}
-
-pub fn read_error(body: &[u8]) -> AdminError {
-    match serde_json::from_slice::<WireError>(body) {
-        Ok(error) => refuse(error.status, error.message),
-        Err(_) => refuse(502, String::from_utf8_lossy(body)),
-    }
-}
-
-pub fn encode_error(error: AdminError) -> Bytes {
-    let wire = WireError { status: error.status, message: error.message };
-    serde_json::to_vec(&wire).expect("plain data").into()
 }
 
 /// Has the cluster take a store in. Its number, the cluster's id, and the list with it.
@@ -194,7 +173,7 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             Value::Null
         }
         Ask::Join { facts } => {
-            joining::may_join(store, &facts)?;
+            admission::may_join(&store.cluster, &store.membership, &facts)?;
             join_as_leader(store, facts).await?
         }
         Ask::Explain { region } => match store.cluster.explain(region) {
@@ -464,11 +443,11 @@ fn text(value: Value) -> Result<String, AdminError> {
 
 fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
-    let (members, regions) = (store.members(), store.regions.of_users());
+    let (members, regions) = (store.membership.members(), store.regions.of_users());
     let rows = members.list.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
-        let up = store.is_heard(member.id);
+        let up = store.cluster.is_heard(member.id);
         let leads = |region: &&Arc<crate::regions::RegionShared>| region.leader() == Some(member.id);
         let record = members.record(member.id);
         let cpu = heartbeat.cpu.filter(|_| up);
@@ -494,7 +473,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             device: member.device.clone(),
             capability_bytes_per_s: match standing {
                 Some(standing) => standing.capability.kv_bytes_per_s,
-                None => crate::members::capability_of(member).kv_bytes_per_s,
+                None => crate::config::capability_of(member).kv_bytes_per_s,
             },
             capability_spread: standing.map_or(0.0, |standing| standing.spread.kv_bytes_per_s),
             io_bytes_per_s: heartbeat.io_bytes_per_s,

@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, META_REGION};
 
 use crate::clock;
-use crate::config::Config;
-use crate::members::{facts_of, AgreedMembers};
+use crate::config::{facts_of, Config};
+use crate::members::AgreedMembers;
 
 /// A store that was not heard of for this long is down for placement and routing.
 const DOWN_AFTER_NANOS: u64 = 3_000_000_000;
@@ -121,6 +121,11 @@ impl ClusterState {
 
     pub fn is_up(&self, store: StoreId, now: BootNanos) -> bool {
         self.parts.lock().ledger.is_up(store, now)
+    }
+
+    /// Whether the store has been heard of lately; this one always has.
+    pub fn is_heard(&self, store: StoreId) -> bool {
+        store == self.this || self.is_up(store, clock::boot_nanos())
     }
 
     pub fn is_room_elsewhere(&self) -> bool {

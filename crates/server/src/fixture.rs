@@ -61,7 +61,9 @@ impl Fixture {
     /// Links to the other stores that it knows.
     pub fn start_links(&self, runtime: &tokio::runtime::Handle) {
         let _runtime = runtime.enter();
-        self.store.transport.start(self.store.members().list.iter().map(|member| (member.id, member.peer)));
+        self.store
+            .transport
+            .start(self.store.membership.members().list.iter().map(|member| (member.id, member.peer)));
     }
 
     /// What a worker would publish of a region that it leads.

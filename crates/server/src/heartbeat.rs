@@ -18,13 +18,13 @@ use replica::Input;
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId, Term};
 
+use crate::announcing::MembershipKeeper;
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::config::Fsync;
 use crate::cpu::CpuKeeper;
 use crate::dispatch::NotDone;
 use crate::loops::ToWorker;
-use crate::membership::{self, MembershipKeeper};
 use crate::orders;
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -84,15 +84,15 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
         Ok(_) => return tracing::warn!(from, "a heartbeat in another store's name"),
         Err(error) => return tracing::warn!(from, %error, "a heartbeat cannot be read"),
     };
-    let own = store.identity.cluster_id();
+    let own = store.membership.identity.cluster_id();
     if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
         return tracing::warn!(from, "a heartbeat of another cluster");
     }
     // First, because time that passes before it makes the clock look older.
     store.wall.hear(from, heartbeat.wall_ms);
-    store.take_cluster_id(heartbeat.cluster_id);
-    if heartbeat.members_version > store.members().agreed.version {
-        membership::fetch(store, from);
+    store.membership.take_cluster_id(heartbeat.cluster_id);
+    if heartbeat.members_version > store.membership.members().agreed.version {
+        store.membership.fetch(from);
     }
     store.regions.learn(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
@@ -123,8 +123,8 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
 }
 
 fn forget_the_dead(store: &Store, silent: &mut Silence) {
-    let members = store.members();
-    let stores = members.list.iter().map(|member| (member.id, store.is_heard(member.id)));
+    let members = store.membership.members();
+    let stores = members.list.iter().map(|member| (member.id, store.cluster.is_heard(member.id)));
     if !silent.look(stores).is_empty() {
         store.regions.forget_leaders(|leader| silent.is_silent(leader));
     }
@@ -136,7 +136,7 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
         let heard = store.cluster.heard_at(id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
         id == store.id || (heard && store.transport.is_connected(id))
     };
-    let members = store.members();
+    let members = store.membership.members();
     for id in quiet.look(members.list.iter().map(|member| (member.id, is_heard(member.id)))) {
         let _ = store.worker.send(ToWorker::Input(Input::StoreSilent { store: id }));
     }
@@ -168,7 +168,7 @@ async fn propose_bootstrap(store: Arc<Store>) {
         Ok(drawn) => drawn,
         Err(error) => return tracing::error!(%error, "the system gives no random number; the cluster waits"),
     };
-    let command = bootstrap_command(&store.config, store.identity.key(), cluster_id, regions);
+    let command = bootstrap_command(&store.config, store.membership.identity.key(), cluster_id, regions);
     propose(store, vec![command]).await;
 }
 
@@ -275,8 +275,8 @@ impl Reporter {
         store.metrics.set_cpu(cpu);
         StoreHeartbeat {
             store: store.id,
-            cluster_id: store.identity.cluster_id(),
-            members_version: store.members().agreed.version,
+            cluster_id: store.membership.identity.cluster_id(),
+            members_version: store.membership.members().agreed.version,
             incarnation: self.incarnation,
             seq: self.seq,
             wall_ms: clock::unix_millis(),

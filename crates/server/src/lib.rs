@@ -13,7 +13,9 @@
 
 pub mod admin;
 mod admin_backend;
+mod admission;
 mod ahead;
+mod announcing;
 mod budget;
 mod capability;
 mod client;
@@ -46,6 +48,7 @@ mod regions;
 mod settings;
 mod slot_times;
 mod snapshot;
+mod start_error;
 mod startup;
 mod store;
 mod strong_reads;
@@ -53,12 +56,13 @@ mod transport;
 mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
-pub use startup::{run, StartError};
+pub use start_error::StartError;
+pub use startup::run;
 pub use transport::frame;
 
 /// What the fuzz targets call, beside `frame::fuzz`.
 #[doc(hidden)]
-pub use joining::fuzz as fuzz_join;
+pub use admission::fuzz as fuzz_join;
 
 /// Databases that SELECT reaches.
 pub const DATABASES: u16 = 16;

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::budget::Budget;
 use crate::client;
 use crate::config::{Beginning, Config};
 use crate::connections::ListenerKind;
-use crate::datadir::{DataDir, DataDirError};
+use crate::datadir::DataDir;
 use crate::engine::Engine;
 use crate::loops::{Loops, ToLoop, ToWorker};
 use crate::members::{AgreedMembers, Members};
@@ -33,30 +32,10 @@ use crate::region::log_writer::LogWriter;
 use crate::region::snapshots::Host;
 use crate::region::worker::RegionWorker;
 use crate::snapshot::{self, SnapshotService};
+use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery};
-
-/// Why a store did not start, or ended otherwise than asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("configuration: {0}")]
-    Config(String),
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("the Raft log in {path} cannot be opened: {reason}")]
-    Log { path: PathBuf, reason: String },
-    #[error("the rows in {path} cannot be opened: {reason}")]
-    Rows { path: PathBuf, reason: String },
-    #[error("recovery: {0}")]
-    Recovery(String),
-    #[error("joining a cluster: {0}")]
-    Join(String),
-    #[error("the loops that serve clients cannot be started: {0}")]
-    Loops(io::Error),
-}
 
 /// How long a planned stop waits for other stores to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
@@ -137,7 +116,7 @@ pub async fn run(
     .map_err(|error| StartError::Recovery(error.to_string()))?;
 
     store.levels.count_entries(raft.entry_memory());
-    store.transport.start(store.members().list.iter().map(|member| (member.id, member.peer)));
+    store.transport.start(store.membership.members().list.iter().map(|member| (member.id, member.peer)));
 
     let parts = store.executor();
     let host = Arc::new(Host::new(&parts));
@@ -201,7 +180,7 @@ pub async fn run(
     tasks.spawn(expiry::run(store.clone()));
     tasks.spawn(watch_disk(store.clone()));
     tasks.spawn(capability::run(store.clone()));
-    tasks.spawn(membership::heed_refusals(store.clone(), refused));
+    tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 
     tokio::select! {
         () = until_healthy(&store) => {
@@ -332,7 +311,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
 /// Gives the regions that this store leads to their most advanced live peers, so that a planned stop costs
 /// no election. Where that does not succeed in time, an election it is.
 async fn hand_over(store: &Store) {
-    if store.members().list.len() == 1 {
+    if store.membership.members().list.len() == 1 {
         return;
     }
     store.ends.leave();
@@ -348,7 +327,7 @@ async fn hand_over(store: &Store) {
         let Some(status) = region.status() else { continue };
         let votes = |peer: StoreId| status.descriptor.voters().any(|voter| voter == peer);
         let heirs = status.peers.iter().filter(|(peer, _)| **peer != store.id && votes(**peer));
-        let heirs = heirs.filter(|(peer, _)| store.is_heard(**peer));
+        let heirs = heirs.filter(|(peer, _)| store.cluster.is_heard(**peer));
         if let Some((&to, _)) = heirs.max_by_key(|(_, progress)| progress.matched) {
             let transfer = Input::TransferLeader { region: region.id(), to };
             let _ = store.worker.send(ToWorker::Input(transfer));
@@ -414,7 +393,7 @@ impl Listeners {
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
-            tasks.spawn(transport::listen(listener, store.identity.clone(), handler));
+            tasks.spawn(transport::listen(listener, store.membership.identity.clone(), handler));
         }
         let backend: Arc<dyn admin::AdminBackend> =
             Arc::new(crate::admin_backend::Backend { store: store.clone() });

@@ -158,8 +158,8 @@ impl ClockKeeper {
     /// To be called before each heartbeat, which reports the result.
     pub fn look(&mut self, store: &Store) {
         let now = Instant::now();
-        let max_offset_ms = store.agreed_settings().max_clock_offset_ms;
-        let members = store.members().list.len();
+        let max_offset_ms = store.membership.agreed_settings().max_clock_offset_ms;
+        let members = store.membership.members().list.len();
         let wall_ms = clock::unix_millis();
         let look = store.wall.look(max_offset_ms, members, wall_ms, clock::boot_nanos());
         self.tell(&look, max_offset_ms, now);

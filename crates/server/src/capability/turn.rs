@@ -70,9 +70,9 @@ pub async fn take(store: &Arc<Store>) -> Held {
     let grant = TurnGrant { store: store.id, number };
     let mut waiting = Waiting::default();
     // A store without others disturbs nobody.
-    while store.members().list.len() > 1 {
+    while store.membership.members().list.len() > 1 {
         let leader = store.regions.meta().leader();
-        let is_heard = leader.is_some_and(|leader| store.is_heard(leader));
+        let is_heard = leader.is_some_and(|leader| store.cluster.is_heard(leader));
         let granted = leader.is_some_and(|leader| store.cluster.is_granted_by(leader, grant));
         if waiting.may_sit(granted, is_heard, clock::boot_nanos()) {
             break;

@@ -24,7 +24,7 @@ impl Store {
     /// Returns `MOVED` to the region's leader, if its address is known.
     pub fn moved(&self, region: &RegionShared, item: &Item) -> Option<Reply> {
         let ItemSlot::One(slot) = item.slot else { return None };
-        let member = self.member(region.leader()?)?;
+        let member = self.membership.member(region.leader()?)?;
         Some(Reply::error(format!("MOVED {slot} {}", member.client)))
     }
 

@@ -59,7 +59,7 @@ pub async fn read_slot(store: &Arc<Store>, args: &[Bytes]) -> Reply {
 
 /// Forty hexadecimal digits, the same from every store, for as long as the cluster keeps its layout.
 pub fn node_id(store: &Store, id: StoreId) -> String {
-    let digest = store.identity.layout_digest;
+    let digest = store.membership.identity.layout_digest;
     format!("{digest:016x}{:016x}{id:08x}", digest.rotate_left(17) ^ 0x5bd1_e995_9e37_79b9)
 }
 
@@ -97,10 +97,12 @@ fn node(store: &Store, member: &Member) -> Reply {
 
 fn slots(store: &Store) -> Reply {
     let rows = led(store).into_iter().filter_map(|led| {
-        let leader = store.member(led.leader?)?;
+        let leader = store.membership.member(led.leader?)?;
         let mut row = vec![Reply::Int(i64::from(led.range.first)), Reply::Int(i64::from(led.range.last))];
         row.push(node(store, &leader));
-        row.extend(led.replicas.iter().filter_map(|id| store.member(*id)).map(|m| node(store, &m)));
+        row.extend(
+            led.replicas.iter().filter_map(|id| store.membership.member(*id)).map(|m| node(store, &m)),
+        );
         Some(Reply::Array(row))
     });
     Reply::Array(rows.collect())
@@ -113,7 +115,7 @@ fn shards(store: &Store) -> Reply {
         let ranges = led.iter().filter(|led| led.leader == Some(member.id));
         let slots =
             ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
-        let health = if store.is_heard(member.id) { "online" } else { "fail" };
+        let health = if store.cluster.is_heard(member.id) { "online" } else { "fail" };
         let offset = store.regions.table().iter().map(|region| region.applied()).max().unwrap_or(0);
         let node = Reply::Map(vec![
             (text("id"), text(&node_id(store, member.id))),
@@ -129,19 +131,19 @@ fn shards(store: &Store) -> Reply {
             (text("nodes"), Reply::Array(vec![node])),
         ])
     };
-    Reply::Array(store.members().list.iter().map(shard).collect())
+    Reply::Array(store.membership.members().list.iter().map(shard).collect())
 }
 
 fn nodes(store: &Store) -> String {
     let led = led(store);
     let mut text = String::new();
-    for member in &store.members().list {
+    for member in &store.membership.members().list {
         let mut flags = String::new();
         if member.id == store.id {
             flags.push_str("myself,");
         }
         flags.push_str("master");
-        let heard = store.is_heard(member.id);
+        let heard = store.cluster.is_heard(member.id);
         if !heard {
             flags.push_str(",fail");
         }
@@ -177,7 +179,7 @@ fn info(store: &Store) -> String {
          cluster_current_epoch:{epoch}\r\ncluster_my_epoch:{}\r\ncluster_stats_messages_sent:{}\r\n\
          cluster_stats_messages_received:0\r\n",
         if fail == 0 { "ok" } else { "fail" },
-        store.members().list.len(),
+        store.membership.members().list.len(),
         store.id + 1,
         store.metrics.raft_messages_sent.get(),
     )

@@ -35,7 +35,7 @@ impl Store {
         };
         if proof == Proof::Lease {
             let now = clock::boot_nanos();
-            if region.leader() != Some(self.id) || !self.may_use_lease() {
+            if region.leader() != Some(self.id) || !self.membership.may_use_lease() {
                 return None;
             }
             self.want_lease(region, now);

@@ -25,20 +25,8 @@ use crate::clock;
 use crate::loops::{Asker, ToWorker};
 use crate::regions::RegionShared;
 use crate::store::Store;
+use crate::transport::kinds::{REQUEST_COMMANDS, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::CallError;
-
-/// Kinds of requests between stores.
-pub const REQUEST_COMMANDS: u8 = 1;
-pub const REQUEST_ADMIN: u8 = 2;
-/// For the list of stores.
-pub const REQUEST_MEMBERS: u8 = 3;
-/// To be taken into the cluster.
-pub const REQUEST_JOIN: u8 = 4;
-
-/// Statuses of their answers.
-pub const STATUS_DONE: u8 = 0;
-pub const STATUS_NOT_LEADER: u8 = 1;
-pub const STATUS_ERROR: u8 = 2;
 
 /// One for each command. `None`: it was not executed and will not be, for its slot is not the region's any
 /// more.

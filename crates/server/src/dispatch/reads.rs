@@ -53,7 +53,7 @@ impl Store {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
         let now = clock::boot_nanos();
-        let may_use_lease = self.may_use_lease();
+        let may_use_lease = self.membership.may_use_lease();
         if may_use_lease {
             self.want_lease(region, now);
         }

@@ -12,6 +12,7 @@ mod identity;
 mod inbound;
 pub mod keyring;
 pub mod keys;
+pub mod kinds;
 mod link;
 mod requests;
 pub mod socket;
