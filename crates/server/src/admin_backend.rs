@@ -396,13 +396,14 @@ impl AdminBackend for Backend {
         Box::pin(async {
             let store = &self.store;
             let (load_ops_per_s, _) = store.metrics.recent();
-            let probed = capability::probe(store, Probe::Full, Some(TURN_MAX)).await.map_err(|error| {
-                let status = match error {
-                    NotProbed::UnderWay | NotProbed::NoTurn | NotProbed::NoRoom { .. } => 409,
-                    NotProbed::Failed(_) | NotProbed::NoThread => 500,
-                };
-                refuse(status, error.to_string())
-            })?;
+            let probed =
+                capability::probe(&store.measurer(), Probe::Full, Some(TURN_MAX)).await.map_err(|error| {
+                    let status = match error {
+                        NotProbed::UnderWay | NotProbed::NoTurn | NotProbed::NoRoom { .. } => 409,
+                        NotProbed::Failed(_) | NotProbed::NoThread => 500,
+                    };
+                    refuse(status, error.to_string())
+                })?;
             let measured = probed.measured;
             let counts = store.capability.counts_for(&measured);
             let method = serde_json::to_value(measured.method).expect("plain data");
@@ -427,7 +428,7 @@ impl AdminBackend for Backend {
 
     fn metrics(&self) -> String {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
-        self.store.metrics.set_capability(self.store.capability.present());
+        self.store.capability.present().show(&self.store.metrics);
         self.store.metrics.set_clock(&self.store.wall);
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),

@@ -59,7 +59,10 @@ pub async fn run(store: Arc<Store>) {
     let mut planned = false;
     loop {
         members.look(&store);
-        clocks.look(&store);
+        let known = store.membership.members();
+        let max_offset_ms = known.agreed.settings.max_clock_offset_ms;
+        clocks.look(&store.wall, &store.regions, max_offset_ms, known.list.len());
+        drop(known);
         let heartbeat = reporter.report(&store);
         store.transport.send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);

@@ -179,7 +179,7 @@ pub async fn run(
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.clone()));
     tasks.spawn(watch_disk(store.clone()));
-    tasks.spawn(capability::run(store.clone()));
+    tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 
     tokio::select! {

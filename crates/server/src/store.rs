@@ -7,7 +7,7 @@ use resp::Reply;
 use types::{RegionDescriptor, Slot, StoreId};
 
 use crate::budget::Budget;
-use crate::capability::OwnCapability;
+use crate::capability::{Measurer, OwnCapability};
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::connections::memory::ClientMemory;
@@ -134,6 +134,20 @@ impl Store {
             transport: self.transport.clone(),
             worker: self.worker.clone(),
             levels: self.levels.clone(),
+            ends: self.ends.clone(),
+        }
+    }
+
+    /// What measuring the device needs.
+    pub fn measurer(&self) -> Measurer {
+        Measurer {
+            config: self.config.clone(),
+            own: self.capability.clone(),
+            disk: self.disk.clone(),
+            metrics: self.metrics.clone(),
+            cluster: self.cluster.clone(),
+            membership: self.membership.clone(),
+            regions: self.regions.clone(),
             ends: self.ends.clone(),
         }
     }
