@@ -18,8 +18,8 @@ use crate::admin::{
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
-use crate::dispatch::NotDone;
 use crate::members::AgreedMembers;
+use crate::proposals::NotDone;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
@@ -207,12 +207,13 @@ async fn join_as_leader(store: &Arc<Store>, facts: StoreFacts) -> Result<Value, 
 /// Has a change of the cluster's state agreed on, and says what came of it.
 async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
-    let answers = match store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
-        Ok(answers) => answers,
-        Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
-        Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
-        Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
-    };
+    let answers =
+        match store.proposals.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
+            Ok(answers) => answers,
+            Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
+            Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
+            Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
+        };
     match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
         Some(Reply::Bulk(reply)) => {
             MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())

@@ -23,9 +23,9 @@ use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::config::Fsync;
 use crate::cpu::CpuKeeper;
-use crate::dispatch::NotDone;
 use crate::loops::ToWorker;
 use crate::orders;
+use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
@@ -179,7 +179,8 @@ async fn propose_bootstrap(store: Arc<Store>) {
 async fn propose(store: Arc<Store>, commands: Vec<MetaCommand>) {
     let deadline = Instant::now() + store.config.request_timeout;
     let meta = store.regions.meta();
-    let proposals = commands.iter().map(|command| store.submit(meta, Work::Meta(command.encode()), deadline));
+    let proposals =
+        commands.iter().map(|command| store.proposals.submit(meta, Work::Meta(command.encode()), deadline));
     for (outcome, command) in join_all(proposals).await.into_iter().zip(&commands) {
         match outcome {
             Ok(replies) => {

@@ -40,6 +40,7 @@ mod members;
 mod membership;
 mod metrics;
 mod orders;
+mod proposals;
 mod reactor;
 mod readers;
 mod recovery;

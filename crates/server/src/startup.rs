@@ -177,7 +177,7 @@ pub async fn run(
     let mut tasks = tokio::task::JoinSet::new();
     listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
-    tasks.spawn(expiry::run(store.clone()));
+    tasks.spawn(expiry::run(store.expirer()));
     tasks.spawn(watch_disk(store.clone()));
     tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));

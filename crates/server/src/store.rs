@@ -16,10 +16,12 @@ use crate::datadir::DataDir;
 use crate::disk::Disk;
 use crate::ends::Ends;
 use crate::engine::Engine;
+use crate::expiry::Expirer;
 use crate::loops::{Loops, WorkerSender};
 use crate::members::Members;
 use crate::membership::{Membership, Reach};
 use crate::metrics::Metrics;
+use crate::proposals::Proposals;
 use crate::region::{Levels, Parts};
 use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
@@ -40,6 +42,7 @@ pub struct Store {
     /// Those that serve clients; the first owns the Raft groups.
     pub loops: Loops,
     pub worker: WorkerSender,
+    pub proposals: Proposals,
     pub transport: Arc<Transport>,
     snapshots: OnceLock<Arc<SnapshotService>>,
     pub cluster: Arc<ClusterState>,
@@ -98,6 +101,11 @@ impl Store {
             id: config.store,
             settings: reach.settings.clone(),
             layout: dir.identity().layout.clone(),
+            proposals: Proposals {
+                worker: loops.worker(),
+                regions: reach.regions.clone(),
+                metrics: metrics.clone(),
+            },
             regions: reach.regions.clone(),
             transport: reach.transport.clone(),
             wall: reach.wall.clone(),
@@ -148,6 +156,18 @@ impl Store {
             cluster: self.cluster.clone(),
             membership: self.membership.clone(),
             regions: self.regions.clone(),
+            ends: self.ends.clone(),
+        }
+    }
+
+    /// What the search for expired keys needs.
+    pub fn expirer(&self) -> Expirer {
+        Expirer {
+            config: self.config.clone(),
+            regions: self.regions.clone(),
+            engine: self.engine.clone(),
+            wall: self.wall.clone(),
+            proposals: self.proposals.clone(),
             ends: self.ends.clone(),
         }
     }

@@ -8,7 +8,7 @@ use resp::Reply;
 
 use super::spanning;
 use crate::connections::ListenerKind;
-use crate::dispatch::cluster_down;
+use crate::proposals::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::{Route, Store};
 

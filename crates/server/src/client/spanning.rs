@@ -12,7 +12,7 @@ use resp::Reply;
 use types::{RegionId, SlotRange};
 
 use crate::connections::ListenerKind;
-use crate::dispatch::cluster_down;
+use crate::proposals::cluster_down;
 use crate::regions::RegionShared;
 use crate::store::Store;
 use node::{Answer, Item, ItemSlot};

@@ -10,9 +10,9 @@ use node::reads::{Local, Proof, Read};
 use node::session::Kind;
 use node::{Answer, Item, Outcome, Submit, Work};
 
-use super::NotDone;
 use crate::clock;
 use crate::loops::Asker;
+use crate::proposals::NotDone;
 use crate::regions::RegionShared;
 use crate::store::Store;
 
@@ -76,13 +76,13 @@ impl Store {
             return None;
         }
         let work = Work::Commands(items.clone());
-        self.note_writes(region, &work);
+        self.proposals.note_writes(region, &work);
         Some(Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client })
     }
 
     /// Takes the outcome of a submission of so many commands.
     pub fn finished(&self, outcome: Outcome, count: usize) -> Finished {
-        match self.answers_of(outcome, count) {
+        match self.proposals.answers_of(outcome, count) {
             Ok(answers) if answers.iter().all(Option::is_some) => {
                 Finished::Answered(answers.into_iter().flatten().collect())
             }

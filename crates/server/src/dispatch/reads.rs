@@ -23,9 +23,10 @@ use resp::Reply;
 use tokio::sync::oneshot;
 use types::BootNanos;
 
-use super::{cluster_down, Answers, NotDone, REPLY_BYTES_MAX};
+use super::REPLY_BYTES_MAX;
 use crate::clock;
 use crate::loops::ToWorker;
+use crate::proposals::{cluster_down, Answers, NotDone};
 use crate::regions::RegionShared;
 use crate::store::Store;
 
@@ -222,17 +223,17 @@ impl Store {
     ) -> Result<Option<Answer>, NotDone> {
         let one = Arc::new(vec![item.clone()]);
         if item.is_bounded_read() {
-            let mut answers = self.submit(region, Work::Commands(one), deadline).await?;
+            let mut answers = self.proposals.submit(region, Work::Commands(one), deadline).await?;
             return Ok(answers.pop().flatten());
         }
         while Instant::now() < deadline {
             match item.keys_exist() {
                 Some(exist) => {
-                    self.submit(region, Work::Commands(Arc::new(vec![exist])), deadline).await?;
+                    self.proposals.submit(region, Work::Commands(Arc::new(vec![exist])), deadline).await?;
                 }
                 None => {
                     let due = self.due_slots(region).await?;
-                    self.submit(region, Work::Maintenance(due), deadline).await?;
+                    self.proposals.submit(region, Work::Maintenance(due), deadline).await?;
                 }
             }
             // Leadership was proved again by what has just been committed and applied here.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use resp::Reply;
 
-use super::{cluster_down, unknown_outcome, Answers, NotDone};
+use crate::proposals::{cluster_down, unknown_outcome, Answers, NotDone};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
