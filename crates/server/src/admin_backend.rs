@@ -51,7 +51,7 @@ enum Ask {
 }
 
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
-async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
+async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
     let deadline = Instant::now() + store.config.request_timeout;
     loop {
         let news = store.regions.leader_news.notified();
@@ -85,16 +85,13 @@ async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
 }
 
 /// Has the cluster take a store in. Its number, the cluster's id, and the list with it.
-pub async fn join(
-    store: &Arc<Store>,
-    facts: StoreFacts,
-) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
+pub async fn join(store: &Store, facts: StoreFacts) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
     let joined = ask(store, Ask::Join { facts }).await?;
     serde_json::from_value(joined).map_err(|e| refuse(502, e.to_string()))
 }
 
 /// Has the cluster note what a store says of itself.
-pub async fn set_facts(store: &Arc<Store>, facts: StoreFacts) -> Result<(), AdminError> {
+pub async fn set_facts(store: &Store, facts: StoreFacts) -> Result<(), AdminError> {
     ask(store, Ask::SetFacts { store: store.id, facts }).await.map(drop)
 }
 
@@ -129,7 +126,7 @@ impl From<AdminError> for NotAnswered {
 }
 
 /// Answers as the leader of the meta region.
-async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
+async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
     if !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
@@ -193,7 +190,7 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
     Ok(value)
 }
 
-async fn join_as_leader(store: &Arc<Store>, facts: StoreFacts) -> Result<Value, NotAnswered> {
+async fn join_as_leader(store: &Store, facts: StoreFacts) -> Result<Value, NotAnswered> {
     match propose(store, MetaCommand::Join { facts }).await? {
         MetaReply::Joined { store: joined, cluster_id } => {
             // It is applied here, so that it is in the list.
@@ -205,7 +202,7 @@ async fn join_as_leader(store: &Arc<Store>, facts: StoreFacts) -> Result<Value, 
 }
 
 /// Has a change of the cluster's state agreed on, and says what came of it.
-async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
+async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
     let answers =
         match store.proposals.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
@@ -225,7 +222,7 @@ async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, 
     }
 }
 
-async fn begin(store: &Arc<Store>, operator: Operator) -> Result<Value, NotAnswered> {
+async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> {
     let command = store.cluster.request(operator).map_err(|error| match error {
         StartError::NoLeader(_) | StartError::Refused(MetaError::UnknownRegion(_)) => {
             refuse(404, error.to_string())
@@ -254,7 +251,7 @@ fn operator(region: u64, change: RegionRequest) -> Operator {
     }
 }
 
-async fn change_store(store: &Arc<Store>, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
+async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
     let command = match change {
         StoreRequest::Drain => {
             store.cluster.may_drain(id).map_err(|error| refuse(409, error.to_string()))?;
@@ -443,7 +440,7 @@ fn text(value: Value) -> Result<String, AdminError> {
     value.as_str().map(str::to_owned).ok_or_else(|| refuse(502, "an answer of another kind"))
 }
 
-fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
+fn store_rows(store: &Store) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
     let (members, regions) = (store.membership.members(), store.regions.of_users());
     let rows = members.list.iter().map(|member| {
@@ -512,7 +509,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     rows.collect()
 }
 
-fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
+fn region_rows(store: &Store) -> Vec<RegionRow> {
     let (leads, loads) = (store.cluster.leads(), store.cluster.loads());
     let regions = store.regions.all();
     let rows = regions.iter().map(|region| {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
+    LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
+    RATE_WINDOW_S,
 };
 use futures::future::join_all;
 use replica::Input;
@@ -21,11 +22,11 @@ use types::{RegionId, StoreId, Term};
 use crate::announcing::MembershipKeeper;
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
-use crate::config::Fsync;
+use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
 use crate::loops::ToWorker;
 use crate::orders;
-use crate::proposals::NotDone;
+use crate::proposals::{NotDone, Proposals};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
@@ -81,7 +82,7 @@ pub async fn run(store: Arc<Store>) {
 }
 
 /// Takes in another store's report.
-pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
+pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     let heartbeat = match StoreHeartbeat::decode(report) {
         Ok(heartbeat) if heartbeat.store == from => heartbeat,
         Ok(_) => return tracing::warn!(from, "a heartbeat in another store's name"),
@@ -146,7 +147,7 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
 }
 
 /// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.
-fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
+fn plan(store: &Store, bootstrap: &mut JoinSet<()>) {
     if store.cluster.is_bootstrapped() {
         let term = store.regions.meta().leadership().term;
         let step = store.cluster.plan(term);
@@ -154,34 +155,35 @@ fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
             orders::send(store, to, order, term);
         }
         if !step.commands.is_empty() {
-            tokio::spawn(propose(store.clone(), step.commands));
+            tokio::spawn(propose(store.proposals.clone(), store.config.request_timeout, step.commands));
         }
         return;
     }
     // One attempt at a time; what came of it, the cluster's state says.
     while bootstrap.try_join_next().is_some() {}
     if bootstrap.is_empty() {
-        bootstrap.spawn(propose_bootstrap(store.clone()));
+        let key = store.membership.identity.key();
+        bootstrap.spawn(propose_bootstrap(store.proposals.clone(), store.config.clone(), key));
     }
 }
 
-async fn propose_bootstrap(store: Arc<Store>) {
-    let regions = store.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
+async fn propose_bootstrap(proposals: Proposals, config: Arc<Config>, key: StoreKey) {
+    let regions = proposals.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
     let cluster_id = match keys::draw_number() {
         Ok(drawn) => drawn,
         Err(error) => return tracing::error!(%error, "the system gives no random number; the cluster waits"),
     };
-    let command = bootstrap_command(&store.config, store.membership.identity.key(), cluster_id, regions);
-    propose(store, vec![command]).await;
+    let command = bootstrap_command(&config, key, cluster_id, regions);
+    propose(proposals, config.request_timeout, vec![command]).await;
 }
 
 /// Proposes in this order what is to be agreed on. What is lost, the next round of planning wants again.
-async fn propose(store: Arc<Store>, commands: Vec<MetaCommand>) {
-    let deadline = Instant::now() + store.config.request_timeout;
-    let meta = store.regions.meta();
-    let proposals =
-        commands.iter().map(|command| store.proposals.submit(meta, Work::Meta(command.encode()), deadline));
-    for (outcome, command) in join_all(proposals).await.into_iter().zip(&commands) {
+async fn propose(proposals: Proposals, patience: Duration, commands: Vec<MetaCommand>) {
+    let deadline = Instant::now() + patience;
+    let meta = proposals.regions.meta();
+    let proposed =
+        commands.iter().map(|command| proposals.submit(meta, Work::Meta(command.encode()), deadline));
+    for (outcome, command) in join_all(proposed).await.into_iter().zip(&commands) {
         match outcome {
             Ok(replies) => {
                 for reply in replies.into_iter().flatten() {

@@ -3,8 +3,6 @@
 //! An order may be late, repeated or for a region that is not led here any more: it names the epoch it is meant
 //! for, and whoever is not the leader does nothing.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use cluster::Order;
 use replica::Input;
@@ -14,7 +12,7 @@ use crate::loops::ToWorker;
 use crate::store::Store;
 
 /// Takes in an order of another store.
-pub fn receive(store: &Arc<Store>, from: StoreId, order: &Bytes) {
+pub fn receive(store: &Store, from: StoreId, order: &Bytes) {
     let (term, order) = match Order::decode(order) {
         Ok(decoded) => decoded,
         Err(error) => return tracing::warn!(from, %error, "an order cannot be read"),
@@ -36,7 +34,7 @@ fn is_outdated(term: Term, from: StoreId, known_term: Term, known_leader: Option
 }
 
 /// Gives an order to the region's leader: this store or another.
-pub fn send(store: &Arc<Store>, to: StoreId, order: Order, term: Term) {
+pub fn send(store: &Store, to: StoreId, order: Order, term: Term) {
     tracing::info!(to, %order, "order");
     if to == store.id {
         carry_out(store, order);
@@ -45,7 +43,7 @@ pub fn send(store: &Arc<Store>, to: StoreId, order: Order, term: Term) {
     }
 }
 
-fn carry_out(store: &Arc<Store>, order: Order) {
+fn carry_out(store: &Store, order: Order) {
     let order = match order {
         Order::TransferLeader { region, to } => ToWorker::Input(Input::TransferLeader { region, to }),
         Order::Change { region, expect, change } => ToWorker::ChangeRegion { region, expect, change },
@@ -55,14 +53,14 @@ fn carry_out(store: &Arc<Store>, order: Order) {
 }
 
 /// Finds the slot that halves the region, off the I/O threads, and has the change proposed.
-fn split(store: &Arc<Store>, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
+fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
     let Some(shared) = store.regions.get(region) else { return };
     let Some(slots) = shared.slots().filter(|_| shared.leader() == Some(store.id)) else { return };
-    let store = store.clone();
-    tokio::task::spawn_blocking(move || match store.engine.slot_in_the_middle(slots) {
+    let (engine, worker) = (store.engine.clone(), store.worker.clone());
+    tokio::task::spawn_blocking(move || match engine.slot_in_the_middle(slots) {
         Some(at) => {
             let change = RegionChange::Split { at, new_region };
-            let _ = store.worker.send(ToWorker::ChangeRegion { region, expect, change });
+            let _ = worker.send(ToWorker::ChangeRegion { region, expect, change });
         }
         None => tracing::warn!(region, "a region of one slot cannot be split"),
     });

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use node::session::Own;
@@ -23,7 +22,7 @@ struct Led {
     replicas: Vec<StoreId>,
 }
 
-pub fn run(store: &Arc<Store>, args: &[Bytes]) -> Own {
+pub fn run(store: &Store, args: &[Bytes]) -> Own {
     if !store.config.cluster_enabled {
         return Own::Reply(Reply::error("ERR This instance has cluster support disabled"));
     }
@@ -40,7 +39,7 @@ pub fn run(store: &Arc<Store>, args: &[Bytes]) -> Own {
 }
 
 /// The commands that read rows.
-pub async fn read_slot(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub async fn read_slot(store: &Store, args: &[Bytes]) -> Reply {
     match &args[2..] {
         [slot] => match parse_slot(slot) {
             Some(slot) => count_keys(store, slot).await,
@@ -192,7 +191,7 @@ fn time_in(store: &Store, slot: Slot) -> UnixMillis {
 }
 
 /// Keys of a slot that this store holds, as it has applied them.
-async fn count_keys(store: &Arc<Store>, slot: Slot) -> Reply {
+async fn count_keys(store: &Store, slot: Slot) -> Reply {
     let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
     match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, usize::MAX)).await {
         Ok(Ok(keys)) => Reply::Int(keys.len() as i64),
@@ -200,7 +199,7 @@ async fn count_keys(store: &Arc<Store>, slot: Slot) -> Reply {
     }
 }
 
-async fn keys(store: &Arc<Store>, slot: Slot, count: usize) -> Reply {
+async fn keys(store: &Store, slot: Slot, count: usize) -> Reply {
     let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
     match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, count)).await {
         Ok(Ok(keys)) => Reply::Array(keys.into_iter().map(Reply::Bulk).collect()),

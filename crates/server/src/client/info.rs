@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use resp::Reply;
@@ -12,7 +11,7 @@ use crate::store::Store;
 const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
 
-pub fn reply(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub fn reply(store: &Store, args: &[Bytes]) -> Reply {
     let asked: Vec<String> =
         args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
     let every =

@@ -33,7 +33,7 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
     }
 }
 
-async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, store: &Arc<Store>) {
+async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, store: &Store) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
     let (max, open_door) = {

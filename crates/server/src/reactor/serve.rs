@@ -239,7 +239,7 @@ impl Drop for Answering {
 
 /// A store as the session of one of its clients sees it.
 struct Served<'a> {
-    store: &'a Arc<Store>,
+    store: &'a Store,
     entry: &'a Arc<ClientEntry>,
     kind: ListenerKind,
 }
