@@ -101,7 +101,7 @@ mod tests {
         let order = Order::Split { region: 1, expect, new_region: 9 };
         receive(&fixture.store, 0, &order.encode(1));
         let led = Leadership { term: 1, leader: Some(fixture.store.id) };
-        fixture.store.regions.get(1).unwrap().set_leadership(led);
+        fixture.store.regions.lead(1, led);
         receive(&fixture.store, 0, &order.encode(1));
         let told = loop {
             match fixture.told().next() {

@@ -336,16 +336,15 @@ mod tests {
     fn a_region_whose_time_is_ahead_is_measured_where_it_is_led() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        let region = store.regions.get(1).unwrap();
-        region.set_applied(3, store.wall.millis() + DAY_MS);
+        store.regions.set_applied(1, 3, store.wall.millis() + DAY_MS);
         let mut keeper = ClockKeeper::default();
         keeper.look(&store.wall, &store.regions, 10_000, 1);
         assert_eq!((store.wall.region_ahead_ms(), keeper.ahead_said), (0, None), "it is led elsewhere");
-        region.set_leadership(Leadership { term: 1, leader: Some(store.id) });
+        store.regions.lead(1, Leadership { term: 1, leader: Some(store.id) });
         keeper.look_at_regions(&store.wall, &store.regions, 10_000, Instant::now());
         assert!(is_near(store.wall.region_ahead_ms() as u64, DAY_MS));
         assert_eq!(keeper.ahead_said.map(|(region, _)| region), Some(1));
-        region.set_applied(4, store.wall.millis() + 9000);
+        store.regions.set_applied(1, 4, store.wall.millis() + 9000);
         keeper.look_at_regions(&store.wall, &store.regions, 10_000, Instant::now());
         assert_eq!(keeper.ahead_said, None);
     }

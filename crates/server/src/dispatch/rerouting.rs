@@ -192,7 +192,7 @@ mod tests {
 
     fn lead(fixture: &Fixture, region: u64) {
         let led = Leadership { term: 6, leader: Some(fixture.store.id) };
-        assert!(fixture.store.regions.get(region).unwrap().set_leadership(led));
+        fixture.store.regions.lead(region, led);
     }
 
     fn item(line: &str) -> Item {

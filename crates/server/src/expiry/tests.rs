@@ -14,7 +14,7 @@ const STAMP_MS: UnixMillis = 1_000_000;
 fn lead(fixture: &Fixture, regions: &[RegionId]) {
     for region in regions {
         let led = Leadership { term: 1, leader: Some(fixture.store.id) };
-        assert!(fixture.store.regions.get(*region).unwrap().set_leadership(led));
+        fixture.store.regions.lead(*region, led);
     }
 }
 
@@ -35,7 +35,7 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     let (writes, state) = txn.finish();
     engine.write(&writes);
     engine.publish_counts(region.id(), &state);
-    region.set_applied(state.applied_index, state.last_stamp_ms);
+    fixture.store.regions.set_applied(region.id(), state.applied_index, state.last_stamp_ms);
 }
 
 /// One round, and what it would propose.
@@ -156,11 +156,10 @@ fn only_regions_led_here_are_searched() {
     lead(&fixture, &[1]);
     apply(&fixture, 1, &["SET k v PX 5000"]);
     settle(&mut keeper, &fixture, STAMP_MS);
-    let region = fixture.store.regions.get(1).unwrap();
-    assert!(region.set_leadership(Leadership { term: 2, leader: None }));
+    fixture.store.regions.lead(1, Leadership { term: 2, leader: None });
     apply(&fixture, 1, &["SET gone 1 PX 5"]);
     assert!(round(&mut keeper, &fixture, STAMP_MS + 5).is_empty() && keeper.searches.is_empty());
-    assert!(region.set_leadership(Leadership { term: 3, leader: Some(fixture.store.id) }));
+    fixture.store.regions.lead(1, Leadership { term: 3, leader: Some(fixture.store.id) });
     let looks = keeper.begin(&fixture.store.expirer(), Instant::now(), STAMP_MS + 5);
     assert_eq!(looks[0].expiry, [types::slot_of_key(b"gone")]);
 }

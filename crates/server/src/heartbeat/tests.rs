@@ -169,7 +169,7 @@ fn heartbeats_do_not_wait_for_engines_or_proposals() {
     let store = fixture.store.clone();
     fixture.start_links(runtime.handle());
     let led = Leadership { term: 1, leader: Some(store.id) };
-    assert!(store.regions.meta().set_leadership(led));
+    store.regions.lead(types::META_REGION, led);
     let (release, hang) = std::sync::mpsc::channel::<()>();
     let hanging = runtime.spawn_blocking(move || hang.recv());
     let heartbeats = runtime.spawn(run(store.clone()));
