@@ -1,7 +1,7 @@
 //! Whether a store that asks to be taken in may be.
 //!
 //! Whoever reaches a peer port may ask, so what asking may bring about is bounded: what a store says of itself
-//! (`StoreFacts::check`), how many join in a minute, and where they may be.
+//! (`StoreFacts::check`), how many members there may be, how many join in a minute, and where they may be.
 
 use std::net::SocketAddr;
 

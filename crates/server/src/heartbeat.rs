@@ -1,8 +1,8 @@
 //! What stores tell each other several times a second, and what the meta region's leader does about it.
 //!
 //! A heartbeat costs what has happened since the last one: regions in which something did are on a list
-//! ([`Regions::touch`](crate::regions::Regions::touch)), and only these are looked at and reported. Now and then all that are led are reported, and
-//! what was read of followers.
+//! (`Regions::touch`), and only these are looked at and reported. Now and then all that are led are reported, and what
+//! was read of followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,8 @@
 //! How a store becomes a member: it asks one, which has the meta region's leader agree with the others on it.
 //!
 //! Whoever reaches a peer port may ask, so the answer holds nothing that helps to pass for another store, and what
-//! asking may bring about is bounded: what a store says of itself (`StoreFacts::check`), how many members there may
-//! be, how many join in a minute, and where they may be. Where a password is set, only those who know it are taken
-//! in (`membership::admit`).
+//! asking may bring about is bounded (`admission`). Where a password is set, only those who know it are taken in
+//! (`Membership::admit`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

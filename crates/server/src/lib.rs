@@ -1,13 +1,16 @@
-//! One store: sockets, region workers, apply, transport, routing and the admin endpoint.
+//! One store: sockets, the groups and what carries out their effects, transport, routing and the admin endpoint.
 //!
 //! ```text
-//!  clients ─▶ client ─▶ dispatch ─▶ region::worker ─▶ replica (pure) ─▶ actions
-//!               │          │  ▲           │   ▲
-//!               │          │  │           │   └── region::log_writer ─▶ raftlog
-//!               │          │  └ replies ◀─┴─▶ region::apply ─▶ engine ─▶ rocks
-//!               │          └──▶ transport ◀─▶ other stores
-//!               └─▶ settings, metrics, cluster_state ◀── heartbeat ─▶ placement
+//!  clients ─▶ reactor ─▶ client, dispatch ─▶ executor::worker ─▶ node, replica (pure) ─▶ effects
+//!               ▲          │                   │   ▲   │
+//!               │          │                   │   │   └▶ executor::log_writer ─▶ raftlog
+//!               └ replies ─│─────────────────◀─┴───┴──▶ executor::apply ─▶ engine ─▶ rocks
+//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, admin_backend
 //! ```
+//!
+//! A module names only modules below it. At the top `startup` makes everything; below it are those that use a whole
+//! `Store`: clients' commands, the answers to other stores, the heartbeat. The store is made of parts (`regions`,
+//! `membership`, `executor`, `proposals`, `capability` and others) that know nothing of it, only of what each needs.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -29,6 +32,7 @@ mod disk;
 mod dispatch;
 mod ends;
 mod engine;
+mod executor;
 mod expiry;
 #[cfg(test)]
 mod fixture;
@@ -44,7 +48,6 @@ mod proposals;
 mod reactor;
 mod readers;
 mod recovery;
-mod region;
 mod regions;
 mod settings;
 mod slot_times;

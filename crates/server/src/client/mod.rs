@@ -1,4 +1,4 @@
-//! Clients: listeners, the list of connections, and the commands that a store answers from its own state.
+//! Clients: listeners, and the commands that a store answers from its own state.
 //!
 //! The conversation of a client is `node::session`'s; the loops in `reactor` carry it out.
 

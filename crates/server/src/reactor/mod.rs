@@ -25,8 +25,8 @@ use node::session::Ask;
 use node::Outcome;
 
 use crate::connections::{ListenerKind, Seat};
+use crate::executor::worker::RegionWorker;
 use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, WAKER};
-use crate::region::worker::RegionWorker;
 use crate::regions::RegionShared;
 use crate::store::Store;
 

@@ -164,8 +164,8 @@ mod tests {
     use storage::{RegionState, Txn};
 
     use super::*;
+    use crate::executor::snapshots::Host;
     use crate::fixture::Fixture;
-    use crate::region::snapshots::Host;
     use crate::snapshot::{received_dir, Limits};
     use node::Answer;
     use node::Item;

@@ -2,9 +2,9 @@ use command::entry::Builder;
 use replica::Committed;
 
 use super::*;
+use crate::executor::apply::Applier;
 use crate::fixture::Fixture;
 use crate::loops::ToWorker;
-use crate::region::apply::Applier;
 
 const REGION: RegionId = 1;
 

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::executor::batches::{self, BatchSender};
 use crate::fixture::Fixture;
-use crate::region::batches::{self, BatchSender};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
