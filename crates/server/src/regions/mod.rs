@@ -286,3 +286,6 @@ impl Regions {
         touched
     }
 }
+
+#[cfg(test)]
+mod tests;
