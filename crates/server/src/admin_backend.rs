@@ -12,15 +12,16 @@ use serde_json::Value;
 use types::StoreId;
 
 use crate::admin::{
-    AdminBackend, AdminError, Answer, ConfigRow, OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow,
-    StoreRequest, StoreRow, StoreStatus,
+    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, ConfigRow, OperatorRow, PeerRow,
+    ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
+use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
-use crate::dispatch::{NotDone, REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
-use crate::joining;
 use crate::members::AgreedMembers;
+use crate::proposals::NotDone;
 use crate::store::Store;
+use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
 use node::Work;
 
@@ -49,15 +50,11 @@ enum Ask {
     Operators { history: bool },
 }
 
-pub fn refuse(status: u16, message: impl Into<String>) -> AdminError {
-    AdminError { status, message: message.into() }
-}
-
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
-async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
+async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
     let deadline = Instant::now() + store.config.request_timeout;
     loop {
-        let news = store.leader_news.notified();
+        let news = store.regions.leader_news.notified();
         match store.regions.meta().leader() {
             Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
                 Err(NotAnswered::NotLeader) => {}
@@ -67,7 +64,7 @@ async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
             Some(leader) => {
                 let body = serde_json::to_vec(&ask).expect("plain data").into();
                 let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(500);
-                match store.transport().call(leader, REQUEST_ADMIN, body, wait).await {
+                match store.transport.call(leader, REQUEST_ADMIN, body, wait).await {
                     Ok((STATUS_DONE, body)) => {
                         return serde_json::from_slice(&body).map_err(|e| refuse(502, e.to_string()))
                     }
@@ -87,35 +84,14 @@ async fn ask(store: &Arc<Store>, ask: Ask) -> Result<Value, AdminError> {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct WireError {
-    status: u16,
-    message: String,
-}
-
-pub fn read_error(body: &[u8]) -> AdminError {
-    match serde_json::from_slice::<WireError>(body) {
-        Ok(error) => refuse(error.status, error.message),
-        Err(_) => refuse(502, String::from_utf8_lossy(body)),
-    }
-}
-
-pub fn encode_error(error: AdminError) -> Bytes {
-    let wire = WireError { status: error.status, message: error.message };
-    serde_json::to_vec(&wire).expect("plain data").into()
-}
-
 /// Has the cluster take a store in. Its number, the cluster's id, and the list with it.
-pub async fn join(
-    store: &Arc<Store>,
-    facts: StoreFacts,
-) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
+pub async fn join(store: &Store, facts: StoreFacts) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
     let joined = ask(store, Ask::Join { facts }).await?;
     serde_json::from_value(joined).map_err(|e| refuse(502, e.to_string()))
 }
 
 /// Has the cluster note what a store says of itself.
-pub async fn set_facts(store: &Arc<Store>, facts: StoreFacts) -> Result<(), AdminError> {
+pub async fn set_facts(store: &Store, facts: StoreFacts) -> Result<(), AdminError> {
     ask(store, Ask::SetFacts { store: store.id, facts }).await.map(drop)
 }
 
@@ -150,8 +126,8 @@ impl From<AdminError> for NotAnswered {
 }
 
 /// Answers as the leader of the meta region.
-async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
-    if store.regions.meta().leader() != Some(store.id) {
+async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
+    if !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
     let value = match ask {
@@ -194,7 +170,7 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
             Value::Null
         }
         Ask::Join { facts } => {
-            joining::may_join(store, &facts)?;
+            admission::may_join(&store.cluster, &store.membership, &facts)?;
             join_as_leader(store, facts).await?
         }
         Ask::Explain { region } => match store.cluster.explain(region) {
@@ -214,7 +190,7 @@ async fn answer(store: &Arc<Store>, ask: Ask) -> Result<Value, NotAnswered> {
     Ok(value)
 }
 
-async fn join_as_leader(store: &Arc<Store>, facts: StoreFacts) -> Result<Value, NotAnswered> {
+async fn join_as_leader(store: &Store, facts: StoreFacts) -> Result<Value, NotAnswered> {
     match propose(store, MetaCommand::Join { facts }).await? {
         MetaReply::Joined { store: joined, cluster_id } => {
             // It is applied here, so that it is in the list.
@@ -226,14 +202,15 @@ async fn join_as_leader(store: &Arc<Store>, facts: StoreFacts) -> Result<Value, 
 }
 
 /// Has a change of the cluster's state agreed on, and says what came of it.
-async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
+async fn propose(store: &Store, command: MetaCommand) -> Result<MetaReply, NotAnswered> {
     let deadline = Instant::now() + store.config.request_timeout;
-    let answers = match store.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
-        Ok(answers) => answers,
-        Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
-        Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
-        Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
-    };
+    let answers =
+        match store.proposals.submit(store.regions.meta(), Work::Meta(command.encode()), deadline).await {
+            Ok(answers) => answers,
+            Err(NotDone::NotLeader) => return Err(NotAnswered::NotLeader),
+            Err(NotDone::Error(Reply::Error(error))) => return Err(refuse(503, error.into_owned()).into()),
+            Err(NotDone::Error(_)) => return Err(refuse(503, "nothing was changed").into()),
+        };
     match answers.into_iter().flatten().next().map(node::Answer::into_reply) {
         Some(Reply::Bulk(reply)) => {
             MetaReply::decode(&reply).map_err(|error| refuse(502, error.to_string()).into())
@@ -245,7 +222,7 @@ async fn propose(store: &Arc<Store>, command: MetaCommand) -> Result<MetaReply, 
     }
 }
 
-async fn begin(store: &Arc<Store>, operator: Operator) -> Result<Value, NotAnswered> {
+async fn begin(store: &Store, operator: Operator) -> Result<Value, NotAnswered> {
     let command = store.cluster.request(operator).map_err(|error| match error {
         StartError::NoLeader(_) | StartError::Refused(MetaError::UnknownRegion(_)) => {
             refuse(404, error.to_string())
@@ -274,7 +251,7 @@ fn operator(region: u64, change: RegionRequest) -> Operator {
     }
 }
 
-async fn change_store(store: &Arc<Store>, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
+async fn change_store(store: &Store, id: StoreId, change: StoreRequest) -> Result<(), NotAnswered> {
     let command = match change {
         StoreRequest::Drain => {
             store.cluster.may_drain(id).map_err(|error| refuse(409, error.to_string()))?;
@@ -417,13 +394,14 @@ impl AdminBackend for Backend {
         Box::pin(async {
             let store = &self.store;
             let (load_ops_per_s, _) = store.metrics.recent();
-            let probed = capability::probe(store, Probe::Full, Some(TURN_MAX)).await.map_err(|error| {
-                let status = match error {
-                    NotProbed::UnderWay | NotProbed::NoTurn | NotProbed::NoRoom { .. } => 409,
-                    NotProbed::Failed(_) | NotProbed::NoThread => 500,
-                };
-                refuse(status, error.to_string())
-            })?;
+            let probed =
+                capability::probe(&store.measurer(), Probe::Full, Some(TURN_MAX)).await.map_err(|error| {
+                    let status = match error {
+                        NotProbed::UnderWay | NotProbed::NoTurn | NotProbed::NoRoom { .. } => 409,
+                        NotProbed::Failed(_) | NotProbed::NoThread => 500,
+                    };
+                    refuse(status, error.to_string())
+                })?;
             let measured = probed.measured;
             let counts = store.capability.counts_for(&measured);
             let method = serde_json::to_value(measured.method).expect("plain data");
@@ -448,7 +426,7 @@ impl AdminBackend for Backend {
 
     fn metrics(&self) -> String {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
-        self.store.metrics.set_capability(self.store.capability.present());
+        self.store.capability.present().show(&self.store.metrics);
         self.store.metrics.set_clock(&self.store.wall);
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
@@ -462,14 +440,14 @@ fn text(value: Value) -> Result<String, AdminError> {
     value.as_str().map(str::to_owned).ok_or_else(|| refuse(502, "an answer of another kind"))
 }
 
-fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
+fn store_rows(store: &Store) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
-    let (members, regions) = (store.members(), store.user_regions());
+    let (members, regions) = (store.membership.members(), store.regions.of_users());
     let rows = members.list.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
-        let up = store.is_heard(member.id);
-        let leads = |region: &&Arc<crate::region::shared::RegionShared>| region.leader() == Some(member.id);
+        let up = store.cluster.is_heard(member.id);
+        let leads = |region: &&Arc<crate::regions::RegionShared>| region.leader() == Some(member.id);
         let record = members.record(member.id);
         let cpu = heartbeat.cpu.filter(|_| up);
         let standing = store.cluster.standing(member.id);
@@ -494,7 +472,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
             device: member.device.clone(),
             capability_bytes_per_s: match standing {
                 Some(standing) => standing.capability.kv_bytes_per_s,
-                None => crate::members::capability_of(member).kv_bytes_per_s,
+                None => crate::config::capability_of(member).kv_bytes_per_s,
             },
             capability_spread: standing.map_or(0.0, |standing| standing.spread.kv_bytes_per_s),
             io_bytes_per_s: heartbeat.io_bytes_per_s,
@@ -531,7 +509,7 @@ fn store_rows(store: &Arc<Store>) -> Vec<StoreRow> {
     rows.collect()
 }
 
-fn region_rows(store: &Arc<Store>) -> Vec<RegionRow> {
+fn region_rows(store: &Store) -> Vec<RegionRow> {
     let (leads, loads) = (store.cluster.leads(), store.cluster.loads());
     let regions = store.regions.all();
     let rows = regions.iter().map(|region| {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
@@ -18,8 +19,8 @@ use tokio::sync::Notify;
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, META_REGION};
 
 use crate::clock;
-use crate::config::Config;
-use crate::members::{facts_of, AgreedMembers};
+use crate::config::{facts_of, Config};
+use crate::members::AgreedMembers;
 
 /// A store that was not heard of for this long is down for placement and routing.
 const DOWN_AFTER_NANOS: u64 = 3_000_000_000;
@@ -32,7 +33,7 @@ pub struct ClusterState {
     room_elsewhere: AtomicBool,
     this: StoreId,
     /// Rung when the next heartbeat should not wait for its turn.
-    pub report_soon: Notify,
+    pub report_soon: Arc<Notify>,
 }
 
 struct Parts {
@@ -66,7 +67,7 @@ impl ClusterState {
             newcomers: AtomicBool::new(false),
             room_elsewhere: AtomicBool::new(false),
             this: config.this().id,
-            report_soon: Notify::new(),
+            report_soon: Arc::default(),
         }
     }
 
@@ -120,6 +121,11 @@ impl ClusterState {
 
     pub fn is_up(&self, store: StoreId, now: BootNanos) -> bool {
         self.parts.lock().ledger.is_up(store, now)
+    }
+
+    /// Whether the store has been heard of lately; this one always has.
+    pub fn is_heard(&self, store: StoreId) -> bool {
+        store == self.this || self.is_up(store, clock::boot_nanos())
     }
 
     pub fn is_room_elsewhere(&self) -> bool {

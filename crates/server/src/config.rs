@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cluster::{StoreFacts, StoreKey};
 use types::StoreId;
 
 use crate::budget::Budget;
-use crate::members::facts_of;
 
 /// When the Raft log is synced. Term and vote are synced in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,4 +235,25 @@ impl Config {
 /// A port derived from another: `offset` above it, or below where that would pass 65535.
 pub fn side_port(port: u16, offset: u16) -> u16 {
     port.checked_add(offset).unwrap_or_else(|| port - offset)
+}
+
+/// What a store says of itself.
+pub fn facts_of(member: &Member, key: Option<StoreKey>) -> StoreFacts {
+    StoreFacts {
+        key,
+        client: member.client.to_string(),
+        peer: member.peer.to_string(),
+        admin: member.admin.to_string(),
+        forward: member.forward.map(|address| address.to_string()),
+        device: member.device.clone(),
+        capability: capability_of(member),
+        labels: member.labels.clone(),
+    }
+}
+
+pub fn capability_of(member: &Member) -> placement::Capability {
+    member.capability.map_or(placement::Capability::UNKNOWN, |known| placement::Capability {
+        kv_bytes_per_s: known.kv_bytes_per_s,
+        ops_per_s: known.ops_per_s,
+    })
 }

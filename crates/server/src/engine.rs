@@ -12,7 +12,7 @@ use storage::{rows, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, UnixMillis, META_REGION};
 
 use crate::readers::Readers;
-use crate::region::shared::RegionShared;
+use crate::regions::RegionShared;
 use crate::slot_times::SlotTimes;
 use node::{Answer, Item, ItemSlot};
 

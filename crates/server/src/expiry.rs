@@ -5,17 +5,19 @@
 //! may have come due ([`SlotTimes`](crate::slot_times::SlotTimes)), and the seeks of a round are bounded for all regions together.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinSet};
 use types::{RegionId, Slot, UnixMillis};
 
-use crate::engine::Upkeep;
-use crate::region::shared::RegionShared;
+use crate::config::Config;
+use crate::ends::Ends;
+use crate::engine::{Engine, Upkeep};
+use crate::proposals::Proposals;
+use crate::regions::{RegionShared, Regions};
 use crate::slot_times::SlotTimes;
-use crate::store::Store;
+use crate::wall_clock::WallClock;
 use node::{Maintenance, Work};
 
 const PERIOD: Duration = Duration::from_millis(100);
@@ -27,19 +29,30 @@ const REST_MAX: Duration = Duration::from_secs(2);
 /// Slots of one proposal.
 const SLOTS_MAX: usize = 64;
 
+/// What the search needs of the expirer.
+#[derive(Clone)]
+pub struct Expirer {
+    pub config: Arc<Config>,
+    pub regions: Arc<Regions>,
+    pub engine: Arc<Engine>,
+    pub wall: Arc<WallClock>,
+    pub proposals: Proposals,
+    pub ends: Arc<Ends>,
+}
+
 /// Runs until the task is dropped.
-pub async fn run(store: Arc<Store>) {
+pub async fn run(expirer: Expirer) {
     let mut keeper = Keeper::default();
     // At most one proposal for each region, and none holds up another region's.
     let mut proposals = JoinSet::new();
     let mut seen = None;
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while !store.stopping.load(Ordering::Relaxed) {
+    while !expirer.ends.is_stopping() {
         period.tick().await;
         while proposals.try_join_next().is_some() {}
         // While nothing happens in any region there is nothing new to find, however many there are.
-        let (now, activity) = (Instant::now(), store.activity());
+        let (now, activity) = (Instant::now(), expirer.regions.activity());
         if seen == Some(activity)
             && keeper.proposing.is_empty()
             && keeper.rests_until.is_some_and(|at| now < at)
@@ -47,32 +60,32 @@ pub async fn run(store: Arc<Store>) {
             continue;
         }
         seen = Some(activity);
-        let looks = keeper.begin(&store, now, store.wall.millis());
+        let looks = keeper.begin(&expirer, now, expirer.wall.millis());
         if looks.is_empty() {
             continue;
         }
         // What it finds, and when it goes on, is not known yet.
         seen = None;
-        let looker = store.clone();
-        let looked = tokio::task::spawn_blocking(move || look_at_all(&looker, looks)).await;
+        let engine = expirer.engine.clone();
+        let looked = tokio::task::spawn_blocking(move || look_at_all(&engine, looks)).await;
         let looked = match looked {
             Ok(Ok(looked)) => looked,
-            Ok(Err(error)) => store.fatal(&format!("rows cannot be read: {error}")),
+            Ok(Err(error)) => expirer.ends.fatal(&format!("rows cannot be read: {error}")),
             // The runtime is going down, and this task with it.
             Err(ended) if ended.is_cancelled() => return,
-            Err(_) => store.fatal("the search for expired keys died"),
+            Err(_) => expirer.ends.fatal("the search for expired keys died"),
         };
         for (region, found) in keeper.end(looked) {
-            let handle = proposals.spawn(propose(store.clone(), region.clone(), found));
+            let handle = proposals.spawn(propose(expirer.clone(), region.clone(), found));
             keeper.proposing.insert(region.id(), handle);
         }
     }
 }
 
-async fn propose(store: Arc<Store>, region: Arc<RegionShared>, found: Maintenance) {
-    let deadline = Instant::now() + store.config.request_timeout;
+async fn propose(expirer: Expirer, region: Arc<RegionShared>, found: Maintenance) {
+    let deadline = Instant::now() + expirer.config.request_timeout;
     // What is not carried out now is found again.
-    let _ = store.submit(&region, Work::Maintenance(found), deadline).await;
+    let _ = expirer.proposals.submit(&region, Work::Maintenance(found), deadline).await;
 }
 
 /// The searches of the regions that are led here.
@@ -114,16 +127,17 @@ struct LookedAt {
 
 impl Keeper {
     /// The looks of this round.
-    fn begin(&mut self, store: &Store, now: Instant, clock_ms: UnixMillis) -> Vec<Look> {
-        let led: BTreeMap<RegionId, Arc<RegionShared>> = store
-            .user_regions()
+    fn begin(&mut self, expirer: &Expirer, now: Instant, clock_ms: UnixMillis) -> Vec<Look> {
+        let led: BTreeMap<RegionId, Arc<RegionShared>> = expirer
+            .regions
+            .of_users()
             .into_iter()
-            .filter(|region| region.leader() == Some(store.id))
+            .filter(|region| expirer.regions.leads(region))
             .map(|region| (region.id(), region))
             .collect();
         self.searches.retain(|region, _| led.contains_key(region));
         self.proposing.retain(|_, proposal| !proposal.is_finished());
-        let Upkeep { expiry, sweep } = store.engine.upkeep();
+        let Upkeep { expiry, sweep } = expirer.engine.upkeep();
         let mut looks = Vec::new();
         let mut rests_until = now + REST_MAX;
         for (id, region) in led {
@@ -133,7 +147,7 @@ impl Keeper {
             let from = self.searches.entry(id).or_default();
             let (slots, now_ms) = (region.slots_or_all(), region.read_time(clock_ms));
             let mut look = Look { region, now_ms, expiry: Vec::new(), sweep: Vec::new() };
-            if store.engine.has_expiring_keys(id) {
+            if expirer.engine.has_expiring_keys(id) {
                 look.expiry = expiry.due(slots, from.expiry, now_ms, EXPIRY_PROBES);
                 let rest = expiry.earliest(slots).saturating_sub(now_ms);
                 rests_until = rests_until.min(now + Duration::from_millis(rest).min(REST_MAX));
@@ -169,8 +183,8 @@ fn share<'a>(probes: usize, looks: impl Iterator<Item = &'a mut Vec<Slot>>) {
     looks.into_iter().for_each(|slots| slots.truncate(each));
 }
 
-fn look_at_all(store: &Store, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>> {
-    let Upkeep { expiry, sweep } = store.engine.upkeep();
+fn look_at_all(engine: &Engine, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>> {
+    let Upkeep { expiry, sweep } = engine.upkeep();
     let taken: Vec<_> = looks
         .into_iter()
         .map(|look| {
@@ -179,7 +193,7 @@ fn look_at_all(store: &Store, looks: Vec<Look>) -> storage::Result<Vec<LookedAt>
         })
         .collect();
     // After the times were taken: what they do not show notes its time again.
-    let rows = store.engine.rows();
+    let rows = engine.rows();
     let due = |slot| command::earliest_due(rows, slot);
     let garbage = |slot| Ok(command::has_garbage(rows, slot)?.then_some(0));
     let look = |(region, now_ms, of_expiry, of_sweep)| {

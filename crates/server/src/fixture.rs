@@ -10,13 +10,12 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::engine::Engine;
+use crate::loops::ToWorker;
+use crate::loops::{LoopInbox, Loops, ToLoop};
 use crate::members::{AgreedMembers, Members};
-use crate::reactor::{LoopInbox, Loops, ToLoop};
-use crate::region::inbox::ToWorker;
-use crate::region::shared::RegionShared;
-use crate::regions::Regions;
-use crate::store::Store;
-use crate::transport::{Identity, Transport};
+use crate::regions::RegionShared;
+use crate::store::{Found, Store};
+use crate::transport::Identity;
 
 pub struct Fixture {
     pub store: Arc<Store>,
@@ -47,26 +46,24 @@ impl Fixture {
         };
         let (local, others): (Vec<_>, Vec<_>) =
             cluster::bootstrap_plan(&layout).into_iter().partition(|region| region.has_peer_on(config.store));
-        let regions = Regions::new(&local, &others);
         let (loops, mut inboxes) = Loops::new(1).expect("a loop");
         let inbox = inboxes.remove(0);
         let meta = cluster::MetaState::default();
         let members = Members::new(&config, AgreedMembers::default());
         let (identity, _) = Identity::new(config.store, 0, data.identity().secret.clone(), 0, None);
-        let engine = Arc::new(Engine::new(flash));
-        let store = Store::new(config, data, Arc::new(identity), members, regions, engine, meta, loops);
+        let (identity, engine) = (Arc::new(identity), Arc::new(Engine::new(flash)));
+        let (local, others) = (&local, &others);
+        let found = Found { config, dir: data, identity, members, local, others, engine, meta };
+        let store = Store::new(found, loops);
         Fixture { store: Arc::new(store), inbox: inbox.into(), _dir: dir }
     }
 
     /// Links to the other stores that it knows.
     pub fn start_links(&self, runtime: &tokio::runtime::Handle) {
         let _runtime = runtime.enter();
-        let others = self.store.members().list.iter().map(|m| (m.id, m.peer)).collect::<Vec<_>>();
-        self.store.set_transport(Transport::start(
-            self.store.identity.clone(),
-            self.store.budget.messages,
-            others.into_iter(),
-        ));
+        self.store
+            .transport
+            .start(self.store.membership.members().list.iter().map(|member| (member.id, member.peer)));
     }
 
     /// What a worker would publish of a region that it leads.

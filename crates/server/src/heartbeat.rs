@@ -1,8 +1,8 @@
 //! What stores tell each other several times a second, and what the meta region's leader does about it.
 //!
 //! A heartbeat costs what has happened since the last one: regions in which something did are on a list
-//! ([`Store::touch`]), and only these are looked at and reported. Now and then all that are led are reported, and
-//! what was read of followers.
+//! (`Regions::touch`), and only these are looked at and reported. Now and then all that are led are reported, and what
+//! was read of followers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,23 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, HEAT_WINDOW_S, RATE_WINDOW_S,
+    LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
+    RATE_WINDOW_S,
 };
 use futures::future::join_all;
 use replica::Input;
 use tokio::task::JoinSet;
 use types::{RegionId, StoreId, Term};
 
+use crate::announcing::MembershipKeeper;
 use crate::clock;
 use crate::cluster_state::bootstrap_command;
-use crate::config::Fsync;
+use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
-use crate::dispatch::NotDone;
-use crate::membership::{self, MembershipKeeper};
+use crate::loops::ToWorker;
 use crate::orders;
-use crate::region::inbox::ToWorker;
-use crate::region::shared::RegionShared;
+use crate::proposals::{NotDone, Proposals};
+use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
 use crate::wall_clock::ClockKeeper;
@@ -59,13 +60,16 @@ pub async fn run(store: Arc<Store>) {
     let mut planned = false;
     loop {
         members.look(&store);
-        clocks.look(&store);
+        let known = store.membership.members();
+        let max_offset_ms = known.agreed.settings.max_clock_offset_ms;
+        clocks.look(&store.wall, &store.regions, max_offset_ms, known.list.len());
+        drop(known);
         let heartbeat = reporter.report(&store);
-        store.transport().send_heartbeat(&heartbeat.encode());
+        store.transport.send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
-        let plans = store.regions.meta().leader() == Some(store.id);
+        let plans = store.regions.leads_meta();
         if plans {
             plan(&store, &mut bootstrap);
         } else if planned {
@@ -78,23 +82,23 @@ pub async fn run(store: Arc<Store>) {
 }
 
 /// Takes in another store's report.
-pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
+pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     let heartbeat = match StoreHeartbeat::decode(report) {
         Ok(heartbeat) if heartbeat.store == from => heartbeat,
         Ok(_) => return tracing::warn!(from, "a heartbeat in another store's name"),
         Err(error) => return tracing::warn!(from, %error, "a heartbeat cannot be read"),
     };
-    let own = store.identity.cluster_id();
+    let own = store.membership.identity.cluster_id();
     if own != 0 && heartbeat.cluster_id != 0 && heartbeat.cluster_id != own {
         return tracing::warn!(from, "a heartbeat of another cluster");
     }
     // First, because time that passes before it makes the clock look older.
     store.wall.hear(from, heartbeat.wall_ms);
-    store.take_cluster_id(heartbeat.cluster_id);
-    if heartbeat.members_version > store.members().agreed.version {
-        membership::fetch(store, from);
+    store.membership.take_cluster_id(heartbeat.cluster_id);
+    if heartbeat.members_version > store.membership.members().agreed.version {
+        store.membership.fetch(from);
     }
-    store.learn_regions(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
+    store.regions.learn(heartbeat.leads.reports.iter().map(|lead| &lead.descriptor));
     let mut held = Vec::new();
     for lead in &heartbeat.leads.reports {
         let is_here = |id: &RegionId| store.regions.get(*id).is_some_and(|region| region.is_local());
@@ -104,10 +108,7 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
             let _ = store.worker.send(ToWorker::Input(Input::Announced { from, descriptor }));
         }
         let Some(region) = store.regions.get(lead.region()) else { continue };
-        let before = region.leader();
-        if region.hear_leader(lead.term, from) {
-            store.leader_changed(&region, before);
-        }
+        store.regions.hear_leader(&region, lead.term, from);
         if region.is_local() {
             // A full report says again what is known.
             if region.held_by_all(lead.truncate_to) {
@@ -125,19 +126,11 @@ pub fn hear(store: &Arc<Store>, from: StoreId, report: &Bytes) {
     }
 }
 
-/// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it
-/// as far as this store knows.
 fn forget_the_dead(store: &Store, silent: &mut Silence) {
-    let members = store.members();
-    let stores = members.list.iter().map(|member| (member.id, store.is_heard(member.id)));
+    let members = store.membership.members();
+    let stores = members.list.iter().map(|member| (member.id, store.cluster.is_heard(member.id)));
     if !silent.look(stores).is_empty() {
-        for region in store.regions.table().iter().filter(|region| !region.is_local()) {
-            if let Some(leader) = region.leader().filter(|leader| silent.is_silent(*leader)) {
-                if region.forget_leader(leader) {
-                    store.leader_changed(region, Some(leader));
-                }
-            }
-        }
+        store.regions.forget_leaders(|leader| silent.is_silent(leader));
     }
 }
 
@@ -145,16 +138,16 @@ fn wake_what_the_silent_led(store: &Store, quiet: &mut Silence) {
     let now = clock::boot_nanos();
     let is_heard = |id: StoreId| {
         let heard = store.cluster.heard_at(id).is_some_and(|at| now.saturating_sub(at) < QUIET_NANOS);
-        id == store.id || (heard && store.transport().is_connected(id))
+        id == store.id || (heard && store.transport.is_connected(id))
     };
-    let members = store.members();
+    let members = store.membership.members();
     for id in quiet.look(members.list.iter().map(|member| (member.id, is_heard(member.id)))) {
         let _ = store.worker.send(ToWorker::Input(Input::StoreSilent { store: id }));
     }
 }
 
 /// As the leader of the meta region: begins the cluster's state, and moves what should be elsewhere.
-fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
+fn plan(store: &Store, bootstrap: &mut JoinSet<()>) {
     if store.cluster.is_bootstrapped() {
         let term = store.regions.meta().leadership().term;
         let step = store.cluster.plan(term);
@@ -162,33 +155,35 @@ fn plan(store: &Arc<Store>, bootstrap: &mut JoinSet<()>) {
             orders::send(store, to, order, term);
         }
         if !step.commands.is_empty() {
-            tokio::spawn(propose(store.clone(), step.commands));
+            tokio::spawn(propose(store.proposals.clone(), store.config.request_timeout, step.commands));
         }
         return;
     }
     // One attempt at a time; what came of it, the cluster's state says.
     while bootstrap.try_join_next().is_some() {}
     if bootstrap.is_empty() {
-        bootstrap.spawn(propose_bootstrap(store.clone()));
+        let key = store.membership.identity.key();
+        bootstrap.spawn(propose_bootstrap(store.proposals.clone(), store.config.clone(), key));
     }
 }
 
-async fn propose_bootstrap(store: Arc<Store>) {
-    let regions = store.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
+async fn propose_bootstrap(proposals: Proposals, config: Arc<Config>, key: StoreKey) {
+    let regions = proposals.regions.table().iter().map(|region| (*region.newest()).clone()).collect();
     let cluster_id = match keys::draw_number() {
         Ok(drawn) => drawn,
         Err(error) => return tracing::error!(%error, "the system gives no random number; the cluster waits"),
     };
-    let command = bootstrap_command(&store.config, store.identity.key(), cluster_id, regions);
-    propose(store, vec![command]).await;
+    let command = bootstrap_command(&config, key, cluster_id, regions);
+    propose(proposals, config.request_timeout, vec![command]).await;
 }
 
 /// Proposes in this order what is to be agreed on. What is lost, the next round of planning wants again.
-async fn propose(store: Arc<Store>, commands: Vec<MetaCommand>) {
-    let deadline = Instant::now() + store.config.request_timeout;
-    let meta = store.regions.meta();
-    let proposals = commands.iter().map(|command| store.submit(meta, Work::Meta(command.encode()), deadline));
-    for (outcome, command) in join_all(proposals).await.into_iter().zip(&commands) {
+async fn propose(proposals: Proposals, patience: Duration, commands: Vec<MetaCommand>) {
+    let deadline = Instant::now() + patience;
+    let meta = proposals.regions.meta();
+    let proposed =
+        commands.iter().map(|command| proposals.submit(meta, Work::Meta(command.encode()), deadline));
+    for (outcome, command) in join_all(proposed).await.into_iter().zip(&commands) {
         match outcome {
             Ok(replies) => {
                 for reply in replies.into_iter().flatten() {
@@ -259,7 +254,7 @@ impl Reporter {
         let seconds = now.duration_since(self.rated_at).as_secs_f64().max(1e-3);
         self.rated_at = now;
         let mut changed = std::mem::take(&mut self.busy);
-        changed.extend(store.take_touched());
+        changed.extend(store.regions.take_touched());
         if now.duration_since(self.cooled_at) >= HEAT_PERIOD {
             self.cooled_at = now;
             changed.extend(self.rates.iter().filter(|(_, rates)| rates.heat > 0.0).map(|(id, _)| *id));
@@ -286,8 +281,8 @@ impl Reporter {
         store.metrics.set_cpu(cpu);
         StoreHeartbeat {
             store: store.id,
-            cluster_id: store.identity.cluster_id(),
-            members_version: store.members().agreed.version,
+            cluster_id: store.membership.identity.cluster_id(),
+            members_version: store.membership.members().agreed.version,
             incarnation: self.incarnation,
             seq: self.seq,
             wall_ms: clock::unix_millis(),
@@ -302,15 +297,15 @@ impl Reporter {
             p99_us,
             snapshots_in: 0,
             snapshots_out: 0,
-            unapplied_bytes: store.unapplied_bytes(),
-            stopping: store.leaving.load(Ordering::Relaxed),
+            unapplied_bytes: store.levels.unapplied_bytes(),
+            stopping: store.ends.is_leaving(),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),
             cpu,
             place: store.capability.place(),
             told: store.capability.is_told(),
             turn: store.capability.turn.told(),
-            grants: store.cluster.grant_turns(store.regions.meta().leader() == Some(store.id)),
+            grants: store.cluster.grant_turns(store.regions.leads_meta()),
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
         }

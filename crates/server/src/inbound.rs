@@ -8,15 +8,14 @@ use replica::Input;
 use tokio::net::TcpStream;
 use types::{RegionDescriptor, RegionId, StoreId};
 
-use crate::dispatch::{
-    passing, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR,
-};
-use crate::region::inbox::ToWorker;
+use crate::dispatch::passing;
+use crate::loops::ToWorker;
 use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
+use crate::transport::kinds::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR};
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
-use crate::{admin_backend, heartbeat, joining, membership, orders};
+use crate::{admin_backend, heartbeat, joining, orders};
 
 pub struct FromStores {
     pub store: Arc<Store>,
@@ -53,7 +52,7 @@ impl Inbound for FromStores {
     }
 
     fn bytes_at_once(&self) -> usize {
-        self.store.transport().bytes_at_once()
+        self.store.transport.bytes_at_once()
     }
 
     fn snapshot_lane(&self, from: StoreId, stream: TcpStream, read: BytesMut) {
@@ -61,12 +60,12 @@ impl Inbound for FromStores {
     }
 
     fn admit(&self, caller: &Introduced) -> Result<(), Refusal> {
-        membership::admit(&self.store, caller)
+        self.store.membership.admit(caller)
     }
 
     fn is_welcome(&self, from: &Remote) -> bool {
         // Connecting anew it is told why not.
-        membership::is_welcome(&self.store, from)
+        self.store.membership.is_welcome(from)
     }
 
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer {
@@ -78,7 +77,7 @@ impl Inbound for FromStores {
             }
             REQUEST_COMMANDS => Box::pin(store.execute_passed(body)),
             REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, from, body)),
-            REQUEST_MEMBERS => Box::pin(async move { membership::answer_members(&store) }),
+            REQUEST_MEMBERS => Box::pin(async move { store.membership.answer_members() }),
             _ => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")) }),
         }
     }

@@ -1,48 +1,58 @@
-//! One store: sockets, region workers, apply, transport, routing and the admin endpoint.
+//! One store: sockets, the groups and what carries out their effects, transport, routing and the admin endpoint.
 //!
 //! ```text
-//!  clients ─▶ client ─▶ dispatch ─▶ region::worker ─▶ replica (pure) ─▶ actions
-//!               │          │  ▲           │   ▲
-//!               │          │  │           │   └── region::log_writer ─▶ raftlog
-//!               │          │  └ replies ◀─┴─▶ region::apply ─▶ engine ─▶ rocks
-//!               │          └──▶ transport ◀─▶ other stores
-//!               └─▶ settings, metrics, cluster_state ◀── heartbeat ─▶ placement
+//!  clients ─▶ reactor ─▶ client, dispatch ─▶ executor::worker ─▶ node, replica (pure) ─▶ effects
+//!               ▲          │                   │   ▲   │
+//!               │          │                   │   │   └▶ executor::log_writer ─▶ raftlog
+//!               └ replies ─│─────────────────◀─┴───┴──▶ executor::apply ─▶ engine ─▶ rocks
+//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, admin_backend
 //! ```
+//!
+//! A module names only modules below it. At the top `startup` makes everything; below it are those that use a whole
+//! `Store`: clients' commands, the answers to other stores, the heartbeat. The store is made of parts (`regions`,
+//! `membership`, `executor`, `proposals`, `capability` and others) that know nothing of it, only of what each needs.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod admin;
 mod admin_backend;
+mod admission;
 mod ahead;
+mod announcing;
 mod budget;
 mod capability;
 mod client;
 mod clock;
 mod cluster_state;
 mod config;
+mod connections;
 mod cpu;
 mod datadir;
 mod disk;
 mod dispatch;
+mod ends;
 mod engine;
+mod executor;
 mod expiry;
 #[cfg(test)]
 mod fixture;
 mod heartbeat;
 mod inbound;
 mod joining;
+mod loops;
 mod members;
 mod membership;
 mod metrics;
 mod orders;
+mod proposals;
 mod reactor;
 mod readers;
 mod recovery;
-mod region;
 mod regions;
 mod settings;
 mod slot_times;
 mod snapshot;
+mod start_error;
 mod startup;
 mod store;
 mod strong_reads;
@@ -50,12 +60,13 @@ mod transport;
 mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};
-pub use startup::{run, StartError};
+pub use start_error::StartError;
+pub use startup::run;
 pub use transport::frame;
 
 /// What the fuzz targets call, beside `frame::fuzz`.
 #[doc(hidden)]
-pub use joining::fuzz as fuzz_join;
+pub use admission::fuzz as fuzz_join;
 
 /// Databases that SELECT reaches.
 pub const DATABASES: u16 = 16;

@@ -9,7 +9,7 @@
 
 use std::net::SocketAddr;
 
-use cluster::{AgreedSettings, MetaState, StoreFacts, StoreKey, StoreRecord, StoreState};
+use cluster::{AgreedSettings, MetaState, StoreKey, StoreRecord, StoreState};
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
@@ -96,30 +96,10 @@ fn member_of(record: &StoreRecord) -> Option<Member> {
     })
 }
 
-/// What a store says of itself.
-pub fn facts_of(member: &Member, key: Option<StoreKey>) -> StoreFacts {
-    StoreFacts {
-        key,
-        client: member.client.to_string(),
-        peer: member.peer.to_string(),
-        admin: member.admin.to_string(),
-        forward: member.forward.map(|address| address.to_string()),
-        device: member.device.clone(),
-        capability: capability_of(member),
-        labels: member.labels.clone(),
-    }
-}
-
-pub fn capability_of(member: &Member) -> placement::Capability {
-    member.capability.map_or(placement::Capability::UNKNOWN, |known| placement::Capability {
-        kv_bytes_per_s: known.kv_bytes_per_s,
-        ops_per_s: known.ops_per_s,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::facts_of;
 
     fn config(ids: &[StoreId]) -> Config {
         let mut config = Config::single("nowhere".into(), 7000);

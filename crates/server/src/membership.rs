@@ -1,111 +1,298 @@
 //! How a store comes to know the others, and whom it believes: the list of stores on its way between them.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use cluster::{StoreFacts, StoreState};
+use cluster::{AgreedSettings, StoreState};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinSet;
 use types::StoreId;
 
-use crate::admin_backend;
+use crate::clock;
+use crate::cluster_state::ClusterState;
 use crate::config::{Config, Member};
-use crate::dispatch::{REQUEST_MEMBERS, STATUS_DONE};
-use crate::members::{facts_of, AgreedMembers};
-use crate::store::Store;
+use crate::datadir::DataDir;
+use crate::ends::Ends;
+use crate::members::{AgreedMembers, Members};
+use crate::regions::Regions;
+use crate::settings::Settings;
 use crate::transport::frame::{Hello, Refusal, RefusalReason};
 use crate::transport::handshake::Introduced;
 use crate::transport::keyring::Verdict;
-use crate::transport::{Remote, NOBODY};
+use crate::transport::kinds::{REQUEST_MEMBERS, STATUS_DONE};
+use crate::transport::{Identity, Remote, Transport, NOBODY};
+use crate::wall_clock::WallClock;
 
+mod join_rate;
 mod refusals;
 
+use join_rate::JoinRate;
 use refusals::{Consequence, Own, Refusals};
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// What a store says of itself is said again after this long, if it did not get through.
-const ANNOUNCE_AGAIN: Duration = Duration::from_secs(1);
+/// Strangers who say that they are members do not make this store ask more often than that.
+const ASK_AGAIN_NANOS: u64 = 100_000_000;
 
-/// Whether another store, which has the key that it says, is believed to be who it says it is.
-pub fn admit(store: &Arc<Store>, caller: &Introduced) -> Result<(), Refusal> {
-    let Hello { from, cluster_id, key, .. } = caller.hello;
-    let refuse = |reason, text: String| Err(Refusal { reason, text });
-    let own = store.identity.cluster_id();
-    if own != 0 && cluster_id != 0 && cluster_id != own {
-        return refuse(RefusalReason::Wrong, format!("store {from} belongs to another cluster"));
-    }
-    let knows_password = || {
-        let password = store.settings.read().requirepass.clone();
-        password.is_none_or(|password| caller.knows_password(&password))
-    };
-    const NO_PASSWORD: &str =
-        "it does not know this cluster's password: its requirepass must be that of this store";
-    if from == NOBODY {
-        return if knows_password() { Ok(()) } else { refuse(RefusalReason::Wrong, NO_PASSWORD.into()) };
-    }
-    let mut members = store.members();
-    if members.record(from).is_none() && take_agreed(store) {
-        members = store.members();
-    }
-    let record = members.record(from);
-    if record.is_some_and(|record| record.facts.key.is_some_and(|known| known != key)) {
-        return refuse(
-            RefusalReason::OtherKey,
-            format!(
-                "the cluster knows store {from} with another data directory than the one it comes with now: \
-                 what that one held, and promised, is not in this one. Remove store {from} from the cluster \
-                 and let a store with an empty directory join"
-            ),
-        );
-    }
-    if record.is_some_and(|record| record.state == StoreState::Removed) {
-        return refuse(RefusalReason::Removed, format!("store {from} was removed from the cluster"));
-    }
-    if members.member(from).is_none() {
-        if own == 0 || cluster_id != own {
-            return refuse(RefusalReason::Wrong, format!("store {from} is not known here"));
+/// What a change of the list has to reach.
+pub struct Reach {
+    pub config: Arc<Config>,
+    pub settings: Arc<RwLock<Settings>>,
+    pub cluster: Arc<ClusterState>,
+    pub regions: Arc<Regions>,
+    pub transport: Arc<Transport>,
+    pub wall: Arc<WallClock>,
+}
+
+pub struct Membership {
+    this: StoreId,
+    pub identity: Arc<Identity>,
+    dir: Mutex<DataDir>,
+    members: ArcSwap<Members>,
+    /// Held by whoever makes the next list.
+    changing: Mutex<()>,
+    /// Whether another store is being asked for its list of stores.
+    fetching: AtomicBool,
+    /// When one was last asked because somebody came whom this store does not know.
+    asked_at: AtomicU64,
+    /// For how many joins there is room, while this store leads the meta region.
+    joins: Mutex<JoinRate>,
+    /// The same for stores that joined before and ask again.
+    joins_again: Mutex<JoinRate>,
+    reach: Reach,
+}
+
+impl Membership {
+    pub fn new(identity: Arc<Identity>, dir: DataDir, members: Members, reach: Reach) -> Membership {
+        identity.set_members(members.keys());
+        Membership {
+            this: reach.config.store,
+            identity,
+            dir: Mutex::new(dir),
+            members: ArcSwap::from_pointee(members),
+            changing: Mutex::new(()),
+            fetching: AtomicBool::new(false),
+            asked_at: AtomicU64::new(0),
+            joins: Mutex::new(JoinRate::new(Instant::now())),
+            joins_again: Mutex::new(JoinRate::new(Instant::now())),
+            reach,
         }
-        // Its joining may have been agreed on before this store heard of it. Until it has, anybody could say so.
-        ask_for_newer(store);
-        return refuse(RefusalReason::NotYetKnown, format!("store {from} is not known here yet"));
     }
-    if !store.identity.keyring.is_agreed(from) && !knows_password() {
-        return refuse(RefusalReason::Wrong, NO_PASSWORD.into());
+
+    /// The stores of the cluster as this one knows them.
+    pub fn members(&self) -> Arc<Members> {
+        self.members.load_full()
     }
-    match store.identity.keyring.meet(from, key) {
-        Verdict::Agreed | Verdict::FirstSeen => Ok(()),
-        Verdict::NotAgreed | Verdict::NotFirst | Verdict::Unknown => refuse(
-            RefusalReason::Wrong,
-            format!(
-                "another data directory has come as store {from} before, and the cluster has not agreed yet on \
-                 which it is. If it was the wrong one, restart the stores that it came to"
+
+    /// Returns the settings that every store uses, as this one last heard them.
+    pub fn agreed_settings(&self) -> AgreedSettings {
+        self.members.load().agreed.settings
+    }
+
+    pub fn member(&self, id: StoreId) -> Option<Member> {
+        self.members.load().member(id).cloned()
+    }
+
+    /// Takes in a list of stores, if it is later than the one that is known: links begin and end by it.
+    pub fn take_members(self: &Arc<Self>, agreed: AgreedMembers) {
+        let Reach { config, cluster, regions, transport, wall, .. } = &self.reach;
+        let changing = self.changing.lock();
+        if agreed.version <= self.members.load().agreed.version {
+            return;
+        }
+        tracing::info!(version = agreed.version, stores = agreed.stores.len(), "a new list of stores");
+        let (before, after) = (self.members.load().agreed.settings, agreed.settings);
+        if before != after {
+            tracing::info!(?before, ?after, "the settings of the cluster have changed");
+        }
+        for record in agreed.stores.iter().filter(|record| record.state == StoreState::Removed) {
+            cluster.forget(record.id);
+            wall.forget(record.id);
+        }
+        let members = Members::new(config, agreed);
+        let links = members.list.iter().map(|member| (member.id, member.peer)).collect();
+        self.identity.set_members(members.keys());
+        self.members.store(Arc::new(members));
+        transport.set_members(links);
+        drop(changing);
+        regions.leader_news.notify_waiters();
+        self.keep_soon();
+    }
+
+    /// What the cluster is called, once somebody says so. The first word counts.
+    pub fn take_cluster_id(self: &Arc<Self>, cluster_id: u64) {
+        if cluster_id != 0 && self.identity.take_cluster_id(cluster_id) {
+            self.keep_soon();
+        }
+    }
+
+    /// Writes down what is known of the cluster, beside the runtime: the device may be slow. What is not
+    /// written is heard again; the next start only has to ask whom it knew before.
+    fn keep_soon(self: &Arc<Self>) {
+        let membership = self.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut dir = membership.dir.lock();
+            let members = membership.members();
+            if let Err(error) = dir.keep(membership.identity.cluster_id(), &members.agreed) {
+                tracing::warn!(%error, "what is known of the cluster cannot be kept");
+            }
+        });
+    }
+
+    /// Takes over what the meta region's rows here say, as far as that is news.
+    pub fn take_what_is_here(self: &Arc<Self>) {
+        self.take_agreed();
+        if let Some(cluster_id) = self.reach.cluster.cluster_id() {
+            self.take_cluster_id(cluster_id);
+        }
+    }
+
+    /// Takes over their list of stores, if that is news.
+    fn take_agreed(self: &Arc<Self>) -> bool {
+        let agreed = self.reach.cluster.members_after(self.members().agreed.version);
+        agreed.map(|agreed| self.take_members(agreed)).is_some()
+    }
+
+    /// Whether another store, which has the key that it says, is believed to be who it says it is.
+    pub fn admit(self: &Arc<Self>, caller: &Introduced) -> Result<(), Refusal> {
+        let Hello { from, cluster_id, key, .. } = caller.hello;
+        let refuse = |reason, text: String| Err(Refusal { reason, text });
+        let own = self.identity.cluster_id();
+        if own != 0 && cluster_id != 0 && cluster_id != own {
+            return refuse(RefusalReason::Wrong, format!("store {from} belongs to another cluster"));
+        }
+        let knows_password = || {
+            let password = self.reach.settings.read().requirepass.clone();
+            password.is_none_or(|password| caller.knows_password(&password))
+        };
+        const NO_PASSWORD: &str =
+            "it does not know this cluster's password: its requirepass must be that of this store";
+        if from == NOBODY {
+            return if knows_password() { Ok(()) } else { refuse(RefusalReason::Wrong, NO_PASSWORD.into()) };
+        }
+        let mut members = self.members();
+        if members.record(from).is_none() && self.take_agreed() {
+            members = self.members();
+        }
+        let record = members.record(from);
+        if record.is_some_and(|record| record.facts.key.is_some_and(|known| known != key)) {
+            return refuse(
+                RefusalReason::OtherKey,
+                format!(
+                    "the cluster knows store {from} with another data directory than the one it comes with now: \
+                     what that one held, and promised, is not in this one. Remove store {from} from the cluster \
+                     and let a store with an empty directory join"
+                ),
+            );
+        }
+        if record.is_some_and(|record| record.state == StoreState::Removed) {
+            return refuse(RefusalReason::Removed, format!("store {from} was removed from the cluster"));
+        }
+        if members.member(from).is_none() {
+            if own == 0 || cluster_id != own {
+                return refuse(RefusalReason::Wrong, format!("store {from} is not known here"));
+            }
+            // Its joining may have been agreed on before this store heard of it. Until it has, anybody could say so.
+            self.ask_for_newer();
+            return refuse(RefusalReason::NotYetKnown, format!("store {from} is not known here yet"));
+        }
+        if !self.identity.keyring.is_agreed(from) && !knows_password() {
+            return refuse(RefusalReason::Wrong, NO_PASSWORD.into());
+        }
+        match self.identity.keyring.meet(from, key) {
+            Verdict::Agreed | Verdict::FirstSeen => Ok(()),
+            Verdict::NotAgreed | Verdict::NotFirst | Verdict::Unknown => refuse(
+                RefusalReason::Wrong,
+                format!(
+                    "another data directory has come as store {from} before, and the cluster has not agreed yet on \
+                     which it is. If it was the wrong one, restart the stores that it came to"
+                ),
             ),
-        ),
+        }
     }
-}
 
-/// Takes over what the meta region's rows here say, if that is news.
-fn take_agreed(store: &Arc<Store>) -> bool {
-    let agreed = store.cluster.members_after(store.members().agreed.version);
-    agreed.map(|agreed| store.take_members(agreed)).is_some()
-}
+    /// Whether a store that was admitted, or asks to join, is still to be listened to.
+    pub fn is_welcome(&self, from: &Remote) -> bool {
+        from.store == NOBODY || self.identity.keyring.has(from.store, from.key)
+    }
 
-/// Whether a store that was admitted, or asks to join, is still to be listened to.
-pub fn is_welcome(store: &Store, from: &Remote) -> bool {
-    from.store == NOBODY || store.identity.keyring.has(from.store, from.key)
+    /// Whether there is room for one more join.
+    pub fn may_join(&self, is_known: bool) -> bool {
+        // Who asks again takes nothing from those who are new.
+        let joins = if is_known { &self.joins_again } else { &self.joins };
+        joins.lock().take(Instant::now())
+    }
+
+    /// Asks the meta region's leader, or else a store that was heard of lately, for a list that may be newer. Whoever
+    /// makes this store ask does not make it ask often.
+    fn ask_for_newer(self: &Arc<Self>) {
+        let Reach { cluster, regions, .. } = &self.reach;
+        let leader = regions.meta().leader();
+        let members = self.members();
+        let others = members.list.iter().map(|member| member.id);
+        let heard = leader.into_iter().chain(others).find(|&id| id != self.this && cluster.is_heard(id));
+        if let Some(from) = heard.filter(|_| self.may_ask_again()) {
+            self.fetch(from);
+        }
+    }
+
+    /// Whether it is time to ask another store again for what nobody may know.
+    fn may_ask_again(&self) -> bool {
+        let (now, before) = (clock::boot_nanos(), self.asked_at.load(Ordering::Acquire));
+        let is_time = now.saturating_sub(before) >= ASK_AGAIN_NANOS;
+        is_time && self.asked_at.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Asks a store that has said that it has a newer list.
+    pub fn fetch(self: &Arc<Self>, from: StoreId) {
+        if !self.begin_fetch() {
+            return;
+        }
+        let membership = self.clone();
+        tokio::spawn(async move {
+            let transport = &membership.reach.transport;
+            let asked = transport.call(from, REQUEST_MEMBERS, Bytes::new(), FETCH_TIMEOUT).await;
+            if let Ok((STATUS_DONE, body)) = asked {
+                match serde_json::from_slice::<AgreedMembers>(&body) {
+                    Ok(agreed) => membership.take_members(agreed),
+                    Err(error) => tracing::warn!(from, %error, "a list of stores cannot be read"),
+                }
+            }
+            membership.end_fetch();
+        });
+    }
+
+    /// False: another store is being asked already.
+    fn begin_fetch(&self) -> bool {
+        !self.fetching.swap(true, Ordering::AcqRel)
+    }
+
+    fn end_fetch(&self) {
+        self.fetching.store(false, Ordering::Release);
+    }
+
+    /// Answers another store that asks for the list.
+    pub fn answer_members(&self) -> (u8, Bytes) {
+        (STATUS_DONE, serde_json::to_vec(&self.members().agreed).expect("plain data").into())
+    }
 }
 
 /// Acts on what other stores say when they refuse this one, until the task is dropped.
-pub async fn heed_refusals(store: Arc<Store>, mut refused: UnboundedReceiver<(StoreId, Refusal)>) {
+pub async fn heed_refusals(
+    membership: Arc<Membership>,
+    ends: Arc<Ends>,
+    mut refused: UnboundedReceiver<(StoreId, Refusal)>,
+) {
     let mut refusals = Refusals::default();
     while let Some((by, refusal)) = refused.recv().await {
-        let members = store.members();
+        let members = membership.members();
         let own = Own {
             is_agreed: members
-                .record(store.id)
-                .is_some_and(|record| record.facts.key == Some(store.identity.key())),
-            others: members.list.iter().filter(|member| member.id != store.id).count(),
+                .record(membership.this)
+                .is_some_and(|record| record.facts.key == Some(membership.identity.key())),
+            others: members.list.iter().filter(|member| member.id != membership.this).count(),
         };
         match refusals.hear(by, &refusal, own) {
             Consequence::Nothing => tracing::debug!(by, refusal.text),
@@ -113,80 +300,10 @@ pub async fn heed_refusals(store: Arc<Store>, mut refused: UnboundedReceiver<(St
             Consequence::Await => {
                 tracing::info!(by, refusal.text, "this store ends when more than half say so")
             }
-            Consequence::End => store.end(&refusal.text),
-            Consequence::Fatal => store.fatal(&refusal.text),
+            Consequence::End => ends.end(&refusal.text),
+            Consequence::Fatal => ends.fatal(&refusal.text),
         }
     }
-}
-
-/// The heartbeat's part in it: what was agreed is taken in, and what this store says of itself is agreed on.
-#[derive(Default)]
-pub struct MembershipKeeper {
-    announcing: JoinSet<()>,
-    announced: Option<tokio::time::Instant>,
-}
-
-impl MembershipKeeper {
-    pub fn look(&mut self, store: &Arc<Store>) {
-        take_agreed(store);
-        if let Some(cluster_id) = store.cluster.cluster_id() {
-            store.take_cluster_id(cluster_id);
-        }
-        while self.announcing.try_join_next().is_some() {}
-        let lately = self.announced.is_some_and(|at| at.elapsed() < ANNOUNCE_AGAIN);
-        if lately || !self.announcing.is_empty() {
-            return;
-        }
-        let members = store.members();
-        let facts = facts_of(store.config.this(), Some(store.identity.key()));
-        if members.record(store.id).is_some_and(|record| record.facts != facts) {
-            self.announced = Some(tokio::time::Instant::now());
-            self.announcing.spawn(announce(store.clone(), facts));
-        }
-    }
-}
-
-async fn announce(store: Arc<Store>, facts: StoreFacts) {
-    match admin_backend::set_facts(&store, facts).await {
-        Ok(()) => tracing::info!("the cluster knows where this store is"),
-        // The cluster knows this number with another disk, or not any more.
-        Err(error) if error.status == 409 => store.fatal(&error.message),
-        Err(error) => tracing::debug!(error.message, "the cluster did not hear where this store is"),
-    }
-}
-
-/// Asks the meta region's leader, or else a store that was heard of lately, for a list that may be newer. Whoever
-/// makes this store ask does not make it ask often.
-fn ask_for_newer(store: &Arc<Store>) {
-    let leader = store.regions.meta().leader();
-    let members = store.members();
-    let others = members.list.iter().map(|member| member.id);
-    let heard = leader.into_iter().chain(others).find(|&id| id != store.id && store.is_heard(id));
-    if let Some(from) = heard.filter(|_| store.may_ask_again()) {
-        fetch(store, from);
-    }
-}
-
-/// Asks a store that has said that it has a newer list.
-pub fn fetch(store: &Arc<Store>, from: StoreId) {
-    if !store.begin_fetch() {
-        return;
-    }
-    let store = store.clone();
-    tokio::spawn(async move {
-        let asked = store.transport().call(from, REQUEST_MEMBERS, Bytes::new(), FETCH_TIMEOUT).await;
-        if let Ok((STATUS_DONE, body)) = asked {
-            match serde_json::from_slice::<AgreedMembers>(&body) {
-                Ok(agreed) => store.take_members(agreed),
-                Err(error) => tracing::warn!(from, %error, "a list of stores cannot be read"),
-            }
-        }
-        store.end_fetch();
-    });
-}
-
-pub fn answer_members(store: &Store) -> (u8, Bytes) {
-    (STATUS_DONE, serde_json::to_vec(&store.members().agreed).expect("plain data").into())
 }
 
 /// The store as it is in its own configuration, under the number that its directory has.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
-use placement::Cpu;
+use placement::{Capability, Cpu, Spread};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,7 +13,6 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::admin::StageRow;
-use crate::capability::Present;
 use crate::snapshot;
 use crate::wall_clock::WallClock;
 
@@ -201,13 +200,8 @@ impl Metrics {
     }
 
     /// Takes over how the store counts now.
-    pub fn set_capability(&self, present: Present) {
-        let values = [
-            present.capability.kv_bytes_per_s,
-            present.correction,
-            present.spread.kv_bytes_per_s,
-            present.ratio.unwrap_or_default(),
-        ];
+    pub fn set_capability(&self, counts: Capability, correction: f64, spread: Spread, ratio: Option<f64>) {
+        let values = [counts.kv_bytes_per_s, correction, spread.kv_bytes_per_s, ratio.unwrap_or_default()];
         for (gauge, value) in self.capability.iter().zip(values) {
             gauge.set(value);
         }

@@ -3,18 +3,16 @@
 //! An order may be late, repeated or for a region that is not led here any more: it names the epoch it is meant
 //! for, and whoever is not the leader does nothing.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use cluster::Order;
 use replica::Input;
 use types::{RegionChange, RegionEpoch, RegionId, StoreId, Term};
 
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 use crate::store::Store;
 
 /// Takes in an order of another store.
-pub fn receive(store: &Arc<Store>, from: StoreId, order: &Bytes) {
+pub fn receive(store: &Store, from: StoreId, order: &Bytes) {
     let (term, order) = match Order::decode(order) {
         Ok(decoded) => decoded,
         Err(error) => return tracing::warn!(from, %error, "an order cannot be read"),
@@ -36,16 +34,16 @@ fn is_outdated(term: Term, from: StoreId, known_term: Term, known_leader: Option
 }
 
 /// Gives an order to the region's leader: this store or another.
-pub fn send(store: &Arc<Store>, to: StoreId, order: Order, term: Term) {
+pub fn send(store: &Store, to: StoreId, order: Order, term: Term) {
     tracing::info!(to, %order, "order");
     if to == store.id {
         carry_out(store, order);
     } else {
-        store.transport().send_order(to, order.encode(term));
+        store.transport.send_order(to, order.encode(term));
     }
 }
 
-fn carry_out(store: &Arc<Store>, order: Order) {
+fn carry_out(store: &Store, order: Order) {
     let order = match order {
         Order::TransferLeader { region, to } => ToWorker::Input(Input::TransferLeader { region, to }),
         Order::Change { region, expect, change } => ToWorker::ChangeRegion { region, expect, change },
@@ -55,14 +53,14 @@ fn carry_out(store: &Arc<Store>, order: Order) {
 }
 
 /// Finds the slot that halves the region, off the I/O threads, and has the change proposed.
-fn split(store: &Arc<Store>, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
+fn split(store: &Store, region: RegionId, expect: RegionEpoch, new_region: RegionId) {
     let Some(shared) = store.regions.get(region) else { return };
     let Some(slots) = shared.slots().filter(|_| shared.leader() == Some(store.id)) else { return };
-    let store = store.clone();
-    tokio::task::spawn_blocking(move || match store.engine.slot_in_the_middle(slots) {
+    let (engine, worker) = (store.engine.clone(), store.worker.clone());
+    tokio::task::spawn_blocking(move || match engine.slot_in_the_middle(slots) {
         Some(at) => {
             let change = RegionChange::Split { at, new_region };
-            let _ = store.worker.send(ToWorker::ChangeRegion { region, expect, change });
+            let _ = worker.send(ToWorker::ChangeRegion { region, expect, change });
         }
         None => tracing::warn!(region, "a region of one slot cannot be split"),
     });
@@ -103,7 +101,7 @@ mod tests {
         let order = Order::Split { region: 1, expect, new_region: 9 };
         receive(&fixture.store, 0, &order.encode(1));
         let led = Leadership { term: 1, leader: Some(fixture.store.id) };
-        fixture.store.regions.get(1).unwrap().set_leadership(led);
+        fixture.store.regions.lead(1, led);
         receive(&fixture.store, 0, &order.encode(1));
         let told = loop {
             match fixture.told().next() {

@@ -17,7 +17,7 @@ use types::{LogIndex, PeerId, RegionDescriptor, RegionId, SlotRange, StoreId, Te
 use crate::datadir::DataDir;
 use crate::engine::Engine;
 use crate::snapshot;
-use crate::startup::StartError;
+use crate::start_error::StartError;
 
 /// Under this name the log keeps the public key of the directory that it was made in.
 const BEGUN: &[u8] = b"begun";

@@ -4,8 +4,6 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,48 +14,28 @@ use tokio::net::TcpListener;
 use types::{RegionDescriptor, StoreId};
 
 use crate::budget::Budget;
-use crate::client::{self, ListenerKind};
+use crate::client;
 use crate::config::{Beginning, Config};
-use crate::datadir::{DataDir, DataDirError};
+use crate::connections::ListenerKind;
+use crate::datadir::DataDir;
 use crate::engine::Engine;
+use crate::executor::apply::Applier;
+use crate::executor::batches;
+use crate::executor::flusher;
+use crate::executor::lives::Lives;
+use crate::executor::log_keeper;
+use crate::executor::log_reader;
+use crate::executor::log_writer::LogWriter;
+use crate::executor::snapshots::Host;
+use crate::executor::worker::RegionWorker;
+use crate::loops::{Loops, ToLoop, ToWorker};
 use crate::members::{AgreedMembers, Members};
-use crate::reactor::{Loop, Loops, ToLoop};
-use crate::region::apply::Applier;
-use crate::region::batches;
-use crate::region::flusher;
-use crate::region::inbox::ToWorker;
-use crate::region::lives::Lives;
-use crate::region::log_keeper;
-use crate::region::log_reader;
-use crate::region::log_writer::LogWriter;
-use crate::region::snapshots::Host;
-use crate::region::worker::RegionWorker;
-use crate::regions::Regions;
+use crate::reactor::Loop;
 use crate::snapshot::{self, SnapshotService};
-use crate::store::Store;
-use crate::transport::{self, Transport};
+use crate::start_error::StartError;
+use crate::store::{Found, Store};
+use crate::transport;
 use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery};
-
-/// Why a store did not start, or ended otherwise than asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("configuration: {0}")]
-    Config(String),
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
-    #[error("the Raft log in {path} cannot be opened: {reason}")]
-    Log { path: PathBuf, reason: String },
-    #[error("the rows in {path} cannot be opened: {reason}")]
-    Rows { path: PathBuf, reason: String },
-    #[error("recovery: {0}")]
-    Recovery(String),
-    #[error("joining a cluster: {0}")]
-    Join(String),
-    #[error("the loops that serve clients cannot be started: {0}")]
-    Loops(io::Error),
-}
 
 /// How long a planned stop waits for other stores to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
@@ -115,7 +93,6 @@ pub async fn run(
     let seeds = recovered.seeds;
     let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
-    let regions = Regions::new(&local, &founded);
     let members = known_members(&config, &dir, &meta)?;
 
     let (loops, inboxes) = Loops::new(config.io_threads).map_err(StartError::Loops)?;
@@ -126,8 +103,9 @@ pub async fn run(
     let (identity, refused) =
         transport::Identity::new(config.store, layout_digest, secret, cluster_id, password);
     let identity = Arc::new(identity);
-    let store = Store::new(config, dir, identity.clone(), members, regions, engine, meta, loops);
-    let store = Arc::new(store);
+    let (local, others) = (&local, &founded);
+    let found = Found { config, dir, identity, members, local, others, engine, meta };
+    let store = Arc::new(Store::new(found, loops));
     let raft = replica::Worker::new(
         raft_config(&store.config),
         log.clone(),
@@ -137,42 +115,57 @@ pub async fn run(
     )
     .map_err(|error| StartError::Recovery(error.to_string()))?;
 
-    let _ = store.entry_memory.set(raft.entry_memory());
-    let links: Vec<_> = store.members().list.iter().map(|member| (member.id, member.peer)).collect();
-    store.set_transport(Transport::start(identity, store.budget.messages, links.into_iter()));
+    store.levels.count_entries(raft.entry_memory());
+    store.transport.start(store.membership.members().list.iter().map(|member| (member.id, member.peer)));
 
-    let host = Arc::new(Host { store: store.clone() });
+    let parts = store.executor();
+    let host = Arc::new(Host::new(&parts));
     let limits = snapshot::Limits { rate: store.config.snapshot_rate, ..snapshot::Limits::default() };
     let service = SnapshotService::start(&snapshot_dir, limits, host)
         .map_err(|error| StartError::Recovery(format!("{}: {error}", snapshot_dir.display())))?;
-    store.set_snapshots(service);
+    let snapshots = Arc::new(service);
+    store.set_snapshots(snapshots.clone());
 
     let spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
-        let watch = store.clone();
+        let ends = store.ends.clone();
         // The store is nothing without any of them: a panic ends it as a whole.
         let watched = move || {
             if std::panic::catch_unwind(AssertUnwindSafe(body)).is_err() {
-                watch.fatal(&format!("the {name} thread died"));
+                ends.fatal(&format!("the {name} thread died"));
             }
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(watched).expect("a thread can be started")
     };
     let (life_sender, life_jobs) = crossbeam_channel::unbounded();
-    let (applier, apply_queue, apply_jobs) = Applier::new(store.clone(), life_sender);
-    let lives = Lives { store: store.clone(), log: log.clone(), jobs: life_jobs, apply: apply_jobs };
+    let (applier, apply_queue, apply_jobs) = Applier::new(parts.clone(), life_sender);
+    let lives = Lives {
+        parts: parts.clone(),
+        snapshots: snapshots.clone(),
+        log: log.clone(),
+        jobs: life_jobs,
+        apply: apply_jobs,
+    };
     let (reads, wanted) = crossbeam_channel::unbounded();
-    let worker = RegionWorker::new(store.clone(), raft, batch_sender, log.clone(), reads, apply_queue);
-    let log_writer = LogWriter::new(log.clone(), batches, store.clone());
-    let (flush_store, flush_log) = (store.clone(), log.clone());
-    let (keep_store, keep_log) = (store.clone(), log.clone());
-    let (read_store, read_log) = (store.clone(), log.clone());
+    let worker = RegionWorker::new(
+        parts.clone(),
+        snapshots.clone(),
+        raft,
+        batch_sender,
+        log.clone(),
+        reads,
+        apply_queue,
+    );
+    let log_writer = LogWriter::new(log.clone(), batches, parts.clone());
+    let (flush_parts, flush_log) = (parts.clone(), log.clone());
+    let (keep_parts, keep_log) = (parts.clone(), log.clone());
+    let (read_sender, read_log) = (store.worker.clone(), log.clone());
     let mut threads = vec![
         spawn("log", Box::new(move || log_writer.run())),
-        spawn("log-reader", Box::new(move || log_reader::run(read_store, read_log, wanted))),
+        spawn("log-reader", Box::new(move || log_reader::run(read_sender, read_log, wanted))),
         spawn("apply", Box::new(move || applier.run())),
         spawn("lives", Box::new(move || lives.run())),
-        spawn("flusher", Box::new(move || flusher::run(flush_store, flush_log))),
-        spawn("log-keeper", Box::new(move || log_keeper::run(keep_store, keep_log))),
+        spawn("flusher", Box::new(move || flusher::run(flush_parts, flush_log))),
+        spawn("log-keeper", Box::new(move || log_keeper::run(keep_parts, keep_log))),
     ];
 
     let mut worker = Some(worker);
@@ -184,39 +177,37 @@ pub async fn run(
     let mut tasks = tokio::task::JoinSet::new();
     listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
-    tasks.spawn(expiry::run(store.clone()));
+    tasks.spawn(expiry::run(store.expirer()));
     tasks.spawn(watch_disk(store.clone()));
-    tasks.spawn(capability::run(store.clone()));
-    tasks.spawn(membership::heed_refusals(store.clone(), refused));
+    tasks.spawn(capability::run(store.measurer()));
+    tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 
     tokio::select! {
         () = until_healthy(&store) => {
             ready(store.id);
             tokio::select! {
                 () = &mut shutdown => {}
-                () = store.ending.notified() => {}
+                () = store.ends.ending() => {}
             }
         }
         () = &mut shutdown => {}
-        () = store.ending.notified() => {}
+        () = store.ends.ending() => {}
     }
 
     tracing::info!("shutting down");
     hand_over(&store).await;
-    store.stopping.store(true, Ordering::Relaxed);
+    store.ends.stop();
     tasks.shutdown().await;
     store.clients.all().iter().for_each(|client| client.end());
     tokio::time::sleep(DRAIN).await;
     store.loops.all().iter().for_each(|serving| drop(serving.send(ToLoop::Stop)));
-    let ended = store.clone();
-    let _ = tokio::task::spawn_blocking(move || ended.snapshots().stop()).await;
+    let _ = tokio::task::spawn_blocking(move || snapshots.stop()).await;
     let joined = tokio::task::spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
     if !joined.await.unwrap_or(false) {
         tracing::warn!("a thread ended by a panic");
     }
     // What is in memtables is in the log, too; flushing it now makes the next start quicker.
-    let last = store.clone();
-    let _ = tokio::task::spawn_blocking(move || flusher::flush(&last)).await;
+    let _ = tokio::task::spawn_blocking(move || flusher::flush(&parts)).await;
     Ok(())
 }
 
@@ -320,10 +311,10 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
 /// Gives the regions that this store leads to their most advanced live peers, so that a planned stop costs
 /// no election. Where that does not succeed in time, an election it is.
 async fn hand_over(store: &Store) {
-    if store.members().list.len() == 1 {
+    if store.membership.members().list.len() == 1 {
         return;
     }
-    store.leaving.store(true, Ordering::Relaxed);
+    store.ends.leave();
     store.cluster.report_soon.notify_one();
     // Before anything is handed over, or it would be placed here again.
     tokio::time::sleep(TOLD).await;
@@ -336,7 +327,7 @@ async fn hand_over(store: &Store) {
         let Some(status) = region.status() else { continue };
         let votes = |peer: StoreId| status.descriptor.voters().any(|voter| voter == peer);
         let heirs = status.peers.iter().filter(|(peer, _)| **peer != store.id && votes(**peer));
-        let heirs = heirs.filter(|(peer, _)| store.is_heard(**peer));
+        let heirs = heirs.filter(|(peer, _)| store.cluster.is_heard(**peer));
         if let Some((&to, _)) = heirs.max_by_key(|(_, progress)| progress.matched) {
             let transfer = Input::TransferLeader { region: region.id(), to };
             let _ = store.worker.send(ToWorker::Input(transfer));
@@ -344,14 +335,14 @@ async fn hand_over(store: &Store) {
     }
     let deadline = tokio::time::Instant::now() + HAND_OVER;
     while !led().is_empty() && tokio::time::Instant::now() < deadline {
-        let _ = tokio::time::timeout(Duration::from_millis(20), store.leader_news.notified()).await;
+        let _ = tokio::time::timeout(Duration::from_millis(20), store.regions.leader_news.notified()).await;
     }
     tokio::time::sleep(REDIRECTING).await;
 }
 
 async fn until_healthy(store: &Store) {
     while !store.is_healthy() {
-        let news = store.leader_news.notified();
+        let news = store.regions.leader_news.notified();
         let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
     }
 }
@@ -402,7 +393,7 @@ impl Listeners {
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
-            tasks.spawn(transport::listen(listener, store.identity.clone(), handler));
+            tasks.spawn(transport::listen(listener, store.membership.identity.clone(), handler));
         }
         let backend: Arc<dyn admin::AdminBackend> =
             Arc::new(crate::admin_backend::Backend { store: store.clone() });

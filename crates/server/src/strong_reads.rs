@@ -7,9 +7,9 @@
 
 use cluster::StrongReads;
 
-use crate::store::Store;
+use crate::membership::Membership;
 
-impl Store {
+impl Membership {
     /// Returns whether a read may be answered under its region's lease.
     pub fn may_use_lease(&self) -> bool {
         self.agreed_settings().strong_reads == StrongReads::Lease
@@ -28,17 +28,17 @@ mod tests {
     async fn a_store_goes_by_the_latest_settings_that_it_heard_of() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        assert!(store.may_use_lease(), "unless something else was agreed on");
+        assert!(store.membership.may_use_lease(), "unless something else was agreed on");
         let told = |version, strong_reads| AgreedMembers {
             version,
             settings: AgreedSettings { strong_reads, ..AgreedSettings::default() },
             ..AgreedMembers::default()
         };
-        store.take_members(told(3, StrongReads::ReadIndex));
-        assert!(!store.may_use_lease());
-        store.take_members(told(2, StrongReads::Lease));
-        assert!(!store.may_use_lease(), "that was before");
-        store.take_members(told(4, StrongReads::Lease));
-        assert!(store.may_use_lease());
+        store.membership.take_members(told(3, StrongReads::ReadIndex));
+        assert!(!store.membership.may_use_lease());
+        store.membership.take_members(told(2, StrongReads::Lease));
+        assert!(!store.membership.may_use_lease(), "that was before");
+        store.membership.take_members(told(4, StrongReads::Lease));
+        assert!(store.membership.may_use_lease());
     }
 }

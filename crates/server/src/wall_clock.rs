@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use types::{BootNanos, RegionId, StoreId, UnixMillis};
 
 use crate::clock;
-use crate::store::Store;
+use crate::regions::Regions;
 
 /// How long a store that starts waits for other clocks before it stamps anything.
 const LISTEN_NANOS: u64 = 1_000_000_000;
@@ -156,16 +156,15 @@ pub struct ClockKeeper {
 
 impl ClockKeeper {
     /// To be called before each heartbeat, which reports the result.
-    pub fn look(&mut self, store: &Store) {
+    /// The cluster has `members` stores, this one included.
+    pub fn look(&mut self, wall: &WallClock, regions: &Regions, max_offset_ms: u64, members: usize) {
         let now = Instant::now();
-        let max_offset_ms = store.agreed_settings().max_clock_offset_ms;
-        let members = store.members().list.len();
         let wall_ms = clock::unix_millis();
-        let look = store.wall.look(max_offset_ms, members, wall_ms, clock::boot_nanos());
+        let look = wall.look(max_offset_ms, members, wall_ms, clock::boot_nanos());
         self.tell(&look, max_offset_ms, now);
         if is_due(self.regions_seen, REGIONS_PERIOD, now) {
             self.regions_seen = Some(now);
-            self.look_at_regions(store, max_offset_ms, now);
+            self.look_at_regions(wall, regions, max_offset_ms, now);
         }
     }
 
@@ -215,14 +214,14 @@ impl ClockKeeper {
 
     /// A region's time never goes back. Once a wrong clock has stamped in it, the time stands still until the
     /// clocks have caught up.
-    fn look_at_regions(&mut self, store: &Store, max_offset_ms: u64, now: Instant) {
-        let time = store.wall.millis();
-        let table = store.regions.table();
-        let led = table.iter().filter(|region| region.is_local() && region.leader() == Some(store.id));
+    fn look_at_regions(&mut self, wall: &WallClock, regions: &Regions, max_offset_ms: u64, now: Instant) {
+        let time = wall.millis();
+        let table = regions.table();
+        let led = table.iter().filter(|region| region.is_local() && regions.leads(region));
         let ahead = led.map(|region| (region.last_stamp_ms().saturating_sub(time), region.id()));
         let (ahead_ms, region) = ahead.max().unwrap_or_default();
         let ahead_ms = i64::try_from(ahead_ms).unwrap_or(i64::MAX);
-        store.wall.region_ahead_ms.store(ahead_ms, Ordering::Relaxed);
+        wall.region_ahead_ms.store(ahead_ms, Ordering::Relaxed);
         if ahead_ms as u64 <= max_offset_ms {
             self.ahead_said = None;
             return;
@@ -337,17 +336,16 @@ mod tests {
     fn a_region_whose_time_is_ahead_is_measured_where_it_is_led() {
         let fixture = Fixture::new();
         let store = &fixture.store;
-        let region = store.regions.get(1).unwrap();
-        region.set_applied(3, store.wall.millis() + DAY_MS);
+        store.regions.set_applied(1, 3, store.wall.millis() + DAY_MS);
         let mut keeper = ClockKeeper::default();
-        keeper.look(store);
+        keeper.look(&store.wall, &store.regions, 10_000, 1);
         assert_eq!((store.wall.region_ahead_ms(), keeper.ahead_said), (0, None), "it is led elsewhere");
-        region.set_leadership(Leadership { term: 1, leader: Some(store.id) });
-        keeper.look_at_regions(store, 10_000, Instant::now());
+        store.regions.lead(1, Leadership { term: 1, leader: Some(store.id) });
+        keeper.look_at_regions(&store.wall, &store.regions, 10_000, Instant::now());
         assert!(is_near(store.wall.region_ahead_ms() as u64, DAY_MS));
         assert_eq!(keeper.ahead_said.map(|(region, _)| region), Some(1));
-        region.set_applied(4, store.wall.millis() + 9000);
-        keeper.look_at_regions(store, 10_000, Instant::now());
+        store.regions.set_applied(1, 4, store.wall.millis() + 9000);
+        keeper.look_at_regions(&store.wall, &store.regions, 10_000, Instant::now());
         assert_eq!(keeper.ahead_said, None);
     }
 

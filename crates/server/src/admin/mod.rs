@@ -2,6 +2,8 @@
 
 mod backend;
 mod http;
+mod refusal;
 
 pub use backend::*;
 pub use http::serve;
+pub(crate) use refusal::{encode_error, read_error, refuse};

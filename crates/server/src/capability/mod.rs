@@ -10,6 +10,7 @@
 
 mod account;
 mod kept;
+mod measurer;
 mod rounds;
 mod schedule;
 mod sittings;
@@ -29,14 +30,15 @@ use placement::{Capability, Spread};
 
 use crate::clock;
 use crate::config::Config;
-use crate::store::Store;
-use account::LogClock;
+use crate::metrics::Metrics;
+pub use account::LogClock;
 use kept::Kept;
 use rounds::{DeviceSpread, Round};
 use schedule::Sitting;
 use turn::OwnTurn;
 use watch::{Reference, Watch};
 
+pub use measurer::Measurer;
 pub use sittings::{look_first, run};
 
 /// Beside that of what is corrected: a ratio of times says less than a measurement.
@@ -111,6 +113,13 @@ pub struct Present {
     pub ratio: Option<f64>,
 }
 
+impl Present {
+    /// Has the metrics tell it.
+    pub fn show(&self, metrics: &Metrics) {
+        metrics.set_capability(self.capability, self.correction, self.spread, self.ratio);
+    }
+}
+
 pub struct OwnCapability {
     told: Option<Capability>,
     fit: Fit,
@@ -123,7 +132,7 @@ pub struct OwnCapability {
     /// The device is being measured.
     probing: AtomicBool,
     pub turn: OwnTurn,
-    pub log: LogClock,
+    pub log: Arc<LogClock>,
 }
 
 struct State {
@@ -151,7 +160,7 @@ impl OwnCapability {
             asked: AtomicBool::new(false),
             probing: AtomicBool::new(false),
             turn: OwnTurn::default(),
-            log: LogClock::default(),
+            log: Arc::default(),
         }
     }
 
@@ -327,38 +336,38 @@ pub struct Probed {
 }
 
 /// No other probe is asked for while this is held.
-struct Asked(Arc<Store>);
+struct Asked(Measurer);
 
 impl Asked {
-    fn take(store: &Arc<Store>) -> Option<Asked> {
-        let is_first = !store.capability.asked.swap(true, Ordering::AcqRel);
-        is_first.then(|| Asked(store.clone()))
+    fn take(measurer: &Measurer) -> Option<Asked> {
+        let is_first = !measurer.own.asked.swap(true, Ordering::AcqRel);
+        is_first.then(|| Asked(measurer.clone()))
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.0.capability.asked.store(false, Ordering::Release);
+        self.0.own.asked.store(false, Ordering::Release);
     }
 }
 
 /// Measures the device when this store has the turn to, in a thread of its own, keeps what came of it, and says it. One
 /// at a time. `patience`: how long the turn is waited for; `None`: until it comes.
 pub async fn probe(
-    store: &Arc<Store>,
+    measurer: &Measurer,
     probe: Probe,
     patience: Option<Duration>,
 ) -> Result<Probed, NotProbed> {
-    let asked = Asked::take(store).ok_or(NotProbed::UnderWay)?;
-    let turn = turn::take(store);
+    let asked = Asked::take(measurer).ok_or(NotProbed::UnderWay)?;
+    let turn = turn::take(measurer);
     let turn = match patience {
         Some(patience) => tokio::time::timeout(patience, turn).await.map_err(|_| NotProbed::NoTurn)?,
         None => turn.await,
     };
     let (answer, told) = tokio::sync::oneshot::channel();
-    let of_thread = store.clone();
+    let of_thread = measurer.clone();
     let body = move || {
-        let probing = &of_thread.capability.probing;
+        let probing = &of_thread.own.probing;
         probing.store(true, Ordering::Release);
         let outcome = probe_here(&of_thread, probe);
         probing.store(false, Ordering::Release);
@@ -368,26 +377,26 @@ pub async fn probe(
     };
     std::thread::Builder::new().name("probe".into()).spawn(body).map_err(|_| NotProbed::NoThread)?;
     let probed = told.await.map_err(|_| NotProbed::NoThread)??;
-    store.cluster.report_soon.notify_one();
+    measurer.cluster.report_soon.notify_one();
     Ok(probed)
 }
 
-fn probe_here(store: &Store, probe: Probe) -> Result<Probed, NotProbed> {
+fn probe_here(measurer: &Measurer, probe: Probe) -> Result<Probed, NotProbed> {
     let options = probe.options();
-    let room = store.disk.room();
+    let room = measurer.disk.room();
     if room < options.file_bytes {
         return Err(NotProbed::NoRoom { room });
     }
-    let own = &store.capability;
+    let own = &measurer.own;
     let former = own.former_rounds(probe);
     let began_unix_ms = clock::unix_millis();
-    let result = rounds::measure(&store.config.dir, probe, (&former.0, former.1))?;
+    let result = rounds::measure(&measurer.config.dir, probe, (&former.0, former.1))?;
     let measured = result.measured;
     let is_reference = !own.is_told_too_much();
     if is_reference {
         let mut history = own.history();
         history.push(Sitting { began_unix_ms, ended_unix_ms: clock::unix_millis() });
-        own.take(keep(&store.config, result, probe, own.ground.as_ref(), history));
+        own.take(keep(&measurer.config, result, probe, own.ground.as_ref(), history));
     } else {
         tracing::warn!(
             "the device under this store writes {} and syncs in {}; it does less than when the store was told what it \

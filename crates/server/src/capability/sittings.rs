@@ -1,14 +1,12 @@
 //! When this store measures its device: at its first start, a second time soon after, and again while the result is not sure.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::account::Written;
 use super::schedule::Sitting;
 use super::watcher::{watch_device, SERVING_OPS_PER_S};
-use super::{keep, probe, read_ground, read_kept, rounds, Probe};
+use super::{keep, probe, read_ground, read_kept, rounds, Measurer, Probe};
 use crate::config::Config;
-use crate::store::Store;
 use crate::{clock, datadir};
 
 /// The first probe waits this long at most for the store to serve and for its device to be at rest: other
@@ -23,32 +21,32 @@ const REST_MIN: Duration = Duration::from_secs(30);
 const SURE_PERIOD: Duration = Duration::from_secs(600);
 
 /// Measures what was not measured yet and watches the device from then on, until the task is dropped.
-pub async fn run(store: Arc<Store>) {
-    if let Some(wanted) = store.capability.lacks().filter(|_| store.config.probe) {
-        let _ = tokio::time::timeout(PROBE_AFTER, until_at_rest(&store)).await;
-        if let Err(error) = probe(&store, wanted, None).await {
+pub async fn run(measurer: Measurer) {
+    if let Some(wanted) = measurer.own.lacks().filter(|_| measurer.config.probe) {
+        let _ = tokio::time::timeout(PROBE_AFTER, until_at_rest(&measurer)).await;
+        if let Err(error) = probe(&measurer, wanted, None).await {
             tracing::warn!(%error, "the device was not measured: what it can do is not known");
         }
     }
-    tokio::join!(sit_again(&store), watch_device(&store));
+    tokio::join!(sit_again(&measurer), watch_device(&measurer));
 }
 
 /// Measures again, at other times: what a sitting's rounds have in common they cannot tell.
-async fn sit_again(store: &Arc<Store>) {
-    if !store.config.probe {
+async fn sit_again(measurer: &Measurer) {
+    if !measurer.config.probe {
         return;
     }
-    let next = || store.capability.next_sitting(clock::unix_millis());
+    let next = || measurer.own.next_sitting(clock::unix_millis());
     loop {
         let Some(rest) = next() else {
             tokio::time::sleep(SURE_PERIOD).await;
             continue;
         };
         tokio::time::sleep(rest.max(REST_MIN)).await;
-        until_at_rest(store).await;
+        until_at_rest(measurer).await;
         // It may have been asked for meanwhile.
         if next() == Some(Duration::ZERO) {
-            if let Err(error) = probe(store, Probe::Start, None).await {
+            if let Err(error) = probe(measurer, Probe::Start, None).await {
                 tracing::debug!(%error, "the device was not measured once more");
             }
         }
@@ -56,19 +54,19 @@ async fn sit_again(store: &Arc<Store>) {
 }
 
 /// Waits until the store serves and its device has nothing to do, for this store or others on it.
-async fn until_at_rest(store: &Store) {
-    while !store.is_healthy() {
-        let news = store.leader_news.notified();
+async fn until_at_rest(measurer: &Measurer) {
+    while measurer.ends.is_stopping() || !measurer.regions.are_all_led() {
+        let news = measurer.regions.leader_news.notified();
         let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
     }
     let mut written = Written::default();
     loop {
-        let syncs = store.capability.log.syncs();
+        let syncs = measurer.own.log.syncs();
         let Ok(before) = written.bytes() else { return };
         tokio::time::sleep(REST).await;
         let Ok(bytes) = written.bytes() else { return };
-        let is_at_rest = store.capability.log.syncs() == syncs && bytes - before <= REST_BYTES;
-        if is_at_rest && store.cluster.neighbours().load_ops_per_s < SERVING_OPS_PER_S {
+        let is_at_rest = measurer.own.log.syncs() == syncs && bytes - before <= REST_BYTES;
+        if is_at_rest && measurer.cluster.neighbours().load_ops_per_s < SERVING_OPS_PER_S {
             return;
         }
     }

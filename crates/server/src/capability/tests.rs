@@ -133,7 +133,7 @@ fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
     assert!((present.capability.ops_per_s / counts.ops_per_s - 0.1).abs() < 0.001);
     assert_eq!(present.io_bytes_per_s, 5e8, "what was measured stays");
     let metrics = &fixture.store.metrics;
-    metrics.set_capability(present);
+    present.show(metrics);
     let text = metrics.text();
     for name in ["capability_bytes_per_s", "capability_correction 0.1", "device_ratio 10"] {
         assert!(text.contains(&format!("steelyard_{name}")), "{name}: {text}");
@@ -147,15 +147,17 @@ fn the_correction_scales_what_counts_and_a_new_measurement_ends_it() {
 async fn a_probe_measures_keeps_and_is_alone() {
     let fixture = Fixture::new();
     let store = &fixture.store;
-    let (one, other) = tokio::join!(probe(store, Probe::Brief, None), probe(store, Probe::Brief, None));
+    let measurer = store.measurer();
+    let (one, other) =
+        tokio::join!(probe(&measurer, Probe::Brief, None), probe(&measurer, Probe::Brief, None));
     let Probed { measured, is_reference } = one.unwrap();
     assert!(is_reference && measured.write_bytes_per_s > 0.0);
     assert!(matches!(other, Err(NotProbed::UnderWay)));
     assert_eq!(Kept::read(&store.config.dir).unwrap().map(|kept| kept.measured), Some(measured));
-    assert!(probe(store, Probe::Brief, None).await.is_ok(), "the first is over");
+    assert!(probe(&store.measurer(), Probe::Brief, None).await.is_ok(), "the first is over");
 
     let full = Fixture::with(|config| config.reserve_bytes = u64::MAX);
-    let refused = probe(&full.store, Probe::Brief, None).await;
+    let refused = probe(&full.store.measurer(), Probe::Brief, None).await;
     assert!(matches!(refused, Err(NotProbed::NoRoom { .. })), "{refused:?}");
 }
 
@@ -250,7 +252,7 @@ async fn a_sitting_is_remembered_with_its_time_and_its_ground() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     for _ in 0..2 {
-        probe(store, Probe::Brief, None).await.unwrap();
+        probe(&store.measurer(), Probe::Brief, None).await.unwrap();
     }
     let kept = Kept::read(&store.config.dir).unwrap().unwrap();
     assert_eq!((kept.history.len(), &kept.ground), (2, &store.capability.ground));
@@ -267,7 +269,7 @@ async fn a_probe_whose_turn_does_not_come_in_time_measures_nothing_and_is_over()
     });
     let store = &fixture.store;
     for _ in 0..2 {
-        let refused = probe(store, Probe::Brief, Some(Duration::from_millis(60))).await;
+        let refused = probe(&store.measurer(), Probe::Brief, Some(Duration::from_millis(60))).await;
         assert!(matches!(refused, Err(NotProbed::NoTurn)), "{refused:?}");
     }
     assert_eq!(store.capability.lacks(), Some(Probe::Start));

@@ -1,13 +1,12 @@
 //! This store's turn to measure its device: what its heartbeats say of it, and the wait for it.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::{Turn, TurnGrant, TurnState, Waiting};
 use parking_lot::Mutex;
 
+use super::Measurer;
 use crate::clock;
-use crate::store::Store;
 
 /// Grants come with heartbeats.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
@@ -47,11 +46,11 @@ impl OwnTurn {
 }
 
 /// The turn, or a place among those that wait for it. Given back when dropped.
-pub struct Held(Arc<Store>);
+pub struct Held(Measurer);
 
 impl Held {
     fn be(&self, state: TurnState) {
-        self.0.capability.turn.be(state);
+        self.0.own.turn.be(state);
         self.0.cluster.report_soon.notify_one();
     }
 }
@@ -63,17 +62,17 @@ impl Drop for Held {
 }
 
 /// Waits for the turn. One at a time: a second request would take the place of the first.
-pub async fn take(store: &Arc<Store>) -> Held {
-    let number = store.capability.turn.ask();
-    let held = Held(store.clone());
-    store.cluster.report_soon.notify_one();
-    let grant = TurnGrant { store: store.id, number };
+pub async fn take(measurer: &Measurer) -> Held {
+    let number = measurer.own.turn.ask();
+    let held = Held(measurer.clone());
+    measurer.cluster.report_soon.notify_one();
+    let grant = TurnGrant { store: measurer.config.store, number };
     let mut waiting = Waiting::default();
     // A store without others disturbs nobody.
-    while store.members().list.len() > 1 {
-        let leader = store.regions.meta().leader();
-        let is_heard = leader.is_some_and(|leader| store.is_heard(leader));
-        let granted = leader.is_some_and(|leader| store.cluster.is_granted_by(leader, grant));
+    while measurer.membership.members().list.len() > 1 {
+        let leader = measurer.regions.meta().leader();
+        let is_heard = leader.is_some_and(|leader| measurer.cluster.is_heard(leader));
+        let granted = leader.is_some_and(|leader| measurer.cluster.is_granted_by(leader, grant));
         if waiting.may_sit(granted, is_heard, clock::boot_nanos()) {
             break;
         }
@@ -95,7 +94,7 @@ mod tests {
         assert_eq!(own.told(), Turn::default());
         let mut numbers = Vec::new();
         for _ in 0..3 {
-            let held = take(&fixture.store).await;
+            let held = take(&fixture.store.measurer()).await;
             let Turn { state, number, .. } = own.told();
             assert_eq!(state, TurnState::Sits);
             numbers.push(number);
@@ -113,7 +112,8 @@ mod tests {
             config.members.push(other);
         });
         let store = &fixture.store;
-        let waited = tokio::time::timeout(Duration::from_millis(200), take(store)).await;
+        let measurer = store.measurer();
+        let waited = tokio::time::timeout(Duration::from_millis(200), take(&measurer)).await;
         assert!(waited.is_err(), "nobody has granted it");
         assert_eq!(store.capability.turn.told(), Turn::default());
     }

@@ -1,28 +1,26 @@
 //! Brings what this process did to its device before the [`Watch`], and what comes of it into effect.
 
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::{LogClock, Written};
 use super::touch::{self, Toucher};
 use super::watch::{Changed, Totals, Watch};
-use super::{rate, Present};
-use crate::store::Store;
+use super::{rate, Measurer, Present};
 
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Commands per second of a store that serves.
 pub const SERVING_OPS_PER_S: f64 = 50.0;
 
 /// Watches the device until the task is dropped.
-pub async fn watch_device(store: &Arc<Store>) {
+pub async fn watch_device(measurer: &Measurer) {
     let mut watcher = Watcher::default();
     let mut period = tokio::time::interval(LOOK_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut kernel_tells = true;
     loop {
         period.tick().await;
-        let looked = watcher.look(store).await;
+        let looked = watcher.look(measurer).await;
         match &looked {
             // Where the kernel does not count (or the container hides it) there is nothing to judge by.
             Err(error) if kernel_tells => {
@@ -52,8 +50,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    async fn look(&mut self, store: &Arc<Store>) -> std::io::Result<()> {
-        let own = &store.capability;
+    async fn look(&mut self, measurer: &Measurer) -> std::io::Result<()> {
+        let own = &measurer.own;
         let (measurements, reference) = own.reference();
         let Some(reference) = reference else { return Ok(()) };
         if self.watch.is_none() || measurements != self.measurements {
@@ -63,16 +61,16 @@ impl Watcher {
         let now = self.began.get_or_insert_with(Instant::now).elapsed();
         let totals = self.totals(&own.log)?;
         let (Some(watch), Some(totals)) = (&mut self.watch, totals) else { return Ok(()) };
-        let neighbours = store.cluster.neighbours();
+        let neighbours = measurer.cluster.neighbours();
         watch.share(neighbours.sharers);
         if own.probing.load(Ordering::Acquire) || neighbours.sitting {
             watch.skip();
             return Ok(());
         }
         let mut changed = watch.observe(now, totals);
-        let is_serving = store.metrics.recent().0 >= SERVING_OPS_PER_S;
-        if watch.wants_touch(now, is_serving) && store.disk.room() > touch::FILE_BYTES {
-            match self.toucher.touch(&store.config.dir, self.bytes_per_s).await {
+        let is_serving = measurer.metrics.recent().0 >= SERVING_OPS_PER_S;
+        if watch.wants_touch(now, is_serving) && measurer.disk.room() > touch::FILE_BYTES {
+            match self.toucher.touch(&measurer.config.dir, self.bytes_per_s).await {
                 Ok(touch) => changed = watch.touched(now, touch).or(changed),
                 Err(error) => tracing::debug!(%error, "the device could not be touched"),
             }
@@ -80,7 +78,7 @@ impl Watcher {
         own.correct(watch);
         if let Some(changed) = changed {
             say_changed(changed, own.present());
-            store.cluster.report_soon.notify_one();
+            measurer.cluster.report_soon.notify_one();
         }
         Ok(())
     }

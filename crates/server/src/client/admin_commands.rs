@@ -9,7 +9,7 @@ use super::{ClientEntry, Connected};
 use crate::settings::SettingError;
 use crate::store::Store;
 
-pub fn client(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
+pub fn client(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"id", []) => Reply::Int(client.entry.id as i64),
         (b"getname", []) => match client.entry.description().name {
@@ -56,7 +56,7 @@ fn set_info(client: &mut Connected<'_>, attribute: &[u8], value: &Bytes) -> Repl
     Reply::OK
 }
 
-fn list(store: &Arc<Store>, options: &[Bytes]) -> Reply {
+fn list(store: &Store, options: &[Bytes]) -> Reply {
     let mut all = store.clients.all();
     match options {
         [] => {}
@@ -84,7 +84,7 @@ fn list(store: &Arc<Store>, options: &[Bytes]) -> Reply {
     Reply::Verbatim("txt", text.into())
 }
 
-fn kill(store: &Arc<Store>, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
+fn kill(store: &Store, client: &mut Connected<'_>, filter: &[Bytes]) -> Reply {
     let end = |client: &mut Connected<'_>, entry: &Arc<ClientEntry>| {
         // The caller's own connection closes after its reply.
         if entry.id == client.entry.id {
@@ -137,7 +137,7 @@ fn kill(store: &Arc<Store>, client: &mut Connected<'_>, filter: &[Bytes]) -> Rep
     Reply::Int(chosen.len() as i64)
 }
 
-pub fn config(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub fn config(store: &Store, args: &[Bytes]) -> Reply {
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"get", patterns @ [_, ..]) => get(store, patterns),
         (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => set(store, pairs),
@@ -148,7 +148,7 @@ pub fn config(store: &Arc<Store>, args: &[Bytes]) -> Reply {
 }
 
 /// Every setting that is named or fits a pattern, once. A name comes back as the client wrote it.
-fn get(store: &Arc<Store>, patterns: &[Bytes]) -> Reply {
+fn get(store: &Store, patterns: &[Bytes]) -> Reply {
     let is_glob = |pattern: &Bytes| pattern.iter().any(|byte| b"*?[".contains(byte));
     let asked_for = |name: &'static str| {
         let literal = patterns.iter().find(|p| !is_glob(p) && p.eq_ignore_ascii_case(name.as_bytes()));
@@ -164,7 +164,7 @@ fn get(store: &Arc<Store>, patterns: &[Bytes]) -> Reply {
 }
 
 /// All of the settings, or none.
-fn set(store: &Arc<Store>, pairs: &[Bytes]) -> Reply {
+fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     let mut settings = store.settings.write();
     let mut changed = settings.clone();
     for (at, pair) in pairs.chunks(2).enumerate() {

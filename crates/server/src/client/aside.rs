@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use node::{Answer, Item, ItemSlot};
 use resp::Reply;
 
-use super::{spanning, ListenerKind};
-use crate::dispatch::cluster_down;
-use crate::region::shared::RegionShared;
+use super::spanning;
+use crate::connections::ListenerKind;
+use crate::proposals::cluster_down;
+use crate::regions::RegionShared;
 use crate::store::{Route, Store};
 
 /// How long to wait, without a change notification, before the leader is looked up again.
@@ -23,7 +24,7 @@ impl Store {
     /// Returns `MOVED` to the region's leader, if its address is known.
     pub fn moved(&self, region: &RegionShared, item: &Item) -> Option<Reply> {
         let ItemSlot::One(slot) = item.slot else { return None };
-        let member = self.member(region.leader()?)?;
+        let member = self.membership.member(region.leader()?)?;
         Some(Reply::error(format!("MOVED {slot} {}", member.client)))
     }
 
@@ -37,7 +38,7 @@ impl Store {
         let region = match self.route(&item) {
             Ok(Route::Region(region)) => region,
             Ok(Route::Every) => return spanning::run(self, kind, item, deadline).await,
-            Ok(Route::Unknown(slot)) => match self.region_of_slot(slot, deadline).await {
+            Ok(Route::Unknown(slot)) => match self.regions.await_slot(slot, deadline).await {
                 Some(region) => region,
                 None => return cluster_down().into(),
             },
@@ -89,7 +90,7 @@ impl Store {
     async fn redirect(&self, region: &Arc<RegionShared>, item: &Item, deadline: Instant) -> Reply {
         let ItemSlot::One(slot) = item.slot else { return cluster_down() };
         loop {
-            let news = self.leader_news.notified();
+            let news = self.regions.leader_news.notified();
             // Another region may have the slot by now.
             let region = self.regions.of_slot(slot).unwrap_or_else(|| region.clone());
             match self.moved(&region, item) {

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use node::session::Own;
@@ -23,7 +22,7 @@ struct Led {
     replicas: Vec<StoreId>,
 }
 
-pub fn run(store: &Arc<Store>, args: &[Bytes]) -> Own {
+pub fn run(store: &Store, args: &[Bytes]) -> Own {
     if !store.config.cluster_enabled {
         return Own::Reply(Reply::error("ERR This instance has cluster support disabled"));
     }
@@ -40,7 +39,7 @@ pub fn run(store: &Arc<Store>, args: &[Bytes]) -> Own {
 }
 
 /// The commands that read rows.
-pub async fn read_slot(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub async fn read_slot(store: &Store, args: &[Bytes]) -> Reply {
     match &args[2..] {
         [slot] => match parse_slot(slot) {
             Some(slot) => count_keys(store, slot).await,
@@ -59,7 +58,7 @@ pub async fn read_slot(store: &Arc<Store>, args: &[Bytes]) -> Reply {
 
 /// Forty hexadecimal digits, the same from every store, for as long as the cluster keeps its layout.
 pub fn node_id(store: &Store, id: StoreId) -> String {
-    let digest = store.identity.layout_digest;
+    let digest = store.membership.identity.layout_digest;
     format!("{digest:016x}{:016x}{id:08x}", digest.rotate_left(17) ^ 0x5bd1_e995_9e37_79b9)
 }
 
@@ -97,10 +96,12 @@ fn node(store: &Store, member: &Member) -> Reply {
 
 fn slots(store: &Store) -> Reply {
     let rows = led(store).into_iter().filter_map(|led| {
-        let leader = store.member(led.leader?)?;
+        let leader = store.membership.member(led.leader?)?;
         let mut row = vec![Reply::Int(i64::from(led.range.first)), Reply::Int(i64::from(led.range.last))];
         row.push(node(store, &leader));
-        row.extend(led.replicas.iter().filter_map(|id| store.member(*id)).map(|m| node(store, &m)));
+        row.extend(
+            led.replicas.iter().filter_map(|id| store.membership.member(*id)).map(|m| node(store, &m)),
+        );
         Some(Reply::Array(row))
     });
     Reply::Array(rows.collect())
@@ -113,7 +114,7 @@ fn shards(store: &Store) -> Reply {
         let ranges = led.iter().filter(|led| led.leader == Some(member.id));
         let slots =
             ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
-        let health = if store.is_heard(member.id) { "online" } else { "fail" };
+        let health = if store.cluster.is_heard(member.id) { "online" } else { "fail" };
         let offset = store.regions.table().iter().map(|region| region.applied()).max().unwrap_or(0);
         let node = Reply::Map(vec![
             (text("id"), text(&node_id(store, member.id))),
@@ -129,19 +130,19 @@ fn shards(store: &Store) -> Reply {
             (text("nodes"), Reply::Array(vec![node])),
         ])
     };
-    Reply::Array(store.members().list.iter().map(shard).collect())
+    Reply::Array(store.membership.members().list.iter().map(shard).collect())
 }
 
 fn nodes(store: &Store) -> String {
     let led = led(store);
     let mut text = String::new();
-    for member in &store.members().list {
+    for member in &store.membership.members().list {
         let mut flags = String::new();
         if member.id == store.id {
             flags.push_str("myself,");
         }
         flags.push_str("master");
-        let heard = store.is_heard(member.id);
+        let heard = store.cluster.is_heard(member.id);
         if !heard {
             flags.push_str(",fail");
         }
@@ -170,14 +171,14 @@ fn info(store: &Store) -> String {
     let ok: usize = led.iter().filter(|led| led.leader.is_some()).map(|led| led.range.len()).sum();
     let fail = usize::from(SLOT_COUNT) - ok;
     let size = led.iter().filter_map(|led| led.leader).collect::<BTreeSet<_>>().len();
-    let epoch = store.user_regions().iter().map(|region| region.leadership().term).max().unwrap_or(0);
+    let epoch = store.regions.of_users().iter().map(|region| region.leadership().term).max().unwrap_or(0);
     format!(
         "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOT_COUNT}\r\ncluster_slots_ok:{ok}\r\n\
          cluster_slots_pfail:0\r\ncluster_slots_fail:{fail}\r\ncluster_known_nodes:{}\r\ncluster_size:{size}\r\n\
          cluster_current_epoch:{epoch}\r\ncluster_my_epoch:{}\r\ncluster_stats_messages_sent:{}\r\n\
          cluster_stats_messages_received:0\r\n",
         if fail == 0 { "ok" } else { "fail" },
-        store.members().list.len(),
+        store.membership.members().list.len(),
         store.id + 1,
         store.metrics.raft_messages_sent.get(),
     )
@@ -190,7 +191,7 @@ fn time_in(store: &Store, slot: Slot) -> UnixMillis {
 }
 
 /// Keys of a slot that this store holds, as it has applied them.
-async fn count_keys(store: &Arc<Store>, slot: Slot) -> Reply {
+async fn count_keys(store: &Store, slot: Slot) -> Reply {
     let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
     match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, usize::MAX)).await {
         Ok(Ok(keys)) => Reply::Int(keys.len() as i64),
@@ -198,7 +199,7 @@ async fn count_keys(store: &Arc<Store>, slot: Slot) -> Reply {
     }
 }
 
-async fn keys(store: &Arc<Store>, slot: Slot, count: usize) -> Reply {
+async fn keys(store: &Store, slot: Slot, count: usize) -> Reply {
     let (engine, now_ms) = (store.engine.clone(), time_in(store, slot));
     match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, count)).await {
         Ok(Ok(keys)) => Reply::Array(keys.into_iter().map(Reply::Bulk).collect()),

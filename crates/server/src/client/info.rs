@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use resp::Reply;
@@ -12,7 +11,7 @@ use crate::store::Store;
 const SECTIONS: [&str; 8] =
     ["server", "clients", "memory", "persistence", "stats", "replication", "cluster", "keyspace"];
 
-pub fn reply(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub fn reply(store: &Store, args: &[Bytes]) -> Reply {
     let asked: Vec<String> =
         args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
     let every =
@@ -71,8 +70,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("maxmemory", &store.config.maxmemory);
             field("maxmemory_policy", &"noeviction");
             field("mem_clients_normal", &store.client_memory.used());
-            field("mem_log_entries", &store.entry_memory.get().map_or(0, |memory| memory.held()));
-            field("mem_unapplied_entries", &store.unapplied_bytes.load(Ordering::Relaxed));
+            field("mem_log_entries", &store.levels.entry_bytes());
+            field("mem_unapplied_entries", &store.levels.handed_out_bytes());
         }
         "persistence" => {
             field("loading", &0);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::clients::{ListenerKind, Seat};
-use crate::reactor::ToLoop;
+use crate::connections::{ListenerKind, Seat};
+use crate::loops::ToLoop;
 use crate::store::Store;
 
 /// A client whose machine has gone is noticed after about this long, as with Redis.
@@ -33,7 +33,7 @@ pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>
     }
 }
 
-async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, store: &Arc<Store>) {
+async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, store: &Store) {
     let local = stream.local_addr().unwrap_or(peer);
     let _ = stream.set_nodelay(true);
     let (max, open_door) = {
@@ -45,7 +45,7 @@ async fn accept(mut stream: TcpStream, peer: SocketAddr, kind: ListenerKind, sto
         let _ = stream.write_all(PROTECTED).await;
         return;
     }
-    match Seat::take(store, peer, local, max) {
+    match Seat::take(&store.clients, &store.metrics, peer, local, max) {
         Some(seat) => {
             keep_alive(&stream);
             match stream.into_std() {

@@ -1,14 +1,12 @@
-//! Clients: listeners, the list of connections, and the commands that a store answers from its own state.
+//! Clients: listeners, and the commands that a store answers from its own state.
 //!
 //! The conversation of a client is `node::session`'s; the loops in `reactor` carry it out.
 
 mod admin_commands;
 mod aside;
-mod clients;
 mod cluster_commands;
 mod info;
 mod listener;
-pub mod memory;
 mod server_commands;
 mod spanning;
 
@@ -18,7 +16,8 @@ use bytes::Bytes;
 use node::session::Context;
 use resp::Protocol;
 
-pub use clients::{ClientEntry, Clients, ListenerKind, Seat};
+use crate::connections::ClientEntry;
+
 pub use listener::listen;
 pub use server_commands::{run as run_own, run_later as run_own_later, waits_for_earlier};
 

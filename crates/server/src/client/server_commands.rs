@@ -1,7 +1,5 @@
 //! The commands that a store answers from its own state: connection, introspection, settings.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use command::CommandSpec;
 use node::session::Own;
@@ -16,12 +14,7 @@ pub fn waits_for_earlier(name: &str) -> bool {
 }
 
 /// Carries out a command of the connection's or the store's own.
-pub fn run(
-    store: &Arc<Store>,
-    client: &mut Connected<'_>,
-    spec: &'static CommandSpec,
-    args: &[Bytes],
-) -> Own {
+pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec, args: &[Bytes]) -> Own {
     Own::Reply(match spec.name {
         "ping" => match args {
             [_] => Reply::Simple("PONG".into()),
@@ -55,7 +48,7 @@ pub fn run(
 }
 
 /// Carries out a command for which [`run`] said `Later`.
-pub async fn run_later(store: &Arc<Store>, args: &[Bytes]) -> Reply {
+pub async fn run_later(store: &Store, args: &[Bytes]) -> Reply {
     cluster_commands::read_slot(store, args).await
 }
 
@@ -63,7 +56,7 @@ pub fn wrong_arity(name: &str) -> Reply {
     Reply::error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-fn hello(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
+fn hello(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     let mut protocol = client.context.protocol;
     if let Some(version) = args.get(1) {
         protocol = match command::parse_integer(version) {
@@ -125,7 +118,7 @@ fn hello(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Repl
     ])
 }
 
-fn auth(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
+fn auth(store: &Store, client: &mut Connected<'_>, args: &[Bytes]) -> Reply {
     let (user, password) = match args {
         [_, password] => {
             if store.settings.read().requirepass.is_none() {
@@ -142,7 +135,7 @@ fn auth(store: &Arc<Store>, client: &mut Connected<'_>, args: &[Bytes]) -> Reply
     }
 }
 
-fn log_in(store: &Arc<Store>, client: &mut Connected<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
+fn log_in(store: &Store, client: &mut Connected<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
     let settings = store.settings.read();
     let right = match &settings.requirepass {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
@@ -164,7 +157,7 @@ fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
     difference == 0
 }
 
-fn select(store: &Arc<Store>, client: &mut Connected<'_>, index: &[u8]) -> Reply {
+fn select(store: &Store, client: &mut Connected<'_>, index: &[u8]) -> Reply {
     let index = match command::database_index(index, crate::DATABASES) {
         Ok(index) => index,
         Err(error) => return Reply::error(error),

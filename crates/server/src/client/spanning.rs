@@ -11,9 +11,9 @@ use futures::future::join_all;
 use resp::Reply;
 use types::{RegionId, SlotRange};
 
-use super::ListenerKind;
-use crate::dispatch::cluster_down;
-use crate::region::shared::RegionShared;
+use crate::connections::ListenerKind;
+use crate::proposals::cluster_down;
+use crate::regions::RegionShared;
 use crate::store::Store;
 use node::{Answer, Item, ItemSlot};
 
@@ -29,7 +29,7 @@ pub async fn run(store: &Arc<Store>, kind: ListenerKind, item: Item, deadline: I
         return scan(store, &runs(store, own), item, deadline).await;
     }
     loop {
-        let news = store.leader_news.notified();
+        let news = store.regions.leader_news.notified();
         let regions = regions_of(runs(store, own));
         let versions = versions(&regions);
         let answer = match item.spec.name {

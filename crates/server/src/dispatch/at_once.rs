@@ -10,10 +10,10 @@ use node::reads::{Local, Proof, Read};
 use node::session::Kind;
 use node::{Answer, Item, Outcome, Submit, Work};
 
-use super::NotDone;
 use crate::clock;
-use crate::region::inbox::Asker;
-use crate::region::shared::RegionShared;
+use crate::loops::Asker;
+use crate::proposals::NotDone;
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 /// What became of a part that went through the groups.
@@ -35,7 +35,7 @@ impl Store {
         };
         if proof == Proof::Lease {
             let now = clock::boot_nanos();
-            if region.leader() != Some(self.id) || !self.may_use_lease() {
+            if region.leader() != Some(self.id) || !self.membership.may_use_lease() {
                 return None;
             }
             self.want_lease(region, now);
@@ -51,7 +51,7 @@ impl Store {
             return None;
         }
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
-        self.touch(region);
+        self.regions.touch(region);
         if proof == Proof::Lease {
             self.metrics.reads_by_lease.inc_by(items.len() as u64);
         }
@@ -76,13 +76,13 @@ impl Store {
             return None;
         }
         let work = Work::Commands(items.clone());
-        self.note_writes(region, &work);
+        self.proposals.note_writes(region, &work);
         Some(Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client })
     }
 
     /// Takes the outcome of a submission of so many commands.
     pub fn finished(&self, outcome: Outcome, count: usize) -> Finished {
-        match self.answers_of(outcome, count) {
+        match self.proposals.answers_of(outcome, count) {
             Ok(answers) if answers.iter().all(Option::is_some) => {
                 Finished::Answered(answers.into_iter().flatten().collect())
             }

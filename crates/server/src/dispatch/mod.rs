@@ -11,46 +11,19 @@ mod rerouting;
 
 pub use at_once::Finished;
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use node::{Answer, Item, Outcome, Refusal, Submit, Work, REQUEST_BYTES_MAX};
+use node::{Answer, Item, Work, REQUEST_BYTES_MAX};
 use resp::{Protocol, Reply};
-use tokio::sync::oneshot;
 use types::{RegionId, StoreId};
 
-use crate::clock;
-use crate::region::inbox::{Asker, ToWorker};
-use crate::region::shared::RegionShared;
+use crate::proposals::{cluster_down, Answers, NotDone};
+use crate::regions::RegionShared;
 use crate::store::Store;
+use crate::transport::kinds::{REQUEST_COMMANDS, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::CallError;
-
-/// Kinds of requests between stores.
-pub const REQUEST_COMMANDS: u8 = 1;
-pub const REQUEST_ADMIN: u8 = 2;
-/// For the list of stores.
-pub const REQUEST_MEMBERS: u8 = 3;
-/// To be taken into the cluster.
-pub const REQUEST_JOIN: u8 = 4;
-
-/// Statuses of their answers.
-pub const STATUS_DONE: u8 = 0;
-pub const STATUS_NOT_LEADER: u8 = 1;
-pub const STATUS_ERROR: u8 = 2;
-
-/// One for each command. `None`: it was not executed and will not be, for its slot is not the region's any
-/// more.
-pub type Answers = Vec<Option<Answer>>;
-
-/// Why a group of commands was not carried out at this store.
-pub enum NotDone {
-    /// Nothing was proposed: another store may be asked, or this one again.
-    NotLeader,
-    /// The error goes to the client for every command of the group.
-    Error(Reply),
-}
 
 /// Bytes of replies of rows that were not in RAM, after which no more commands are read for at once.
 pub const REPLY_BYTES_MAX: usize = 1 << 20;
@@ -66,14 +39,6 @@ fn protocol_of(item: &Item) -> Protocol {
 /// Whether the region, as it is applied here, has the slots of all commands, which go by the descriptor of that version.
 fn lie_in(items: &[Item], region: &RegionShared, version: u64) -> bool {
     node::reads::lie_in(items.iter().map(|item| item.slot), region, version)
-}
-
-pub fn cluster_down() -> Reply {
-    Reply::error("CLUSTERDOWN The cluster is down: the region has no leader that can reach a quorum")
-}
-
-pub fn unknown_outcome() -> Reply {
-    Reply::error("UNKNOWN The command was proposed but its outcome is not known; it may still take effect")
 }
 
 pub fn no_space() -> Reply {
@@ -97,7 +62,7 @@ impl Store {
         self.metrics.forwarded.inc_by(items.len() as u64);
         // The other store answers by the deadline; a little more covers the way back.
         let wait = patience + Duration::from_millis(500);
-        let (status, body) = self.transport().call(leader, REQUEST_COMMANDS, body, wait).await?;
+        let (status, body) = self.transport.call(leader, REQUEST_COMMANDS, body, wait).await?;
         match status {
             STATUS_NOT_LEADER => Ok(None),
             STATUS_DONE => match passing::decode_answer(body) {
@@ -189,7 +154,7 @@ impl Store {
             if grows && !self.finds_room(region, bytes, deadline).await {
                 return Ok(self.refuse_growth(region, version, &items, deadline).await);
             }
-            self.submit(region, Work::Commands(items), deadline).await
+            self.proposals.submit(region, Work::Commands(items), deadline).await
         } else {
             self.read(region, version, items, deadline).await
         }
@@ -205,7 +170,7 @@ impl Store {
             if Instant::now() >= until || !self.cluster.is_room_elsewhere() {
                 return false;
             }
-            let _ = tokio::time::timeout(ROOM_POLL, self.leader_news.notified()).await;
+            let _ = tokio::time::timeout(ROOM_POLL, self.regions.leader_news.notified()).await;
         }
         self.disk.will_grow(bytes);
         true
@@ -227,7 +192,7 @@ impl Store {
             }
             let one = Arc::new(vec![item.clone()]);
             let result = match item.is_write() {
-                true => self.submit(region, Work::Commands(one), deadline).await,
+                true => self.proposals.submit(region, Work::Commands(one), deadline).await,
                 false => self.read(region, version, one, deadline).await,
             };
             answers.push(match result {
@@ -237,50 +202,5 @@ impl Store {
             });
         }
         answers
-    }
-
-    /// Proposes work to the region's worker and waits until it is applied.
-    pub async fn submit(
-        &self,
-        region: &RegionShared,
-        work: Work,
-        deadline: Instant,
-    ) -> Result<Answers, NotDone> {
-        let count = work.len();
-        self.note_writes(region, &work);
-        let (sender, outcome) = oneshot::channel();
-        let client = Asker::Task(sender);
-        let submit = Submit { region: region.id(), work, deadline: clock::boot_nanos_at(deadline), client };
-        if self.worker.send(ToWorker::Submit(submit)).is_err() {
-            return Err(NotDone::NotLeader);
-        }
-        // The worker answers at the deadline; this is only the net below it.
-        let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
-        let outcome = match tokio::time::timeout(wait, outcome).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) | Err(_) => Outcome::Unknown,
-        };
-        self.answers_of(outcome, count)
-    }
-
-    fn note_writes(&self, region: &RegionShared, work: &Work) {
-        region.writes.fetch_add(work.len() as u64, Ordering::Relaxed);
-        region.write_bytes.fetch_add(work.bytes() as u64, Ordering::Relaxed);
-        self.touch(region);
-    }
-
-    /// The answers to so many commands that went through the log, or not.
-    fn answers_of(&self, outcome: Outcome, count: usize) -> Result<Answers, NotDone> {
-        match outcome {
-            Outcome::Applied(replies) => {
-                Ok(replies.into_iter().map(|reply| reply.map(Answer::Reply)).collect())
-            }
-            Outcome::Refused(Refusal::NotLeader) => Err(NotDone::NotLeader),
-            Outcome::Refused(Refusal::TooLate) => Err(NotDone::Error(cluster_down())),
-            Outcome::Unknown => {
-                self.metrics.unknown_outcomes.inc_by(count as u64);
-                Err(NotDone::Error(unknown_outcome()))
-            }
-        }
     }
 }

@@ -23,10 +23,11 @@ use resp::Reply;
 use tokio::sync::oneshot;
 use types::BootNanos;
 
-use super::{cluster_down, Answers, NotDone, REPLY_BYTES_MAX};
+use super::REPLY_BYTES_MAX;
 use crate::clock;
-use crate::region::inbox::ToWorker;
-use crate::region::shared::RegionShared;
+use crate::loops::ToWorker;
+use crate::proposals::{cluster_down, Answers, NotDone};
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 /// Slots whose due keys one entry deletes.
@@ -51,9 +52,9 @@ impl Store {
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
-        self.touch(region);
+        self.regions.touch(region);
         let now = clock::boot_nanos();
-        let may_use_lease = self.may_use_lease();
+        let may_use_lease = self.membership.may_use_lease();
         if may_use_lease {
             self.want_lease(region, now);
         }
@@ -97,7 +98,7 @@ impl Store {
                 let answer = pass.and_then(|mut pass| pass.answers.pop().flatten());
                 if answer.is_some() {
                     region.reads.fetch_add(1, Ordering::Relaxed);
-                    self.touch(region);
+                    self.regions.touch(region);
                 }
                 Ok(answer)
             }
@@ -184,9 +185,9 @@ impl Store {
             });
             let (outcomes, misses) = match reading.await {
                 Ok(Ok(read)) => read,
-                Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+                Ok(Err(error)) => self.ends.fatal(&format!("cannot read rows: {error}")),
                 Err(ended) if ended.is_cancelled() => return Err(NotDone::NotLeader),
-                Err(_) => self.fatal("a reader died"),
+                Err(_) => self.ends.fatal("a reader died"),
             };
             pass.answers.truncate(missed + outcomes.len());
             outcomes.into_iter().for_each(|(position, outcome)| pass.take(position, outcome));
@@ -222,17 +223,17 @@ impl Store {
     ) -> Result<Option<Answer>, NotDone> {
         let one = Arc::new(vec![item.clone()]);
         if item.is_bounded_read() {
-            let mut answers = self.submit(region, Work::Commands(one), deadline).await?;
+            let mut answers = self.proposals.submit(region, Work::Commands(one), deadline).await?;
             return Ok(answers.pop().flatten());
         }
         while Instant::now() < deadline {
             match item.keys_exist() {
                 Some(exist) => {
-                    self.submit(region, Work::Commands(Arc::new(vec![exist])), deadline).await?;
+                    self.proposals.submit(region, Work::Commands(Arc::new(vec![exist])), deadline).await?;
                 }
                 None => {
                     let due = self.due_slots(region).await?;
-                    self.submit(region, Work::Maintenance(due), deadline).await?;
+                    self.proposals.submit(region, Work::Maintenance(due), deadline).await?;
                 }
             }
             // Leadership was proved again by what has just been committed and applied here.
@@ -257,7 +258,7 @@ impl Store {
                 due.truncate(DUE_SLOTS_MAX);
                 Ok(Maintenance { expire: due, sweep: Vec::new() })
             }
-            Ok(Err(error)) => self.fatal(&format!("cannot read rows: {error}")),
+            Ok(Err(error)) => self.ends.fatal(&format!("cannot read rows: {error}")),
             Err(_) => Err(NotDone::NotLeader),
         }
     }
@@ -325,7 +326,7 @@ mod tests {
 
     /// As a removal of the peer does it.
     fn remove_peer(fixture: &Fixture) {
-        fixture.store.peer_gone(1);
+        fixture.store.regions.remove_local(1);
         fixture.store.engine.rows().destroy_region(1, &[SlotRange::ALL]).unwrap();
     }
 
@@ -376,7 +377,7 @@ mod tests {
             // It runs up to where it waits for the pool, which is busy.
             tokio::task::yield_now().await;
             remove_peer(&fixture);
-            fixture.store.set_local_regions(&[RegionDescriptor::clone(&descriptor)]);
+            fixture.store.regions.set_local(&[RegionDescriptor::clone(&descriptor)]);
             release.send(()).unwrap();
             reading.await.unwrap().unwrap().map(Answer::into_reply)
         });

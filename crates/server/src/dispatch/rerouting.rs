@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use resp::Reply;
 
-use super::{cluster_down, unknown_outcome, Answers, NotDone};
-use crate::region::shared::RegionShared;
+use crate::proposals::{cluster_down, unknown_outcome, Answers, NotDone};
+use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
 use node::{Answer, Item, ItemSlot};
@@ -82,7 +82,7 @@ impl Store {
         // Who asks about a whole region has to ask for the regions anew.
         let has_slots = left.iter().all(|position| matches!(items[*position].slot, ItemSlot::One(_)));
         while has_slots && !left.is_empty() && Instant::now() < deadline {
-            let news = self.leader_news.notified();
+            let news = self.regions.leader_news.notified();
             for Group { region, positions } in self.groups(items, &left) {
                 let part = Arc::new(positions.iter().map(|position| items[*position].clone()).collect());
                 let part = match self.execute_in(&region, part, deadline).await {
@@ -141,7 +141,7 @@ impl Store {
         let read_only = items.iter().all(|item| !item.is_write());
         let version = region.newest().epoch.version;
         loop {
-            let news = self.leader_news.notified();
+            let news = self.regions.leader_news.notified();
             match region.leader() {
                 Some(leader) if leader == self.id => {
                     match self.execute_here(region, version, items.clone(), deadline).await {
@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::Fixture;
-    use crate::region::inbox::{Asker, ToWorker};
+    use crate::loops::{Asker, ToWorker};
     use node::Leadership;
     use node::{Outcome, Submit, Work};
 
@@ -192,7 +192,7 @@ mod tests {
 
     fn lead(fixture: &Fixture, region: u64) {
         let led = Leadership { term: 6, leader: Some(fixture.store.id) };
-        assert!(fixture.store.regions.get(region).unwrap().set_leadership(led));
+        fixture.store.regions.lead(region, led);
     }
 
     fn item(line: &str) -> Item {
@@ -204,7 +204,7 @@ mod tests {
     fn split(fixture: &Fixture) {
         let whole = fixture.store.regions.get(1).unwrap().descriptor();
         let changed = whole.after(&RegionChange::Split { at: 8000, new_region: 2 }).unwrap();
-        fixture.store.set_local_regions(&[changed.region, changed.split_off.unwrap()]);
+        fixture.store.regions.set_local(&[changed.region, changed.split_off.unwrap()]);
         lead(fixture, 2);
     }
 

@@ -5,7 +5,7 @@ use types::UnixMillis;
 
 use super::*;
 use crate::fixture::Fixture;
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 use node::Leadership;
 
 /// Long ago: what expires at this time plus a little has expired.
@@ -14,7 +14,7 @@ const STAMP_MS: UnixMillis = 1_000_000;
 fn lead(fixture: &Fixture, regions: &[RegionId]) {
     for region in regions {
         let led = Leadership { term: 1, leader: Some(fixture.store.id) };
-        assert!(fixture.store.regions.get(*region).unwrap().set_leadership(led));
+        fixture.store.regions.lead(*region, led);
     }
 }
 
@@ -35,19 +35,19 @@ fn apply(fixture: &Fixture, region: RegionId, commands: &[&str]) {
     let (writes, state) = txn.finish();
     engine.write(&writes);
     engine.publish_counts(region.id(), &state);
-    region.set_applied(state.applied_index, state.last_stamp_ms);
+    fixture.store.regions.set_applied(region.id(), state.applied_index, state.last_stamp_ms);
 }
 
 /// One round, and what it would propose.
 fn round(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) -> Vec<(RegionId, Maintenance)> {
-    let looks = keeper.begin(&fixture.store, Instant::now(), clock_ms);
-    let looked = look_at_all(&fixture.store, looks).expect("rows are read");
+    let looks = keeper.begin(&fixture.store.expirer(), Instant::now(), clock_ms);
+    let looked = look_at_all(&fixture.store.engine, looks).expect("rows are read");
     keeper.end(looked).into_iter().map(|(region, found)| (region.id(), found)).collect()
 }
 
 /// Rounds until every slot has been looked at, where there is nothing to do.
 fn settle(keeper: &mut Keeper, fixture: &Fixture, clock_ms: UnixMillis) {
-    while !keeper.begin(&fixture.store, Instant::now(), clock_ms).is_empty() {
+    while !keeper.begin(&fixture.store.expirer(), Instant::now(), clock_ms).is_empty() {
         assert!(round(keeper, fixture, clock_ms).is_empty());
     }
 }
@@ -88,7 +88,7 @@ fn slots_are_looked_at_once_and_then_when_a_key_of_theirs_is_due() {
     let mut keeper = Keeper::default();
     settle(&mut keeper, &fixture, STAMP_MS);
     let looks = |keeper: &mut Keeper, clock_ms| {
-        let looks = keeper.begin(&fixture.store, Instant::now(), clock_ms);
+        let looks = keeper.begin(&fixture.store.expirer(), Instant::now(), clock_ms);
         looks.into_iter().flat_map(|look| look.expiry).collect::<Vec<_>>()
     };
     assert!(looks(&mut keeper, STAMP_MS + 4999).is_empty());
@@ -131,7 +131,7 @@ fn small_collections_go_with_their_elements_and_leave_nothing_to_look_for() {
     let mut keeper = Keeper::default();
     settle(&mut keeper, &fixture, STAMP_MS);
     apply(&fixture, 1, &["SET k w", "DEL k", "HSET small f v", "DEL small"]);
-    assert!(keeper.begin(&fixture.store, Instant::now(), STAMP_MS).is_empty());
+    assert!(keeper.begin(&fixture.store.expirer(), Instant::now(), STAMP_MS).is_empty());
 }
 
 /// As those of a snapshot.
@@ -143,7 +143,7 @@ fn rows_that_came_from_elsewhere_are_looked_at() {
     let mut keeper = Keeper::default();
     settle(&mut keeper, &fixture, STAMP_MS);
     fixture.store.engine.rows_came(types::SlotRange { first: 100, last: 109 });
-    let looks = keeper.begin(&fixture.store, Instant::now(), STAMP_MS);
+    let looks = keeper.begin(&fixture.store.expirer(), Instant::now(), STAMP_MS);
     let of_slots: Vec<Slot> = (100..110).collect();
     assert!(looks.len() == 1 && looks[0].expiry == of_slots && looks[0].sweep == of_slots);
 }
@@ -156,12 +156,11 @@ fn only_regions_led_here_are_searched() {
     lead(&fixture, &[1]);
     apply(&fixture, 1, &["SET k v PX 5000"]);
     settle(&mut keeper, &fixture, STAMP_MS);
-    let region = fixture.store.regions.get(1).unwrap();
-    assert!(region.set_leadership(Leadership { term: 2, leader: None }));
+    fixture.store.regions.lead(1, Leadership { term: 2, leader: None });
     apply(&fixture, 1, &["SET gone 1 PX 5"]);
     assert!(round(&mut keeper, &fixture, STAMP_MS + 5).is_empty() && keeper.searches.is_empty());
-    assert!(region.set_leadership(Leadership { term: 3, leader: Some(fixture.store.id) }));
-    let looks = keeper.begin(&fixture.store, Instant::now(), STAMP_MS + 5);
+    fixture.store.regions.lead(1, Leadership { term: 3, leader: Some(fixture.store.id) });
+    let looks = keeper.begin(&fixture.store.expirer(), Instant::now(), STAMP_MS + 5);
     assert_eq!(looks[0].expiry, [types::slot_of_key(b"gone")]);
 }
 
@@ -172,7 +171,7 @@ fn one_rounds_seeks_are_shared_by_its_regions() {
         config.regions = 7;
     });
     lead(&fixture, &[1, 2, 3, 4, 5, 6, 7]);
-    let looks = Keeper::default().begin(&fixture.store, Instant::now(), STAMP_MS);
+    let looks = Keeper::default().begin(&fixture.store.expirer(), Instant::now(), STAMP_MS);
     assert_eq!(looks.len(), 7);
     let probes: usize = looks.iter().map(|look| look.sweep.len()).sum();
     assert!(probes <= SWEEP_PROBES && probes > SWEEP_PROBES / 2, "{probes}");
@@ -208,7 +207,7 @@ async fn a_region_whose_proposal_waits_holds_up_no_other() {
     let region_of = |slot| fixture.store.regions.of_slot(slot).expect("regions cover all slots").id();
     assert_ne!(region_of(a), region_of(b));
     apply(&fixture, region_of(a), &["SET a 1 PX 5"]);
-    let task = tokio::spawn(run(fixture.store.clone()));
+    let task = tokio::spawn(run(fixture.store.expirer()));
     let mut waiting = Vec::new();
     let proposed = async |waiting: &mut Vec<ToWorker>| loop {
         let told = fixture.told().next();

@@ -51,9 +51,8 @@ fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
     let store = &fixture.store;
     let one = store.regions.get(1).unwrap();
     let lead = |leader: Option<StoreId>, term| {
-        let before = one.leader();
-        assert!(one.set_leadership(Leadership { term, leader }));
-        store.leader_changed(&one, before);
+        store.regions.lead(1, Leadership { term, leader });
+        assert_eq!(one.leader(), leader);
     };
     let mut reporter = Reporter::new();
     assert!(reporter.report(store).is_full());
@@ -61,7 +60,7 @@ fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
     lead(Some(store.id), 3);
     // Its worker has not said yet how it stands.
     assert!(reporter.report(store).leads.reports.is_empty());
-    store.publish_status(&one, Some(fixture.status(&one)));
+    store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let told =
         |heartbeat: &StoreHeartbeat| heartbeat.leads.reports.iter().map(|l| l.region()).collect::<Vec<_>>();
     let first = reporter.report(store);
@@ -74,9 +73,9 @@ fn a_region_at_rest_is_in_no_heartbeat_but_the_full_ones() {
         assert!(reporter.busy.is_empty());
     }
     // The same status again is no news.
-    store.publish_status(&one, Some(fixture.status(&one)));
-    assert!(store.take_touched().is_empty());
-    store.touch(&one);
+    store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
+    assert!(store.regions.take_touched().is_empty());
+    store.regions.touch(&one);
     one.writes.fetch_add(1000, Ordering::Relaxed);
     assert_eq!(told(&reporter.report(store)), [1]);
     assert!(reporter.busy.contains(&1));
@@ -92,10 +91,9 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     let store = &fixture.store;
     let one = store.regions.get(1).unwrap();
     let lead = |leader: StoreId, term| {
-        let before = one.leader();
-        assert!(one.set_leadership(Leadership { term, leader: Some(leader) }));
-        store.leader_changed(&one, before);
-        store.touch(&one);
+        store.regions.lead(1, Leadership { term, leader: Some(leader) });
+        assert_eq!(one.leader(), Some(leader));
+        store.regions.touch(&one);
     };
     let mut reporter = Reporter::new();
     let mut report = |full: bool| {
@@ -107,7 +105,7 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     lead(store.id + 1, 3);
     assert!(report(true).followed.is_empty());
     one.reads.fetch_add(1000, Ordering::Relaxed);
-    store.touch(&one);
+    store.regions.touch(&one);
     assert!(report(false).followed.is_empty());
     let followed = |heartbeat: StoreHeartbeat| match heartbeat.followed[..] {
         [] => 0.0,
@@ -120,13 +118,13 @@ fn what_a_follower_answers_heats_its_region_and_is_told_in_full_reports() {
     // It leads, and its worker has not said yet how it stands: what is not told in one way is in the other.
     lead(store.id, 4);
     assert!(followed(report(true)) > heat * 0.9);
-    store.publish_status(&one, Some(fixture.status(&one)));
+    store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let leads = report(true);
     assert!(leads.leads.reports[0].heat > heat * 0.9, "{leads:?}");
     assert_eq!(followed(leads), 0.0);
     // What was told stays with those who heard it: another term of its own begins at nothing, too.
     lead(store.id, 5);
-    store.publish_status(&one, Some(fixture.status(&one)));
+    store.regions.publish([1].into_iter(), |_| Some(fixture.status(&one)));
     let again = report(true);
     assert_eq!((again.leads.reports[0].term, again.leads.reports[0].heat), (5, 0.0));
     lead(store.id + 1, 6);
@@ -171,7 +169,7 @@ fn heartbeats_do_not_wait_for_engines_or_proposals() {
     let store = fixture.store.clone();
     fixture.start_links(runtime.handle());
     let led = Leadership { term: 1, leader: Some(store.id) };
-    assert!(store.regions.meta().set_leadership(led));
+    store.regions.lead(types::META_REGION, led);
     let (release, hang) = std::sync::mpsc::channel::<()>();
     let hanging = runtime.spawn_blocking(move || hang.recv());
     let heartbeats = runtime.spawn(run(store.clone()));

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::future::pending;
+use std::time::Instant;
 
 use bytes::BytesMut;
-use cluster::{StoreKey, StoreRecord};
+use cluster::{StoreFacts, StoreKey, StoreRecord};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,10 +14,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::config::Beginning;
-use crate::dispatch::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_MEMBERS};
 use crate::transport::frame::{self, Frame, Lane, RefusalReason};
 use crate::transport::handshake::Caller;
 use crate::transport::keys::SecretKey;
+use crate::transport::kinds::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_MEMBERS};
 
 /// Long enough for a slow machine; no test waits for it when things are right.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -89,7 +90,7 @@ impl Running {
         let body = serde_json::to_vec(facts).unwrap();
         match self.ask(number, REQUEST_JOIN, body).await.expect("it is answered") {
             (STATUS_DONE, answer) => Ok(serde_json::from_slice(&answer).unwrap()),
-            (_, answer) => Err(admin_backend::read_error(&answer)),
+            (_, answer) => Err(read_error(&answer)),
         }
     }
 

@@ -1,7 +1,9 @@
 use cluster::{StoreKey, StoreRecord};
 
 use super::*;
+use crate::config::facts_of;
 use crate::fixture::Fixture;
+use crate::store::Store;
 use crate::transport::frame::{Frame, Lane};
 use crate::transport::handshake::{take, Caller, Greeted};
 use crate::transport::keys::SecretKey;
@@ -33,14 +35,14 @@ fn introduced(store: &Store, comes: Comes) -> Introduced {
     let caller = Caller::new(identity, to, Lane::Request).unwrap();
     let (mut hello, mut proof) = (caller.said(), bytes::BytesMut::new());
     let Ok(Some(Frame::Hello(hello))) = take(&mut hello) else { panic!("no hello") };
-    let (greeted, mut challenge) = Greeted::new(&store.identity, hello).unwrap();
+    let (greeted, mut challenge) = Greeted::new(&store.membership.identity, hello).unwrap();
     proof.extend_from_slice(&caller.answers(take(&mut challenge).unwrap().unwrap()));
     let Ok(Some(Frame::Proof(proof))) = take(&mut proof) else { panic!("no proof") };
     greeted.check(proof).unwrap()
 }
 
 fn reason(store: &Arc<Store>, comes: Comes) -> Option<RefusalReason> {
-    admit(store, &introduced(store, comes)).err().map(|refusal| refusal.reason)
+    store.membership.admit(&introduced(store, comes)).err().map(|refusal| refusal.reason)
 }
 
 /// Store 0, which knows 1 to 3 as the list says.
@@ -48,15 +50,15 @@ fn with_list(keys: [Option<StoreKey>; 3]) -> Fixture {
     let fixture = Fixture::new();
     let store = &fixture.store;
     fixture.start_links(&tokio::runtime::Handle::current());
-    store.take_cluster_id(77);
+    store.membership.take_cluster_id(77);
     let states = [StoreState::Draining, StoreState::Removed, StoreState::Up];
     let record = |id, key, state| {
         let member = Member { id, ..store.config.this().clone() };
         StoreRecord { state, ..StoreRecord::new(id, facts_of(&member, key)) }
     };
-    let mut stores = vec![record(0, Some(store.identity.key()), StoreState::Up)];
+    let mut stores = vec![record(0, Some(store.membership.identity.key()), StoreState::Up)];
     stores.extend(keys.into_iter().zip(states).zip(1..).map(|((key, state), id)| record(id, key, state)));
-    store.take_members(AgreedMembers { version: 4, stores, ..Default::default() });
+    store.membership.take_members(AgreedMembers { version: 4, stores, ..Default::default() });
     fixture
 }
 
@@ -71,8 +73,8 @@ async fn a_store_is_believed_with_its_cluster_and_its_key() {
     assert_eq!(reason(store, comes(2, 77, 6)), Some(RefusalReason::Removed));
     assert_eq!(reason(store, comes(2, 77, 9)), Some(RefusalReason::OtherKey), "it is not for it to know");
     let remote = |store, number| Remote { store, key: key(number) };
-    assert!(is_welcome(store, &remote(1, 5)) && !is_welcome(store, &remote(1, 6)));
-    assert!(!is_welcome(store, &remote(2, 6)) && !is_welcome(store, &remote(9, 5)));
+    assert!(store.membership.is_welcome(&remote(1, 5)) && !store.membership.is_welcome(&remote(1, 6)));
+    assert!(!store.membership.is_welcome(&remote(2, 6)) && !store.membership.is_welcome(&remote(9, 5)));
 }
 
 #[tokio::test]
@@ -86,11 +88,11 @@ async fn a_store_that_is_not_in_the_list_waits_until_it_is() {
     let store = &fixture.store;
     assert_eq!(reason(store, comes(9, 0, 7)), Some(RefusalReason::Wrong));
     assert_eq!(reason(store, comes(9, 77, 7)), Some(RefusalReason::NotYetKnown), "anybody could say so");
-    let members = store.members();
+    let members = store.membership.members();
     let mut stores = members.agreed.stores.clone();
     let member = Member { id: 9, ..store.config.this().clone() };
     stores.push(StoreRecord::new(9, facts_of(&member, Some(key(7)))));
-    store.take_members(AgreedMembers { version: 5, stores, ..Default::default() });
+    store.membership.take_members(AgreedMembers { version: 5, stores, ..Default::default() });
     assert_eq!(reason(store, comes(9, 77, 7)), None);
     assert_eq!(reason(store, comes(9, 77, 8)), Some(RefusalReason::OtherKey));
 }
@@ -128,7 +130,7 @@ async fn who_is_about_to_join_knows_the_password_if_there_is_one() {
 #[tokio::test]
 async fn strangers_make_a_store_ask_now_and_then_and_no_more() {
     let fixture = with_list([Some(key(5)), None, None]);
-    let asks = (0..1000).filter(|_| fixture.store.may_ask_again()).count();
+    let asks = (0..1000).filter(|_| fixture.store.membership.may_ask_again()).count();
     assert_eq!(asks, 1);
 }
 
@@ -137,10 +139,10 @@ async fn lists_of_stores_only_go_forward_and_are_kept() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     let list = |version| AgreedMembers { version, ..Default::default() };
-    store.take_members(list(3));
-    store.take_members(list(2));
-    assert_eq!(store.members().agreed.version, 3);
-    let (status, body) = answer_members(store);
+    store.membership.take_members(list(3));
+    store.membership.take_members(list(2));
+    assert_eq!(store.membership.members().agreed.version, 3);
+    let (status, body) = store.membership.answer_members();
     assert_eq!(status, STATUS_DONE);
     assert_eq!(serde_json::from_slice::<AgreedMembers>(&body).unwrap(), list(3));
     let path = store.config.dir.join("MEMBERS");
@@ -151,7 +153,7 @@ async fn lists_of_stores_only_go_forward_and_are_kept() {
         }
     };
     assert_eq!(serde_json::from_slice::<AgreedMembers>(&kept).unwrap(), list(3));
-    assert!(store.begin_fetch() && !store.begin_fetch());
-    store.end_fetch();
-    assert!(store.begin_fetch());
+    assert!(store.membership.begin_fetch() && !store.membership.begin_fetch());
+    store.membership.end_fetch();
+    assert!(store.membership.begin_fetch());
 }

@@ -11,11 +11,11 @@ use node::session::{Session, READS_FIRST};
 use node::Item;
 use tokio::task::AbortHandle;
 
-use super::inbox::ConnectionId;
 use super::READ_BYTES;
-use crate::client::memory::{ClientMemory, Held};
-use crate::client::{ListenerKind, Seat};
-use crate::region::shared::RegionShared;
+use crate::connections::memory::{ClientMemory, Held};
+use crate::connections::{ListenerKind, Seat};
+use crate::loops::ConnectionId;
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 /// Bytes read at once from a client at first while others wait for memory.

@@ -13,7 +13,6 @@
 //! another store or for rows on flash is a task of the runtime, which sends its answers as a message.
 
 mod connection;
-mod inbox;
 mod serve;
 
 use std::collections::VecDeque;
@@ -25,14 +24,13 @@ use mio::{Events, Interest, Token};
 use node::session::Ask;
 use node::Outcome;
 
-use crate::client::{ListenerKind, Seat};
-use crate::region::shared::RegionShared;
-use crate::region::worker::RegionWorker;
+use crate::connections::{ListenerKind, Seat};
+use crate::executor::worker::RegionWorker;
+use crate::loops::{ConnectionId, LoopInbox, PartId, ToLoop, WAKER};
+use crate::regions::RegionShared;
 use crate::store::Store;
 
 use connection::Connection;
-use inbox::WAKER;
-pub use inbox::{ConnectionId, LoopInbox, LoopSender, Loops, PartId, ToLoop, WorkerSender};
 
 const EVENTS_MAX: usize = 1024;
 /// Bytes that are read from a socket at once, into a buffer that all connections of a loop share.
@@ -109,7 +107,7 @@ impl Loop {
         while !self.stops {
             let timeout = self.timeout();
             if let Err(error) = self.inbox.wait(&mut events, timeout) {
-                self.store.fatal(&format!("sockets cannot be waited for: {error}"));
+                self.store.ends.fatal(&format!("sockets cannot be waited for: {error}"));
             }
             self.now = Instant::now();
             events.iter().for_each(|event| self.note(event));
@@ -242,7 +240,7 @@ impl Loop {
         }
         let id = ConnectionId { slot, generation: self.slots[slot as usize].generation };
         let home = self.store.loops.get(self.number).clone();
-        let goes_on = seat.entry.served_by(home, id);
+        let goes_on = seat.entry.served_by(move || drop(home.send(ToLoop::Kill(id))));
         let connection = Connection::new(id, stream, kind, seat, &self.store, self.now);
         self.slots[slot as usize].connection = Some(Box::new(connection));
         if !goes_on {

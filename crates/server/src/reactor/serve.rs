@@ -11,12 +11,12 @@ use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 
 use super::connection::{Connection, ReadOutcome, Submitted};
-use super::inbox::{ConnectionId, LoopSender, PartId, ToLoop};
 use super::Loop;
-use crate::client::{self, ClientEntry, Connected, ListenerKind};
+use crate::client::{self, Connected};
+use crate::connections::{ClientEntry, ListenerKind};
 use crate::dispatch::Finished;
-use crate::region::inbox::{Asker, ToWorker};
-use crate::region::shared::RegionShared;
+use crate::loops::{Asker, ConnectionId, LoopSender, PartId, ToLoop, ToWorker};
+use crate::regions::RegionShared;
 use crate::store::{self, Store};
 
 /// Number of batches of one connection before others are served.
@@ -239,7 +239,7 @@ impl Drop for Answering {
 
 /// A store as the session of one of its clients sees it.
 struct Served<'a> {
-    store: &'a Arc<Store>,
+    store: &'a Store,
     entry: &'a Arc<ClientEntry>,
     kind: ListenerKind,
 }

@@ -1,138 +1,78 @@
-use types::{RegionChange, RegionEpoch};
+use futures::FutureExt;
+use node::reads::Local;
 
 use super::*;
 
-fn founded(id: RegionId, first: Slot, last: Slot) -> RegionDescriptor {
-    RegionDescriptor::founded(id, Some(SlotRange { first, last }), &[0, 1, 2])
+const THIS: StoreId = 7;
+const OTHER: StoreId = 8;
+
+/// Two regions of which the first has a peer here.
+fn regions() -> Regions {
+    let founded =
+        |id, first, last| RegionDescriptor::founded(id, Some(SlotRange { first, last }), &[THIS, OTHER]);
+    let (here, elsewhere) = (founded(1, 0, 99), founded(2, 100, 199));
+    Regions::new(THIS, &[here], &[elsewhere], Arc::default(), Gauge::default())
 }
 
-fn split(region: &RegionDescriptor, at: Slot, new_region: RegionId) -> [RegionDescriptor; 2] {
-    let changed = region.after(&RegionChange::Split { at, new_region }).unwrap();
-    [changed.region, changed.split_off.unwrap()]
-}
-
-fn merge(target: &RegionDescriptor, source: &RegionDescriptor) -> RegionDescriptor {
-    let source = Box::new(source.after(&RegionChange::PrepareMerge { into: target.id }).unwrap().region);
-    target.after(&RegionChange::CommitMerge { source, source_index: 9 }).unwrap().region
-}
-
-/// Runs as (first slot, region).
-fn runs(regions: &Regions) -> Vec<(Slot, Option<RegionId>)> {
-    let table = regions.table();
-    let run =
-        |(range, region): (SlotRange, Option<&Arc<RegionShared>>)| (range.first, region.map(|r| r.id()));
-    table.ranges().into_iter().map(run).collect()
+fn led(term: Term, leader: StoreId) -> Leadership {
+    Leadership { term, leader: Some(leader) }
 }
 
 #[test]
-fn a_store_that_joins_learns_the_slots_from_leaders() {
-    let regions = Regions::new(&[], &[]);
-    assert_eq!(runs(&regions), [(0, None)]);
-    assert!(!regions.table().covers_all());
-    assert!(!regions.meta().is_local());
-    let meta = RegionDescriptor::founded(META_REGION, None, &[0, 1]);
-    assert!(regions.learn(&[founded(1, 0, 99), meta.clone()]));
-    assert_eq!(*regions.meta().descriptor(), meta);
-    assert_eq!(runs(&regions), [(0, Some(1)), (100, None)]);
-    assert!(regions.learn(&[founded(2, 100, SLOT_COUNT - 1)]));
-    assert!(regions.table().covers_all());
-    assert!(!regions.learn(&[founded(2, 100, SLOT_COUNT - 1)]), "no news");
+fn a_new_leader_is_counted_reported_and_told_of() {
+    let regions = regions();
+    let news = regions.leader_news.notified();
+    tokio::pin!(news);
+    news.as_mut().enable();
+    regions.lead(1, led(5, THIS));
+    assert!(news.now_or_never().is_some() && regions.report_soon.notified().now_or_never().is_some());
+    assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![1]));
+    regions.lead(1, led(5, THIS));
+    assert_eq!((regions.leaders.get(), regions.take_touched()), (1, vec![]), "it is known");
+    regions.lead(1, led(6, OTHER));
+    assert_eq!((regions.leaders.get(), regions.take_touched()), (0, vec![1]));
+    // Of others' leaders the next heartbeat is soon enough.
+    assert!(regions.report_soon.notified().now_or_never().is_some());
+    let two = regions.get(2).unwrap();
+    regions.hear_leader(&two, 3, OTHER);
+    assert_eq!((two.leader(), regions.leaders.get()), (Some(OTHER), 0));
+    assert!(regions.report_soon.notified().now_or_never().is_none());
 }
 
 #[test]
-fn after_a_split_old_words_take_no_slot_back() {
-    let whole = founded(1, 0, SLOT_COUNT - 1);
-    let [left, right] = split(&whole, 500, 7);
-    // The new region is heard of first: the old one still claims all slots.
-    let regions = Regions::new(&[], std::slice::from_ref(&whole));
-    assert!(regions.learn(std::slice::from_ref(&right)));
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    assert!(regions.learn(std::slice::from_ref(&left)));
-    assert!(!regions.learn(std::slice::from_ref(&whole)));
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-
-    // A merge gives all of them back, in either order of what is heard.
-    let joined = merge(&left, &right);
-    assert!(regions.learn(std::slice::from_ref(&joined)));
-    assert_eq!(runs(&regions), [(0, Some(1))]);
-    assert!(regions.get(7).is_none(), "nothing is left of it");
-    assert!(!regions.learn(&[right.clone(), left.clone()]));
-    assert_eq!(runs(&regions), [(0, Some(1))]);
-}
-
-#[test]
-fn what_own_peers_apply_is_seen_together() {
-    let whole = founded(1, 0, SLOT_COUNT - 1);
-    let regions = Regions::new(std::slice::from_ref(&whole), &[]);
+fn a_lease_counts_in_its_term_and_ends_with_the_lead() {
+    let regions = regions();
     let one = regions.get(1).unwrap();
-    let [left, right] = split(&whole, 500, 7);
-    // Heard of first, as by a store that lags: commands go there, and what is executed here does not change.
-    assert!(regions.learn(std::slice::from_ref(&right)));
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    assert_eq!(one.slots(), Some(SlotRange::ALL));
-    assert!(!regions.get(7).unwrap().is_local());
-    regions.set_local(&[left, right]);
-    assert_eq!(one.slots(), Some(SlotRange { first: 0, last: 499 }));
-    assert!(regions.get(7).unwrap().is_local());
-    assert!(Arc::ptr_eq(&one, &regions.get(1).unwrap()), "whoever holds it sees the change");
+    regions.lease(1, 5, Some(100));
+    assert!(!one.lease_holds(1), "it does not lead");
+    regions.lead(1, led(5, THIS));
+    regions.lease(1, 4, Some(100));
+    assert!(!one.lease_holds(1), "of another term");
+    regions.lease(1, 5, Some(100));
+    assert!(one.lease_holds(99) && !one.lease_holds(100));
+    regions.lead(1, led(6, OTHER));
+    assert!(!one.lease_holds(1));
 }
 
 #[test]
-fn a_region_whose_peer_is_gone_is_known_while_it_has_slots() {
-    let whole = founded(1, 0, SLOT_COUNT - 1);
-    let [left, right] = split(&whole, 500, 7);
-    let regions = Regions::new(&[left.clone(), right.clone()], &[]);
-    regions.remove_local(7);
-    assert!(!regions.get(7).unwrap().is_local());
-    assert_eq!(runs(&regions), [(0, Some(1)), (500, Some(7))]);
-    regions.set_local(std::slice::from_ref(&right));
-    assert!(regions.get(7).unwrap().is_local());
-    regions.set_local(&[merge(&left, &right)]);
-    assert!(regions.get(7).is_some(), "its peer is still here");
-    regions.remove_local(7);
-    assert!(regions.get(7).is_none());
+fn silent_leaders_are_forgotten_where_they_are_known_by_hearsay() {
+    let regions = regions();
+    let (one, two) = (regions.get(1).unwrap(), regions.get(2).unwrap());
+    regions.lead(1, led(5, OTHER));
+    regions.hear_leader(&two, 5, OTHER);
+    regions.forget_leaders(|store| store == THIS);
+    assert_eq!((one.leader(), two.leader()), (Some(OTHER), Some(OTHER)));
+    regions.forget_leaders(|store| store == OTHER);
+    assert_eq!((one.leader(), two.leader()), (Some(OTHER), None), "its own peer says who leads");
 }
 
 #[test]
-fn a_change_of_peers_keeps_the_table() {
-    let regions = Regions::new(&[], &[founded(1, 0, SLOT_COUNT - 1)]);
-    let mut moved = founded(1, 0, SLOT_COUNT - 1);
-    moved.peers.remove(0);
-    moved.epoch = RegionEpoch { conf_version: 4, version: 1 };
-    assert!(!regions.learn(std::slice::from_ref(&moved)), "no slot has moved");
-    assert_eq!(*regions.get(1).unwrap().descriptor(), moved);
-}
-
-/// Whatever order words come in, and however often, the slots end where the last of them put them.
-#[test]
-fn the_order_of_words_does_not_matter() {
-    let whole = founded(1, 0, SLOT_COUNT - 1);
-    let [a, b] = split(&whole, 8000, 2);
-    let [b, c] = split(&b, 12000, 3);
-    let [a, d] = split(&a, 4000, 4);
-    let bc = merge(&b, &c);
-    let words = [whole, a, b, c, d, bc];
-    let expected = [(0, Some(1)), (4000, Some(4)), (8000, Some(2))];
-    // All orders, by Heap's algorithm.
-    fn permute(words: &mut [RegionDescriptor], k: usize, check: &mut dyn FnMut(&[RegionDescriptor])) {
-        if k <= 1 {
-            return check(words);
-        }
-        for i in 0..k {
-            permute(words, k - 1, check);
-            words.swap(if k % 2 == 0 { i } else { 0 }, k - 1);
-        }
-    }
-    let mut orders = 0;
-    let mut words = words;
-    let count = words.len();
-    permute(&mut words, count, &mut |words| {
-        let regions = Regions::new(&[], &[]);
-        for word in words {
-            regions.learn(std::slice::from_ref(word));
-        }
-        assert_eq!(runs(&regions), expected);
-        orders += 1;
-    });
-    assert_eq!(orders, 720);
+fn a_peer_that_goes_takes_its_lead_with_it() {
+    let regions = regions();
+    regions.lead(1, led(5, THIS));
+    regions.lease(1, 5, Some(100));
+    regions.remove_local(1);
+    let one = regions.get(1).unwrap();
+    assert_eq!((one.leader(), one.is_local(), one.lease_holds(1)), (None, false, false));
+    assert_eq!((regions.leaders.get(), regions.local()), (0, vec![]));
 }

@@ -12,6 +12,7 @@ mod identity;
 mod inbound;
 pub mod keyring;
 pub mod keys;
+pub mod kinds;
 mod link;
 mod requests;
 pub mod socket;
@@ -21,7 +22,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,8 +43,8 @@ const LANE_BYTES_MIN: u64 = 256 << 10;
 /// The outgoing side, shared by everything in the store that sends. Snapshots have connections of their own.
 pub struct Transport {
     identity: Arc<Identity>,
-    /// On which the links' tasks run, whoever starts them.
-    runtime: tokio::runtime::Handle,
+    /// On which the links' tasks run, whoever starts them; set once they may start.
+    runtime: OnceLock<tokio::runtime::Handle>,
     links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
     /// What all of them may hold, and what that makes for each lane; beyond it new messages are dropped.
     bytes: u64,
@@ -61,26 +62,26 @@ struct StoreLinks {
 }
 
 impl Transport {
+    /// A transport without links, before it is started.
+    pub fn new(identity: Arc<Identity>, bytes: u64) -> Transport {
+        let (links, lane_bytes) = (RwLock::default(), LaneBytes::default());
+        Transport { identity, runtime: OnceLock::new(), links, bytes, lane_bytes }
+    }
+
     /// Starts the links to every other store; they connect, and reconnect, by themselves.
     ///
     /// # Panics
     /// Outside of a runtime.
-    pub fn start(
-        identity: Arc<Identity>,
-        bytes: u64,
-        others: impl Iterator<Item = (StoreId, SocketAddr)>,
-    ) -> Transport {
-        let runtime = tokio::runtime::Handle::current();
-        let (links, lane_bytes) = (RwLock::default(), LaneBytes::default());
-        let transport = Transport { identity, runtime, links, bytes, lane_bytes };
-        transport.set_members(others.collect());
-        transport
+    pub fn start(&self, others: impl Iterator<Item = (StoreId, SocketAddr)>) {
+        let _ = self.runtime.set(tokio::runtime::Handle::current());
+        self.set_members(others.collect());
     }
 
     /// Links this store with these and no others; it may be among them itself. Links to a store that stays at
-    /// its address are left alone. What waited for a store that goes is dropped.
+    /// its address are left alone. What waited for a store that goes is dropped. Before the start it does nothing.
     pub fn set_members(&self, members: Vec<(StoreId, SocketAddr)>) {
-        let _runtime = self.runtime.enter();
+        let Some(runtime) = self.runtime.get() else { return };
+        let _runtime = runtime.enter();
         let others = members.iter().filter(|(to, _)| *to != self.identity.store).count();
         self.lane_bytes.store(self.share(others), Ordering::Relaxed);
         let mut links = self.links.write();

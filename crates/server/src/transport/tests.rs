@@ -97,7 +97,13 @@ async fn remote_store(can_refuse: bool) -> RemoteStore {
 }
 
 fn transport(address: SocketAddr) -> Transport {
-    Transport::start(identity_of(0).0, WAITING_BYTES, [(1, address)].into_iter())
+    started(identity_of(0).0, address)
+}
+
+fn started(identity: Arc<Identity>, address: SocketAddr) -> Transport {
+    let transport = Transport::new(identity, WAITING_BYTES);
+    transport.start([(1, address)].into_iter());
+    transport
 }
 
 fn message(entries: usize, bytes: usize) -> eraftpb::Message {
@@ -322,7 +328,7 @@ async fn a_store_that_is_not_believed_is_told_why() {
     let of = |layout, secret| {
         let (identity, refused) = Identity::new(0, layout, SecretKey::numbered(secret), 0, None);
         identity.set_members([(1, Some(SecretKey::numbered(1).public()))].into_iter());
-        (Transport::start(Arc::new(identity), WAITING_BYTES, [(1, remote.address)].into_iter()), refused)
+        (started(Arc::new(identity), remote.address), refused)
     };
     let (transport, mut refused) = of(LAYOUT, 9);
     let (by, refusal) = refused.recv().await.unwrap();
@@ -338,7 +344,7 @@ async fn every_lane_hears_why_it_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (identity, mut refused) = identity_of(0);
     let address = listener.local_addr().unwrap();
-    let _transport = Transport::start(identity, WAITING_BYTES, [(1, address)].into_iter());
+    let _transport = started(identity, address);
     let mut wire = BytesMut::new();
     let refusal = Refusal { reason: RefusalReason::Removed, text: "gone".into() };
     frame::encode(&Frame::Refused(refusal.clone()), &mut wire).unwrap();

@@ -146,7 +146,7 @@ async fn who_sits_at_a_stores_address_learns_nothing_and_ends_no_store() {
     let address = listener.local_addr().unwrap();
     let (identity, mut refused) = identity_of(0);
     let secret = serde_json::to_string(&SecretKey::numbered(0)).unwrap();
-    let transport = Transport::start(identity, WAITING_BYTES, [(1, address)].into_iter());
+    let transport = started(identity, address);
     let of_another = Identity::new(1, LAYOUT, SecretKey::numbered(7), 0, None).0;
     for ends in [RefusalReason::OtherKey, RefusalReason::Removed] {
         let mut lane = RawLane { stream: listener.accept().await.unwrap().0, bytes: BytesMut::new() };

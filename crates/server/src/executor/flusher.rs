@@ -3,15 +3,13 @@
 //! The applied indexes are read *before* the flush is asked for: what was applied by then is durable once
 //! it returns.
 
-use std::sync::atomic::Ordering;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
 
-use super::inbox::ToWorker;
+use super::parts::Parts;
 use crate::config::Config;
-use crate::store::Store;
+use crate::loops::ToWorker;
 
 /// Returns the bytes of rows, and of log, written since the last flush that make another one worth it: 192 MiB for the
 /// default size of the log. A memtable that is full is flushed before; but where the same rows are written again and again
@@ -27,20 +25,20 @@ const FLUSH_PERIOD_FULL: Duration = Duration::from_secs(2);
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Runs until the store stops.
-pub fn run(store: Arc<Store>, log: RaftLog) {
+pub fn run(parts: Parts, log: RaftLog) {
     let mut flushed = Instant::now();
     let mut logged = log.written_bytes();
-    while !store.stopping.load(Ordering::Relaxed) {
-        store.engine.rows().wait_for_flush(LOOK_PERIOD);
-        let bytes = store.engine.rows().unflushed_bytes();
-        store.disk.set_unflushed(bytes);
-        let period = if store.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
-        let wanted = store.flush_soon.swap(false, Ordering::Relaxed);
-        let worth_it = flush_bytes(&store.config);
-        let is_much = store.engine.rows().is_flush_due() || log.written_bytes() - logged >= worth_it;
+    while !parts.ends.is_stopping() {
+        parts.engine.rows().wait_for_flush(LOOK_PERIOD);
+        let bytes = parts.engine.rows().unflushed_bytes();
+        parts.disk.set_unflushed(bytes);
+        let period = if parts.disk.is_full() { FLUSH_PERIOD_FULL } else { FLUSH_PERIOD };
+        let wanted = parts.levels.take_flush_wanted();
+        let worth_it = flush_bytes(&parts.config);
+        let is_much = parts.engine.rows().is_flush_due() || log.written_bytes() - logged >= worth_it;
         if wanted || (bytes > 0 && (is_much || flushed.elapsed() >= period)) {
             logged = log.written_bytes();
-            if !flush(&store) {
+            if !flush(&parts) {
                 std::thread::sleep(LOOK_PERIOD);
             }
             flushed = Instant::now();
@@ -52,34 +50,28 @@ pub fn run(store: Arc<Store>, log: RaftLog) {
 ///
 /// A flush that finds no room half-way can end the process: RocksDB 7.8 built with assertions, as Debian
 /// builds it, then asserts that nobody touches the file again, and touches it. So none is begun without room.
-pub fn flush(store: &Store) -> bool {
-    if !store.disk.takes(store.engine.rows().unflushed_bytes()) {
-        store.disk.set_full();
+pub fn flush(parts: &Parts) -> bool {
+    if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
+        parts.disk.set_full();
         tracing::warn!("no space to flush rows: the log is kept");
-        if store.stopping.load(Ordering::Relaxed) {
+        if parts.ends.is_stopping() {
             // Closing the engine would flush all the same. It ends with the process instead, unclosed as
             // after a kill, and the log tells the rest.
-            std::mem::forget(store.engine.clone());
+            std::mem::forget(parts.engine.clone());
         }
         return false;
     }
-    let applied: Vec<_> = store
-        .regions
-        .table()
-        .iter()
-        .filter(|r| r.is_local())
-        .map(|region| (region.id(), region.applied()))
-        .collect();
-    match store.engine.rows().flush() {
+    let applied = parts.regions.applied();
+    match parts.engine.rows().flush() {
         Ok(()) => {
-            let _ = store.worker.send(ToWorker::Flushed { applied });
+            let _ = parts.worker.send(ToWorker::Flushed { applied });
             true
         }
         Err(storage::StorageError::NoSpace(reason)) => {
-            store.disk.set_full();
+            parts.disk.set_full();
             tracing::warn!(%reason, "no space to flush rows: the log is kept");
             false
         }
-        Err(error) => store.fatal(&format!("rows cannot be flushed: {error}")),
+        Err(error) => parts.ends.fatal(&format!("rows cannot be flushed: {error}")),
     }
 }

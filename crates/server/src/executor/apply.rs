@@ -11,7 +11,6 @@
 //! end of peers pass through here on their way to the thread that sees to them (`lives`).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,9 @@ use storage::{RegionState, Txn};
 use types::{RegionDescriptor, RegionId, META_REGION};
 
 use super::in_ram::ApplyHandle;
-use super::inbox::{Asker, Outcomes, ToWorker};
+use super::parts::Parts;
 use super::turn::Turn;
-use crate::store::Store;
+use crate::loops::{Asker, Outcomes, ToWorker};
 
 /// Payload bytes of one write set; a single entry may be larger. Clients of the first entries are answered, and send
 /// what comes next, while later ones execute.
@@ -44,7 +43,7 @@ pub enum ToApplier {
 }
 
 pub struct Applier {
-    store: Arc<Store>,
+    parts: Parts,
     execution: Arc<Mutex<Execution>>,
     jobs: Receiver<ToApplier>,
     backlog: Backlog<Asker>,
@@ -56,23 +55,22 @@ pub struct Applier {
 
 impl Applier {
     /// Reads and publishes how far each region is applied. The sender is for whoever replaces rows.
-    pub fn new(store: Arc<Store>, lives: Sender<lives::Job>) -> (Applier, ApplyHandle, Sender<ToApplier>) {
-        let mut execution = Execution::new(store.id);
-        for region in store.regions.all().iter().filter(|region| region.is_local()) {
-            match store.engine.region_state(region.id()) {
+    pub fn new(parts: Parts, lives: Sender<lives::Job>) -> (Applier, ApplyHandle, Sender<ToApplier>) {
+        let mut execution = Execution::new(parts.config.store);
+        for (region, slots) in parts.regions.local() {
+            match parts.engine.region_state(region) {
                 Ok(state) => {
-                    region.set_applied(state.applied_index, state.last_stamp_ms);
-                    store.engine.publish_counts(region.id(), &state);
-                    execution.load(region.id(), state, region.slots());
+                    publish_state(&parts, region, &state);
+                    execution.load(region, state, slots);
                 }
-                Err(error) => store.fatal(&format!("region {} cannot be read: {error}", region.id())),
+                Err(error) => parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
             }
         }
         let (sender, jobs) = crossbeam_channel::unbounded();
         let execution = Arc::new(Mutex::new(execution));
-        let handle = ApplyHandle::new(store.clone(), execution.clone(), sender.clone());
+        let handle = ApplyHandle::new(parts.clone(), execution.clone(), sender.clone());
         let backlog = Backlog::default();
-        (Applier { store, execution, jobs, backlog, is_stopping: false, lives, ahead: 0 }, handle, sender)
+        (Applier { parts, execution, jobs, backlog, is_stopping: false, lives, ahead: 0 }, handle, sender)
     }
 
     /// Runs until the worker has gone and everything it handed over is applied.
@@ -135,33 +133,33 @@ impl Applier {
             match effect {
                 ApplyEffect::Applied(indexes) => applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
-                other => carry_out(&self.store, other, entries),
+                other => carry_out(&self.parts, other, entries),
             }
         }
         drop(execution);
-        let _ = self.store.worker.send(ToWorker::Applied { indexes: applied, outcomes });
-        self.store.metrics.apply.record(started.elapsed());
+        let _ = self.parts.worker.send(ToWorker::Applied { indexes: applied, outcomes });
+        self.parts.metrics.apply.record(started.elapsed());
         true
     }
 
     fn reload(&mut self, descriptor: RegionDescriptor) {
         let region = descriptor.id;
-        let state = match self.store.engine.region_state(region) {
+        let state = match self.parts.engine.region_state(region) {
             Ok(state) => state,
-            Err(error) => self.store.fatal(&format!("region {region} cannot be read: {error}")),
+            Err(error) => self.parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
         };
         if region == META_REGION {
-            match cluster::MetaState::load(self.store.engine.rows()) {
-                Ok(meta) => self.store.cluster.replace(meta),
-                Err(error) => self.store.fatal(&format!("the cluster's state cannot be read: {error}")),
+            match cluster::MetaState::load(self.parts.engine.rows()) {
+                Ok(meta) => self.parts.cluster.replace(meta),
+                Err(error) => self.parts.ends.fatal(&format!("the cluster's state cannot be read: {error}")),
             }
         }
         if let Some(slots) = descriptor.slots {
-            self.store.engine.rows_came(slots);
+            self.parts.engine.rows_came(slots);
         }
         let slots = descriptor.slots;
-        self.store.set_local_regions(&[descriptor]);
-        publish_state(&self.store, region, &state);
+        self.parts.regions.set_local(&[descriptor]);
+        publish_state(&self.parts, region, &state);
         self.execution.lock().load(region, state, slots);
     }
 
@@ -169,11 +167,11 @@ impl Applier {
     /// first, and the log has it all.
     fn wait_for_room(&self) -> bool {
         let mut told = false;
-        while !self.store.engine.rows().wait_for_room(ROOM_POLL) {
-            if self.store.stopping.load(Ordering::Relaxed) {
+        while !self.parts.engine.rows().wait_for_room(ROOM_POLL) {
+            if self.parts.ends.is_stopping() {
                 return false;
             }
-            if self.store.disk.is_full() && !told {
+            if self.parts.disk.is_full() && !told {
                 tracing::error!("no space for rows: applying waits for room");
                 told = true;
             }
@@ -189,39 +187,37 @@ impl Applier {
         execution: &mut Execution,
         by_region: BTreeMap<RegionId, Vec<ToApply>>,
     ) -> Vec<ApplyEffect<Asker>> {
-        let store = self.store.clone();
+        let parts = self.parts.clone();
         let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
         let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
         let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
-        let turn = Turn::new(&store.engine, &store.metrics, self.ahead, payloads);
-        let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| store.cluster.apply(payload, txn);
+        let turn = Turn::new(&parts.engine, &parts.metrics, self.ahead, payloads);
+        let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| parts.cluster.apply(payload, txn);
         let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
         self.ahead = turn.left();
-        effects.unwrap_or_else(|error| self.store.fatal(&error.to_string()))
+        effects.unwrap_or_else(|error| self.parts.ends.fatal(&error.to_string()))
     }
 }
 
 /// Carries out what does not depend on whose thread executed the entries, of which there were so many.
-pub(super) fn carry_out(store: &Store, effect: ApplyEffect<Asker>, entries: usize) {
+pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usize) {
     match effect {
         ApplyEffect::Write(writes) => {
-            store.engine.write(&writes);
+            parts.engine.write(&writes);
             let row_bytes =
                 |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, Bytes::len);
             let bytes: usize = writes.rows.iter().map(row_bytes).sum();
-            store.metrics.rows_bytes_written.inc_by(bytes as u64);
-            store.metrics.entries_applied.inc_by(entries as u64);
+            parts.metrics.rows_bytes_written.inc_by(bytes as u64);
+            parts.metrics.entries_applied.inc_by(entries as u64);
         }
-        ApplyEffect::Describe(descriptors) => store.set_local_regions(&descriptors),
-        ApplyEffect::Absorbed { region } => store.engine.forget_counts(region),
-        ApplyEffect::State { region, state } => publish_state(store, region, &state),
+        ApplyEffect::Describe(descriptors) => parts.regions.set_local(&descriptors),
+        ApplyEffect::Absorbed { region } => parts.engine.forget_counts(region),
+        ApplyEffect::State { region, state } => publish_state(parts, region, &state),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } => unreachable!("the caller's"),
     }
 }
 
-fn publish_state(store: &Store, region: RegionId, state: &RegionState) {
-    store.engine.publish_counts(region, state);
-    if let Some(shared) = store.regions.get(region) {
-        shared.set_applied(state.applied_index, state.last_stamp_ms);
-    }
+fn publish_state(parts: &Parts, region: RegionId, state: &RegionState) {
+    parts.engine.publish_counts(region, state);
+    parts.regions.set_applied(region, state.applied_index, state.last_stamp_ms);
 }

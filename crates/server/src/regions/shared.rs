@@ -23,7 +23,8 @@ const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsToken(u64);
 
-/// Published by the region's worker and by heartbeats; read by clients' connections.
+/// What is known of one region. [`Regions`](super::Regions) alone changes it, but for what is counted; whoever holds it
+/// reads it.
 pub struct RegionShared {
     id: RegionId,
     /// As this store's own peer has applied it; without one here, the newest that was heard of.
@@ -95,7 +96,7 @@ impl RegionShared {
     }
 
     /// To be called before a snapshot takes the rows away; [`set_local`](Self::set_local) ends it.
-    pub fn begin_replacing(&self) {
+    pub(super) fn begin_replacing(&self) {
         self.replacements.fetch_or(1, Ordering::SeqCst);
     }
 
@@ -126,7 +127,7 @@ impl RegionShared {
 
     /// Takes in a descriptor that was heard of. True: it moves slots, so that the table by slot is to be made
     /// anew. Callers hold the table's lock.
-    pub fn learn(&self, heard: &RegionDescriptor) -> bool {
+    pub(super) fn learn(&self, heard: &RegionDescriptor) -> bool {
         let newest = self.newest.load();
         if !heard.epoch.is_newer_than(newest.epoch) {
             return false;
@@ -141,7 +142,7 @@ impl RegionShared {
     }
 
     /// What this store's peer has applied, or begins with. True as for `learn`, and when the peer is new.
-    pub fn set_local(&self, applied: &RegionDescriptor) -> bool {
+    pub(super) fn set_local(&self, applied: &RegionDescriptor) -> bool {
         let moves = self.learn(applied);
         self.publish(Arc::new(applied.clone()));
         let _ = self.replacements.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |replacements| {
@@ -151,7 +152,7 @@ impl RegionShared {
     }
 
     /// The peer is gone; what is said of the region by others stands from now on.
-    pub fn remove_local(&self) {
+    pub(super) fn remove_local(&self) {
         self.set_lease(None);
         self.publish_status(None);
         self.held_by_all.store(0, Ordering::Release);
@@ -175,7 +176,7 @@ impl RegionShared {
     }
 
     /// What this store's own peer says: it is believed as it stands, unless a later term is known.
-    pub fn set_leadership(&self, new: Leadership) -> bool {
+    pub(super) fn set_leadership(&self, new: Leadership) -> bool {
         let mut known = self.leadership.lock();
         if !known.yields_to(new) {
             return false;
@@ -187,13 +188,13 @@ impl RegionShared {
 
     /// What another store says of its own leadership: it counts when its term is later, or when no leader
     /// of that term is known yet.
-    pub fn hear_leader(&self, term: Term, leader: StoreId) -> bool {
+    pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> bool {
         self.leadership().yields_to_hearsay(term)
             && self.set_leadership(Leadership { term, leader: Some(leader) })
     }
 
     /// A leader that is no longer heard of is nobody, for those who only know it by hearsay.
-    pub fn forget_leader(&self, store: StoreId) -> bool {
+    pub(super) fn forget_leader(&self, store: StoreId) -> bool {
         let mut known = self.leadership.lock();
         if known.leader != Some(store) {
             return false;
@@ -204,7 +205,7 @@ impl RegionShared {
     }
 
     /// True: that is news. The lease aside: it says nothing to others.
-    pub fn publish_status(&self, mut status: Option<RegionStatus>) -> bool {
+    pub(super) fn publish_status(&self, mut status: Option<RegionStatus>) -> bool {
         if let Some(status) = &mut status {
             status.lease = None;
         }
@@ -215,11 +216,11 @@ impl RegionShared {
     }
 
     /// True for the first that touches it since `untouch`: usually one load.
-    pub fn touch(&self) -> bool {
+    pub(super) fn touch(&self) -> bool {
         !self.touched.load(Ordering::Relaxed) && !self.touched.swap(true, Ordering::AcqRel)
     }
 
-    pub fn untouch(&self) {
+    pub(super) fn untouch(&self) {
         self.touched.store(false, Ordering::Release);
     }
 
@@ -227,7 +228,7 @@ impl RegionShared {
         self.status.lock().clone()
     }
 
-    pub fn set_lease(&self, until: Option<BootNanos>) {
+    pub(super) fn set_lease(&self, until: Option<BootNanos>) {
         self.lease_until.store(until.unwrap_or(0), Ordering::Release);
     }
 
@@ -238,7 +239,7 @@ impl RegionShared {
             && self.lease_wanted.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    pub fn set_applied(&self, index: LogIndex, stamp_ms: UnixMillis) {
+    pub(super) fn set_applied(&self, index: LogIndex, stamp_ms: UnixMillis) {
         self.last_stamp_ms.store(stamp_ms, Ordering::Release);
         self.applied.store(index, Ordering::Release);
     }

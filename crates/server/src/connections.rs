@@ -1,4 +1,6 @@
-//! What the store knows of its open connections, whichever loop serves them.
+//! What the store knows of its clients' open connections, whichever loop serves them.
+
+pub mod memory;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::reactor::{ConnectionId, LoopSender, ToLoop};
-use crate::store::Store;
+use crate::metrics::Metrics;
 
 /// The kind of port by which a client came. It decides how keys of other stores are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub struct ClientEntry {
     pub connected: Instant,
     pub commands: AtomicU64,
     pub killed: AtomicBool,
-    /// Where the connection is served, once it is.
-    pub home: OnceLock<(LoopSender, ConnectionId)>,
+    /// Tells the loop that serves the connection to end it, once one does.
+    kill: OnceLock<Box<dyn Fn() + Send + Sync>>,
     description: Mutex<Description>,
 }
 
@@ -45,9 +46,10 @@ pub struct Description {
 }
 
 impl ClientEntry {
-    /// To be called by the loop that serves the connection. Returns false if the connection is to end at once.
-    pub fn served_by(&self, home: LoopSender, connection: ConnectionId) -> bool {
-        let _ = self.home.set((home, connection));
+    /// To be called by the loop that serves the connection, with what tells it to end it. Returns false if the
+    /// connection is to end at once.
+    pub fn served_by(&self, kill: impl Fn() + Send + Sync + 'static) -> bool {
+        let _ = self.kill.set(Box::new(kill));
         !self.killed.load(Ordering::SeqCst)
     }
 
@@ -62,8 +64,8 @@ impl ClientEntry {
     /// Has the connection closed, whatever it waits for.
     pub fn end(&self) {
         self.killed.store(true, Ordering::SeqCst);
-        if let Some((home, connection)) = self.home.get() {
-            let _ = home.send(ToLoop::Kill(*connection));
+        if let Some(kill) = self.kill.get() {
+            kill();
         }
     }
 
@@ -110,7 +112,7 @@ impl Clients {
             connected: Instant::now(),
             commands: AtomicU64::new(0),
             killed: AtomicBool::new(false),
-            home: OnceLock::new(),
+            kill: OnceLock::new(),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),
         });
         open.insert(id, entry.clone());
@@ -134,45 +136,50 @@ impl Clients {
 
 /// A client's place among the `maxclients`, given back when it is dropped.
 pub struct Seat {
-    store: Arc<Store>,
+    clients: Arc<Clients>,
+    metrics: Arc<Metrics>,
     pub entry: Arc<ClientEntry>,
 }
 
 impl Seat {
-    pub fn take(store: &Arc<Store>, peer: SocketAddr, local: SocketAddr, max: usize) -> Option<Seat> {
-        let entry = store.clients.open(peer, local, max)?;
-        store.metrics.connections_accepted.inc();
-        store.metrics.connections.inc();
-        Some(Seat { store: store.clone(), entry })
+    pub fn take(
+        clients: &Arc<Clients>,
+        metrics: &Arc<Metrics>,
+        peer: SocketAddr,
+        local: SocketAddr,
+        max: usize,
+    ) -> Option<Seat> {
+        let entry = clients.open(peer, local, max)?;
+        metrics.connections_accepted.inc();
+        metrics.connections.inc();
+        Some(Seat { clients: clients.clone(), metrics: metrics.clone(), entry })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.store.clients.close(self.entry.id);
-        self.store.metrics.connections.dec();
+        self.clients.close(self.entry.id);
+        self.metrics.connections.dec();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::Fixture;
 
     #[test]
     fn a_seat_is_given_back_however_its_connection_ends() {
-        let fixture = Fixture::new();
-        let store = &fixture.store;
+        let (clients, metrics) = (Arc::new(Clients::default()), Arc::new(Metrics::new()));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let seat = Seat::take(store, address, address, 1).expect("there is one seat");
-        assert!(Seat::take(store, address, address, 1).is_none(), "and it is taken");
-        assert_eq!((store.clients.count(), store.metrics.connections.get()), (1, 1));
+        let seat = Seat::take(&clients, &metrics, address, address, 1).expect("there is one seat");
+        assert!(Seat::take(&clients, &metrics, address, address, 1).is_none(), "and it is taken");
+        assert_eq!((clients.count(), metrics.connections.get()), (1, 1));
         let ended = std::thread::spawn(move || {
             let _seat = seat;
             panic!("as a defect of a command would");
         });
         assert!(ended.join().is_err());
-        assert_eq!((store.clients.count(), store.metrics.connections.get()), (0, 0));
-        assert!(Seat::take(store, address, address, 1).is_some());
+        assert_eq!((clients.count(), metrics.connections.get()), (0, 0));
+        assert!(Seat::take(&clients, &metrics, address, address, 1).is_some());
     }
 }

@@ -4,7 +4,6 @@
 //! A region that merged into another ends as one that was removed does. Its rows in slots that are the other's by now
 //! stay: `destroy_region` asks the descriptors that are here.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +17,15 @@ use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
 use super::apply::ToApplier;
 use super::flusher;
-use super::inbox::ToWorker;
-use crate::store::Store;
+use super::parts::Parts;
+use crate::loops::ToWorker;
+use crate::snapshot::SnapshotService;
 
 const RETRY: Duration = Duration::from_millis(200);
 
 pub struct Lives {
-    pub store: Arc<Store>,
+    pub parts: Parts,
+    pub snapshots: Arc<SnapshotService>,
     pub log: RaftLog,
     pub jobs: Receiver<lives::Job>,
     pub apply: Sender<ToApplier>,
@@ -50,30 +51,26 @@ impl Lives {
 
     fn carry_out(&self, region: RegionId, slots: &[SlotRange], step: Step) -> Result<(), Stopping> {
         match step {
-            Step::HideRows => {
-                if let Some(shared) = self.store.regions.get(region) {
-                    shared.begin_replacing();
-                }
-            }
+            Step::HideRows => self.parts.regions.begin_replacing(region),
             Step::ReplaceRows { descriptor, index, term } => self.replace(&descriptor, index, term, slots)?,
             Step::Record(life) => self.log(|log| log.set_peers(&[(region, life.clone())]))?,
             Step::Load(descriptor) => {
                 let _ = self.apply.send(ToApplier::Job(ApplyJob::Reload(descriptor)));
             }
-            Step::TellApplied => drop(self.store.worker.send(ToWorker::SnapshotApplied { region })),
-            Step::RemovePeer => self.store.peer_gone(region),
+            Step::TellApplied => drop(self.parts.worker.send(ToWorker::SnapshotApplied { region })),
+            Step::RemovePeer => self.parts.regions.remove_local(region),
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {
                 // They count as held, or as space that is given back, at no time as neither.
-                let bytes = self.store.engine.bytes_in_region(region);
-                slots.iter().for_each(|slots| self.store.snapshots().reclaim(*slots, bytes));
-                self.store.engine.forget_counts(region);
+                let bytes = self.parts.engine.bytes_in_region(region);
+                slots.iter().for_each(|slots| self.snapshots.reclaim(*slots, bytes));
+                self.parts.engine.forget_counts(region);
                 self.log(|log| log.destroy(region, peer))?;
                 tracing::info!(region, peer, "the peer and its rows are gone");
             }
             Step::TellDestroyed => {
-                drop(self.store.worker.send(ToWorker::Input(Input::Destroyed { region })));
+                drop(self.parts.worker.send(ToWorker::Input(Input::Destroyed { region })));
             }
         }
         Ok(())
@@ -88,15 +85,15 @@ impl Lives {
     ) -> Result<(), Stopping> {
         let region = descriptor.id;
         loop {
-            match self.store.snapshots().ingest(descriptor, index, term, replaced) {
+            match self.snapshots.ingest(descriptor, index, term, replaced) {
                 Ok(()) => break,
                 Err(error) if error.is_no_space() => {
-                    self.store.disk.set_full();
+                    self.parts.disk.set_full();
                     tracing::error!(region, %error, "no space to apply a snapshot: it waits for room");
                 }
                 Err(_) if self.is_stopping() => return Err(Stopping),
                 Err(error) => {
-                    self.store.fatal(&format!("a snapshot of region {region} is here, but: {error}"))
+                    self.parts.ends.fatal(&format!("a snapshot of region {region} is here, but: {error}"))
                 }
             }
             self.pause()?;
@@ -106,13 +103,13 @@ impl Lives {
     }
 
     fn delete(&self, region: RegionId, slots: &[SlotRange]) -> Result<(), Stopping> {
-        self.store.snapshots().forget(region);
+        self.snapshots.forget(region);
         loop {
-            match self.store.engine.rows().destroy_region(region, slots) {
+            match self.parts.engine.rows().destroy_region(region, slots) {
                 Ok(()) => return Ok(()),
-                Err(StorageError::NoSpace(_)) => self.store.disk.set_full(),
+                Err(StorageError::NoSpace(_)) => self.parts.disk.set_full(),
                 Err(error) => {
-                    self.store.fatal(&format!("rows of region {region} cannot be deleted: {error}"))
+                    self.parts.ends.fatal(&format!("rows of region {region} cannot be deleted: {error}"))
                 }
             }
             self.pause()?;
@@ -121,14 +118,14 @@ impl Lives {
 
     /// What the rows of the region span now.
     fn slots_of(&self, region: RegionId) -> Vec<SlotRange> {
-        match self.store.engine.region_rows(region) {
+        match self.parts.engine.region_rows(region) {
             Ok(rows) => rows.and_then(|(_, descriptor)| descriptor?.slots).into_iter().collect(),
-            Err(error) => self.store.fatal(&format!("region {region} cannot be read: {error}")),
+            Err(error) => self.parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
         }
     }
 
     fn flush(&self) -> Result<(), Stopping> {
-        while !flusher::flush(&self.store) {
+        while !flusher::flush(&self.parts) {
             self.pause()?;
         }
         Ok(())
@@ -138,8 +135,8 @@ impl Lives {
         loop {
             match write(&self.log) {
                 Ok(()) => return Ok(()),
-                Err(LogError::NoSpace(_)) => self.store.disk.set_full(),
-                Err(error) => self.store.fatal(&format!("a peer's life cannot be written: {error}")),
+                Err(LogError::NoSpace(_)) => self.parts.disk.set_full(),
+                Err(error) => self.parts.ends.fatal(&format!("a peer's life cannot be written: {error}")),
             }
             self.pause()?;
         }
@@ -154,7 +151,7 @@ impl Lives {
     }
 
     fn is_stopping(&self) -> bool {
-        self.store.stopping.load(Ordering::Relaxed)
+        self.parts.ends.is_stopping()
     }
 }
 
@@ -167,9 +164,9 @@ mod tests {
     use storage::{RegionState, Txn};
 
     use super::*;
+    use crate::executor::snapshots::Host;
     use crate::fixture::Fixture;
-    use crate::region::snapshots::Host;
-    use crate::snapshot::{received_dir, Limits, SnapshotService};
+    use crate::snapshot::{received_dir, Limits};
     use node::Answer;
     use node::Item;
 
@@ -210,12 +207,12 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let descriptor = RegionDescriptor::clone(&store.regions.get(1).unwrap().descriptor());
         let snapshots = store.config.dir.join("snapshots");
-        let host = Arc::new(Host { store: store.clone() });
-        store.set_snapshots(SnapshotService::start(&snapshots, Limits::default(), host).unwrap());
+        let host = Arc::new(Host::new(&store.executor()));
+        let service = Arc::new(SnapshotService::start(&snapshots, Limits::default(), host).unwrap());
         let log = RaftLog::open(&store.config.dir.join("log"), &raftlog::Options::default()).unwrap();
         let (to_lives, jobs) = crossbeam_channel::unbounded();
         let (apply, applied) = crossbeam_channel::unbounded();
-        let lives = Lives { store: store.clone(), log, jobs, apply };
+        let lives = Lives { parts: store.executor(), snapshots: service.clone(), log, jobs, apply };
         let thread = std::thread::spawn(move || lives.run());
 
         let (mut refused, mut served, mut strange) = (0, 0, Vec::new());
@@ -245,7 +242,7 @@ mod tests {
                     break descriptor;
                 }
             };
-            store.set_local_regions(&[reloaded]);
+            store.regions.set_local(&[reloaded]);
             let value = read_weakly(&fixture, &runtime, 0);
             if value != Some(resp::Reply::bulk(format!("value:{after}"))) {
                 strange.push((round, value.unwrap_or(resp::Reply::Nil)));
@@ -253,7 +250,7 @@ mod tests {
         }
         drop(to_lives);
         thread.join().unwrap();
-        store.snapshots().stop();
+        service.stop();
         assert!(
             strange.is_empty(),
             "keys that always existed: {} reads such as {:?}",

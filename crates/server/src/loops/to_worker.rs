@@ -5,7 +5,7 @@ use replica::Input;
 use tokio::sync::oneshot;
 use types::{LogIndex, RegionChange, RegionEpoch, RegionId, StoreId};
 
-use crate::reactor::PartId;
+use super::PartId;
 use crate::transport::Place;
 
 /// Who waits for a submission.

@@ -1,4 +1,4 @@
-//! The regions of the cluster as this store knows them, and which of them has which slot.
+//! What is known of the cluster's regions, and which of them has which slot.
 //!
 //! ```text
 //!   readers ── one load ──▶ Table { by slot, by id } ──▶ RegionShared ── one load ──▶ descriptor
@@ -19,9 +19,10 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, META_REGION, SLOT_COUNT};
 
-use crate::region::shared::RegionShared;
+use super::shared::RegionShared;
 
-pub struct Regions {
+/// The regions that this store has heard of or has a peer of.
+pub struct Known {
     /// Known from the first moment, if only by name.
     meta: Arc<RegionShared>,
     table: ArcSwap<Table>,
@@ -35,9 +36,9 @@ pub struct Table {
     by_slot: Vec<Option<Arc<RegionShared>>>,
 }
 
-impl Regions {
+impl Known {
     /// The regions with a peer here, and others that are known already.
-    pub fn new(local: &[RegionDescriptor], others: &[RegionDescriptor]) -> Regions {
+    pub fn new(local: &[RegionDescriptor], others: &[RegionDescriptor]) -> Known {
         let of_meta = |descriptors: &[RegionDescriptor]| {
             descriptors.iter().find(|descriptor| descriptor.id == META_REGION).cloned()
         };
@@ -48,11 +49,10 @@ impl Regions {
         };
         let meta = Arc::new(meta);
         let by_id = BTreeMap::from([(META_REGION, meta.clone())]);
-        let regions =
-            Regions { meta, table: ArcSwap::from_pointee(Table::of(by_id)), changing: Mutex::new(()) };
-        regions.learn(others);
-        regions.set_local(local);
-        regions
+        let known = Known { meta, table: ArcSwap::from_pointee(Table::of(by_id)), changing: Mutex::new(()) };
+        known.learn(others);
+        known.set_local(local);
+        known
     }
 
     pub fn meta(&self) -> &Arc<RegionShared> {

@@ -1,4 +1,6 @@
-//! How other threads reach a loop: a queue, and a wake-up only if the loop sleeps.
+//! How other threads reach the loops: a queue for each, and a wake-up only if the loop sleeps.
+
+mod to_worker;
 
 use std::io;
 use std::net::TcpStream;
@@ -10,8 +12,9 @@ use crossbeam_channel::{Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use node::{Answer, Outcome};
 
-use crate::client::{ListenerKind, Seat};
-use crate::region::inbox::ToWorker;
+use crate::connections::{ListenerKind, Seat};
+
+pub use to_worker::{Asker, Outcomes, Reader, ToWorker};
 
 /// The token of wake-ups. Connections have smaller ones.
 pub const WAKER: Token = Token(usize::MAX);
@@ -111,7 +114,7 @@ impl LoopInbox {
     }
 }
 
-pub fn channel() -> io::Result<(LoopSender, LoopInbox)> {
+fn channel() -> io::Result<(LoopSender, LoopInbox)> {
     let poll = Poll::new()?;
     let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
     let (sender, queue) = crossbeam_channel::unbounded();

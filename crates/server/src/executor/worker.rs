@@ -5,12 +5,11 @@
 //! is being synced wait and make one entry together.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use node::{Effect, Input, Leadership, Messages, Moment, Outcome, Shard, Submit};
+use node::{Effect, Input, Messages, Moment, Outcome, Shard, Submit};
 use raftlog::RaftLog;
 use replica::Input as RaftInput;
 use types::{RegionId, StoreId};
@@ -18,18 +17,19 @@ use types::{RegionId, StoreId};
 use super::batches::BatchSender;
 use super::dropped::Dropped;
 use super::in_ram::{ApplyHandle, ExecutedHere};
-use super::inbox::{Asker, Outcomes, Reader, ToWorker};
 use super::log_reader::Wanted;
+use super::parts::Parts;
 use crate::clock;
-use crate::reactor::PartId;
-use crate::store::Store;
+use crate::loops::{Asker, Outcomes, PartId, Reader, ToWorker};
+use crate::snapshot::SnapshotService;
 use crate::transport::frame::Lane;
 
 /// Deadlines are looked at, and the state of led regions is published, this often.
 const EXPIRY_PERIOD: Duration = Duration::from_millis(100);
 
 pub struct RegionWorker {
-    store: Arc<Store>,
+    parts: Parts,
+    snapshots: Arc<SnapshotService>,
     shard: Shard<RaftLog, Asker, Reader>,
     /// Batches on their way to the device.
     batches: BatchSender,
@@ -48,7 +48,8 @@ pub struct RegionWorker {
 
 impl RegionWorker {
     pub fn new(
-        store: Arc<Store>,
+        parts: Parts,
+        snapshots: Arc<SnapshotService>,
         raft: replica::Worker<RaftLog>,
         batches: BatchSender,
         log: RaftLog,
@@ -57,9 +58,10 @@ impl RegionWorker {
     ) -> RegionWorker {
         let now = Instant::now();
         RegionWorker {
-            next_tick: now + store.config.raft_tick,
+            next_tick: now + parts.config.raft_tick,
             next_expiry: now + EXPIRY_PERIOD,
-            store,
+            parts,
+            snapshots,
             shard: Shard::new(raft),
             batches,
             log,
@@ -81,7 +83,7 @@ impl RegionWorker {
         if now >= self.next_tick {
             self.raft(RaftInput::Tick);
             // Ticks missed in a pause are dropped, not replayed.
-            self.next_tick = now + self.store.config.raft_tick;
+            self.next_tick = now + self.parts.config.raft_tick;
         }
         if now >= self.next_expiry {
             self.shard.expire(clock::boot_nanos());
@@ -106,7 +108,7 @@ impl RegionWorker {
             ToWorker::Input(input) => self.shard.step(Input::Raft(input), now),
             ToWorker::Submit(submit) => self.shard.step(Input::Submit(submit), now),
             ToWorker::ReadIndex { region, reply } => {
-                let deadline = clock::boot_nanos_at(Instant::now() + self.store.config.request_timeout);
+                let deadline = clock::boot_nanos_at(Instant::now() + self.parts.config.request_timeout);
                 self.shard.step(Input::ReadIndex { region, deadline, reader: reply }, now);
             }
             ToWorker::Messages { from, messages, place: _place } => {
@@ -166,29 +168,24 @@ impl RegionWorker {
     pub fn turn(&mut self) {
         loop {
             let boot = clock::boot_nanos();
-            let wall = &self.store.wall;
+            let wall = &self.parts.wall;
             let stamp = wall.may_stamp().then(|| wall.millis());
             let now = Moment { boot, stamp, seed: boot, room: self.apply.room() };
             match self.shard.turn(now, &mut ()) {
                 Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
                 Ok(None) => return,
-                Err(error) => self.store.fatal(&format!("consensus cannot go on: {error}")),
+                Err(error) => self.parts.ends.fatal(&format!("consensus cannot go on: {error}")),
             }
         }
     }
 
     fn carry_out(&mut self, effect: Effect<Asker, Reader>) {
         match effect {
-            Effect::Leadership { region, leadership, .. } => self.lead(region, leadership),
-            Effect::Lease { region, term, until } => {
-                if let Some(shared) = self.store.regions.get(region) {
-                    let counts = shared.leadership().is_of(self.store.id, term);
-                    shared.set_lease(until.filter(|_| counts));
-                }
-            }
+            Effect::Leadership { region, leadership, .. } => self.parts.regions.lead(region, leadership),
+            Effect::Lease { region, term, until } => self.parts.regions.lease(region, term, until),
             Effect::Send { to, lane, messages } => self.send(to, lane, messages),
             Effect::AcceptSnapshot { region, index, term } => {
-                self.store.snapshots().accept(region, index, term);
+                self.snapshots.accept(region, index, term);
             }
             Effect::Persist(batch) => self.batches.send(batch),
             Effect::Apply { region, entries } => {
@@ -203,14 +200,14 @@ impl RegionWorker {
             }
             Effect::Read { reader, proven, .. } => drop(reader.send(proven)),
             Effect::Announce { to, descriptor } => {
-                self.store.transport().send_announce(to, descriptor.encode());
+                self.parts.transport.send_announce(to, descriptor.encode());
             }
             Effect::ReadLog { region, number, low, high, max_bytes } => {
                 let _ = self.reads.send(Wanted { region, number, low, high, max_bytes });
             }
-            Effect::MakeSnapshot { region } => self.store.snapshots().make(region),
-            Effect::SendSnapshot { region, to, message } => self.store.snapshots().send(region, to, message),
-            Effect::FlushSoon => self.store.flush_soon.store(true, Ordering::Relaxed),
+            Effect::MakeSnapshot { region } => self.snapshots.make(region),
+            Effect::SendSnapshot { region, to, message } => self.snapshots.send(region, to, message),
+            Effect::FlushSoon => self.parts.levels.want_flush(),
             Effect::ChangeRefused { region, reason } => {
                 tracing::info!(region, ?reason, "a change of the region is refused");
             }
@@ -221,7 +218,7 @@ impl RegionWorker {
                 tracing::info!(region, to, "leadership stays: it was not taken over in time");
             }
             Effect::Dropped { region, from, reason } => {
-                self.store.metrics.raft_messages_refused.inc();
+                self.parts.metrics.raft_messages_refused.inc();
                 self.dropped.note(region, from, reason, Instant::now());
             }
         }
@@ -233,22 +230,11 @@ impl RegionWorker {
             replica::Lane::Log => Lane::Log,
         };
         let count = messages.len() as u64;
-        if self.store.transport().send_raft(to, lane, messages) {
-            self.store.metrics.raft_messages_sent.inc_by(count);
+        if self.parts.transport.send_raft(to, lane, messages) {
+            self.parts.metrics.raft_messages_sent.inc_by(count);
         } else {
-            self.store.metrics.raft_messages_dropped.inc_by(count);
+            self.parts.metrics.raft_messages_dropped.inc_by(count);
             self.raft(RaftInput::StoreUnreachable { store: to });
-        }
-    }
-
-    fn lead(&mut self, region: RegionId, leadership: Leadership) {
-        let Some(shared) = self.store.regions.get(region) else { return };
-        let before = shared.leader();
-        if leadership.leader != Some(self.store.id) {
-            shared.set_lease(None);
-        }
-        if shared.set_leadership(leadership) {
-            self.store.leader_changed(&shared, before);
         }
     }
 
@@ -256,18 +242,12 @@ impl RegionWorker {
     /// Of those that are awake, and once more of those that have just gone to sleep.
     fn publish_status(&mut self) {
         let now = clock::boot_nanos();
-        self.store.unapplied_bytes.store(self.apply.bytes(), Ordering::Relaxed);
-        self.store.withheld_bytes.store(self.shard.withheld_bytes(), Ordering::Relaxed);
-        let put_off = &self.store.metrics.raft_appends_put_off;
+        self.parts.levels.publish(self.apply.bytes(), self.shard.withheld_bytes());
+        let put_off = &self.parts.metrics.raft_appends_put_off;
         put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
-        let table = self.store.regions.table();
-        for region in awake.union(&self.published).filter_map(|id| table.get(*id)) {
-            let led = region.leader() == Some(self.store.id);
-            let status = if led { self.shard.status(region.id(), now) } else { None };
-            self.store.publish_status(region, status);
-        }
-        drop(table);
+        let status = |region| self.shard.status(region, now);
+        self.parts.regions.publish(awake.union(&self.published).copied(), status);
         self.published = awake;
     }
 }

@@ -13,8 +13,8 @@ use storage::{Reader, StorageError, Visit};
 use types::{LogIndex, RegionId};
 
 use super::apply::{carry_out, ToApplier, ToApply};
-use super::inbox::{Asker, Outcomes};
-use crate::store::Store;
+use super::parts::Parts;
+use crate::loops::{Asker, Outcomes};
 
 /// Values of more bytes than this are not copied in the worker's thread.
 const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -27,7 +27,7 @@ pub struct ApplyHandle {
 
 /// The worker's thread as one that executes.
 struct Here {
-    store: Arc<Store>,
+    parts: Parts,
     /// Held by the apply thread while it executes, perhaps over a slow device.
     execution: Arc<Mutex<Execution>>,
     jobs: Sender<ToApplier>,
@@ -49,8 +49,8 @@ impl Drop for ApplyHandle {
 }
 
 impl ApplyHandle {
-    pub fn new(store: Arc<Store>, execution: Arc<Mutex<Execution>>, jobs: Sender<ToApplier>) -> ApplyHandle {
-        let here = Here { store, execution, jobs, executed: ExecutedHere::default() };
+    pub fn new(parts: Parts, execution: Arc<Mutex<Execution>>, jobs: Sender<ToApplier>) -> ApplyHandle {
+        let here = Here { parts, execution, jobs, executed: ExecutedHere::default() };
         ApplyHandle { queue: ApplyQueue::default(), here }
     }
 
@@ -76,20 +76,20 @@ impl ApplyHandle {
 
     /// Bytes of committed entries that may join those that wait.
     pub fn room(&self) -> u64 {
-        self.here.store.budget.execution.saturating_sub(self.queue.bytes())
+        self.here.parts.budget.execution.saturating_sub(self.queue.bytes())
     }
 }
 
 impl Executor<Asker> for Here {
     fn attempt(&mut self, region: RegionId, entries: Vec<ToApply>) -> Attempt<Asker> {
-        let store = &self.store;
-        if !store.engine.rows().has_room() {
+        let parts = &self.parts;
+        if !parts.engine.rows().has_room() {
             return Attempt::Busy(entries);
         }
         let Some(mut execution) = self.execution.try_lock() else { return Attempt::Busy(entries) };
         let (started, count) = (Instant::now(), entries.len());
-        let executed = execution.execute_in_ram(region, entries, &RamRows(store.engine.rows()), &mut ());
-        let effects = match executed.unwrap_or_else(|error| store.fatal(&error.to_string())) {
+        let executed = execution.execute_in_ram(region, entries, &RamRows(parts.engine.rows()), &mut ());
+        let effects = match executed.unwrap_or_else(|error| parts.ends.fatal(&error.to_string())) {
             InRamOutcome::Executed(effects) => effects,
             InRamOutcome::NotExecuted(entries) => return Attempt::NotInRam(entries),
         };
@@ -97,10 +97,10 @@ impl Executor<Asker> for Here {
             match effect {
                 ApplyEffect::Applied(indexes) => self.executed.applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => self.executed.outcomes.push((client, outcome)),
-                other => carry_out(store, other, count),
+                other => carry_out(parts, other, count),
             }
         }
-        store.metrics.apply.record(started.elapsed());
+        parts.metrics.apply.record(started.elapsed());
         Attempt::Executed
     }
 

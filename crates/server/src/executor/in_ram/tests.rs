@@ -2,9 +2,9 @@ use command::entry::Builder;
 use replica::Committed;
 
 use super::*;
+use crate::executor::apply::Applier;
 use crate::fixture::Fixture;
-use crate::region::apply::Applier;
-use crate::region::inbox::ToWorker;
+use crate::loops::ToWorker;
 
 const REGION: RegionId = 1;
 
@@ -20,7 +20,7 @@ impl Running {
     fn new() -> Running {
         let fixture = Fixture::new();
         let (lives, _) = crossbeam_channel::unbounded();
-        let (applier, queue, _) = Applier::new(fixture.store.clone(), lives);
+        let (applier, queue, _) = Applier::new(fixture.store.executor(), lives);
         let index = applied(&queue);
         Running { fixture, applier, queue, index }
     }

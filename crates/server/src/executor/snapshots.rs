@@ -8,35 +8,49 @@ use replica::Input;
 use rocks::Keyspace;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId, Term};
 
-use super::inbox::ToWorker;
+use super::parts::Parts;
+use crate::disk::Disk;
+use crate::engine::Engine;
+use crate::loops::{ToWorker, WorkerSender};
 use crate::snapshot::SnapshotHost;
-use crate::store::Store;
 use crate::transport::frame::Lane;
 use crate::transport::handshake::Caller;
+use crate::transport::Transport;
 
 pub struct Host {
-    pub store: Arc<Store>,
+    engine: Arc<Engine>,
+    disk: Arc<Disk>,
+    transport: Arc<Transport>,
+    worker: WorkerSender,
 }
 
 impl Host {
+    pub fn new(parts: &Parts) -> Host {
+        Host {
+            engine: parts.engine.clone(),
+            disk: parts.disk.clone(),
+            transport: parts.transport.clone(),
+            worker: parts.worker.clone(),
+        }
+    }
+
     /// The worker goes before the service: then nobody needs to know.
     fn tell(&self, input: Input) {
-        let _ = self.store.worker.send(ToWorker::Input(input));
+        let _ = self.worker.send(ToWorker::Input(input));
     }
 }
 
 impl SnapshotHost for Host {
     fn keyspace(&self) -> &Keyspace {
-        self.store.engine.rows()
+        self.engine.rows()
     }
 
     fn target(&self, store: StoreId) -> Option<(SocketAddr, Caller)> {
-        let transport = self.store.transport();
-        Some((transport.address(store)?, transport.caller(store, Lane::Snapshot).ok()?))
+        Some((self.transport.address(store)?, self.transport.caller(store, Lane::Snapshot).ok()?))
     }
 
     fn room(&self) -> u64 {
-        self.store.disk.room()
+        self.disk.room()
     }
 
     fn made(&self, region: RegionId, index: LogIndex, term: Term, descriptor: RegionDescriptor) {

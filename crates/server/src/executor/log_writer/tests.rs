@@ -1,11 +1,12 @@
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
 use super::*;
+use crate::executor::batches::{self, BatchSender};
 use crate::fixture::Fixture;
-use crate::region::batches::{self, BatchSender};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -65,7 +66,7 @@ impl Running {
         let fixture = Fixture::with(|config| config.fsync = fsync);
         let device = Arc::new(Device::default());
         let (batches, taken) = batches::channel();
-        let writer = LogWriter::new(device.clone(), taken, fixture.store.clone());
+        let writer = LogWriter::new(device.clone(), taken, fixture.store.executor());
         let thread = std::thread::spawn(move || writer.run());
         Running { fixture, device, batches, thread }
     }
@@ -102,7 +103,7 @@ impl Running {
 
     /// The same, with the number of messages to the worker that were not asked for.
     fn end(self) -> (Vec<Done>, usize) {
-        self.fixture.store.stopping.store(true, Ordering::Relaxed);
+        self.fixture.store.ends.stop();
         drop(self.batches);
         eventually("the thread ends", || self.thread.is_finished());
         self.thread.join().expect("the thread does not panic");
@@ -169,7 +170,7 @@ fn a_store_stops_while_its_log_waits_for_room() {
 fn a_stopping_store_takes_the_workers_last_batches() {
     let running = Running::start(Fsync::Always);
     running.fill();
-    running.fixture.store.stopping.store(true, Ordering::Relaxed);
+    running.fixture.store.ends.stop();
     running.append(1);
     eventually("it is refused", || running.device.has_refused(&Done::Append(1)));
     // The worker ends the process when the log thread is gone before it.

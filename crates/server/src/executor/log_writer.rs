@@ -4,17 +4,15 @@
 //! told "yes" by a kernel that has dropped the pages. No space is different: nothing was acknowledged, and the
 //! batch waits.
 
-use std::sync::atomic::Ordering;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use raftlog::{Appended, LogError, RaftLog};
 use replica::{Input, LogBatch};
 
 use super::batches::{BatchReceiver, Next};
-use super::inbox::ToWorker;
+use super::parts::Parts;
 use crate::config::Fsync;
-use crate::store::Store;
+use crate::loops::ToWorker;
 
 const EVERY_SECOND: Duration = Duration::from_secs(1);
 const NO_SPACE_RETRY: Duration = Duration::from_millis(200);
@@ -38,7 +36,7 @@ impl Log for RaftLog {
 pub struct LogWriter<L> {
     log: L,
     batches: BatchReceiver,
-    store: Arc<Store>,
+    parts: Parts,
     /// When what was appended without a sync is to be synced.
     sync_at: Option<Instant>,
 }
@@ -47,13 +45,13 @@ pub struct LogWriter<L> {
 struct GivenUp;
 
 impl<L: Log> LogWriter<L> {
-    pub fn new(log: L, batches: BatchReceiver, store: Arc<Store>) -> LogWriter<L> {
-        LogWriter { log, batches, store, sync_at: None }
+    pub fn new(log: L, batches: BatchReceiver, parts: Parts) -> LogWriter<L> {
+        LogWriter { log, batches, parts, sync_at: None }
     }
 
     /// Runs until the worker has gone.
     pub fn run(mut self) {
-        self.store.capability.log.begin_thread();
+        self.parts.log_clock.begin_thread();
         if let Err(GivenUp) = self.serve() {
             // The worker may still send until it is told to stop; nothing of that is acknowledged.
             while let Next::Batch(_) = self.batches.next(None) {}
@@ -77,7 +75,7 @@ impl<L: Log> LogWriter<L> {
     }
 
     fn write(&mut self, batch: &LogBatch) -> Result<(), GivenUp> {
-        let fsync = self.store.config.fsync;
+        let fsync = self.parts.config.fsync;
         let synced = fsync == Fsync::Always || batch.must_sync;
         self.append(batch, synced)?;
         if synced {
@@ -86,7 +84,7 @@ impl<L: Log> LogWriter<L> {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
         // The worker is gone when nobody takes this; the channel of jobs says so, too.
-        let _ = self.store.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
+        let _ = self.parts.worker.send(ToWorker::Input(Input::Persisted { batch: batch.number }));
         Ok(())
     }
 
@@ -94,10 +92,10 @@ impl<L: Log> LogWriter<L> {
         let started = Instant::now();
         let mut told = false;
         loop {
-            let clock = &self.store.capability.log;
+            let clock = &self.parts.log_clock;
             match clock.during(|| self.log.append(batch, sync), |done| sync && done.is_ok()) {
                 Ok(written) => {
-                    let metrics = &self.store.metrics;
+                    let metrics = &self.parts.metrics;
                     metrics.log_batches.inc();
                     metrics.log_bytes.inc_by(written.bytes as u64);
                     if sync {
@@ -110,17 +108,17 @@ impl<L: Log> LogWriter<L> {
                     return Ok(());
                 }
                 Err(LogError::NoSpace(reason)) => {
-                    self.store.disk.set_full();
+                    self.parts.disk.set_full();
                     if !told {
                         tracing::error!(%reason, "no space for the Raft log: acknowledgements wait for room");
                         told = true;
                     }
-                    if self.store.stopping.load(Ordering::Relaxed) {
+                    if self.parts.ends.is_stopping() {
                         return Err(GivenUp);
                     }
                     std::thread::sleep(NO_SPACE_RETRY);
                 }
-                Err(error) => self.store.fatal(&format!("the Raft log cannot be written: {error}")),
+                Err(error) => self.parts.ends.fatal(&format!("the Raft log cannot be written: {error}")),
             }
         }
     }
@@ -128,18 +126,18 @@ impl<L: Log> LogWriter<L> {
     /// False: there is no room, and it must be tried again.
     fn sync(&self) -> bool {
         let started = Instant::now();
-        match self.store.capability.log.during(|| self.log.sync(), Result::is_ok) {
+        match self.parts.log_clock.during(|| self.log.sync(), Result::is_ok) {
             Ok(_) => {
-                self.store.metrics.log_syncs.inc();
-                self.store.metrics.log_sync.record(started.elapsed());
+                self.parts.metrics.log_syncs.inc();
+                self.parts.metrics.log_sync.record(started.elapsed());
                 true
             }
             Err(LogError::NoSpace(reason)) => {
-                self.store.disk.set_full();
+                self.parts.disk.set_full();
                 tracing::warn!(%reason, "no space to sync the Raft log");
                 false
             }
-            Err(error) => self.store.fatal(&format!("the Raft log cannot be synced: {error}")),
+            Err(error) => self.parts.ends.fatal(&format!("the Raft log cannot be synced: {error}")),
         }
     }
 }

@@ -1,15 +1,12 @@
 //! Reads entries of the log for followers that lag, so that the thread that owns the groups waits for no device. How many
 //! reads there are at a time, the groups' machine bounds.
 
-use std::sync::Arc;
-
 use crossbeam_channel::Receiver;
 use raftlog::RaftLog;
 use replica::{Input, LogStore};
 use types::{LogIndex, RegionId};
 
-use super::inbox::ToWorker;
-use crate::store::Store;
+use crate::loops::{ToWorker, WorkerSender};
 
 /// As `replica::Action::ReadLog`.
 pub struct Wanted {
@@ -21,9 +18,9 @@ pub struct Wanted {
 }
 
 /// Runs until nobody can ask any more.
-pub fn run(store: Arc<Store>, log: RaftLog, wanted: Receiver<Wanted>) {
+pub fn run(worker: WorkerSender, log: RaftLog, wanted: Receiver<Wanted>) {
     while let Ok(Wanted { region, number, low, high, max_bytes }) = wanted.recv() {
         let entries = log.entries(region, low, high, max_bytes);
-        let _ = store.worker.send(ToWorker::Input(Input::LogRead { region, number, entries }));
+        let _ = worker.send(ToWorker::Input(Input::LogRead { region, number, entries }));
     }
 }

@@ -1,0 +1,85 @@
+//! What the threads that carry out the groups' work need of their store.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use replica::EntryMemory;
+
+use crate::budget::Budget;
+use crate::capability::LogClock;
+use crate::cluster_state::ClusterState;
+use crate::config::Config;
+use crate::disk::Disk;
+use crate::ends::Ends;
+use crate::engine::Engine;
+use crate::loops::WorkerSender;
+use crate::metrics::Metrics;
+use crate::regions::Regions;
+use crate::transport::Transport;
+use crate::wall_clock::WallClock;
+
+/// Each thread has a copy.
+#[derive(Clone)]
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub budget: Budget,
+    pub regions: Arc<Regions>,
+    pub engine: Arc<Engine>,
+    /// The state that the meta region's entries change.
+    pub cluster: Arc<ClusterState>,
+    pub disk: Arc<Disk>,
+    pub log_clock: Arc<LogClock>,
+    pub metrics: Arc<Metrics>,
+    pub wall: Arc<WallClock>,
+    pub transport: Arc<Transport>,
+    pub worker: WorkerSender,
+    pub levels: Arc<Levels>,
+    pub ends: Arc<Ends>,
+}
+
+/// How much waits in these threads, for whoever wants to know.
+#[derive(Default)]
+pub struct Levels {
+    /// Of entries that are handed out to be executed.
+    handed_out_bytes: AtomicU64,
+    /// Of entries that are committed and wait in the log for room in that queue.
+    withheld_bytes: AtomicU64,
+    entries: OnceLock<Arc<EntryMemory>>,
+    /// A flush is worth its cost before its time.
+    flush_soon: AtomicBool,
+}
+
+impl Levels {
+    /// Set once, by the start.
+    pub fn count_entries(&self, entries: Arc<EntryMemory>) {
+        assert!(self.entries.set(entries).is_ok(), "there is one set of groups");
+    }
+
+    pub fn publish(&self, handed_out_bytes: u64, withheld_bytes: u64) {
+        self.handed_out_bytes.store(handed_out_bytes, Ordering::Relaxed);
+        self.withheld_bytes.store(withheld_bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of entries that are handed out to be executed and wait, as the worker last published it.
+    pub fn handed_out_bytes(&self) -> u64 {
+        self.handed_out_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are committed and not applied, wherever they wait: in that queue, or in the log for room in it.
+    pub fn unapplied_bytes(&self) -> u64 {
+        self.handed_out_bytes() + self.withheld_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are held of the Raft logs.
+    pub fn entry_bytes(&self) -> u64 {
+        self.entries.get().map_or(0, |entries| entries.held())
+    }
+
+    pub(super) fn want_flush(&self) {
+        self.flush_soon.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn take_flush_wanted(&self) -> bool {
+        self.flush_soon.swap(false, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,52 @@
+//! How many stores may join within a time.
+
+use std::time::{Duration, Instant};
+
+/// Joins that are agreed on at once, and one more for each [`JOIN_EVERY`] after. Each is an entry of the meta
+/// region's log, and makes every store connect to another address.
+const JOINS_AT_ONCE: u32 = 30;
+const JOIN_EVERY: Duration = Duration::from_secs(1);
+
+/// A bucket of joins, which fills with time.
+pub struct JoinRate {
+    left: u32,
+    filled_at: Instant,
+}
+
+impl JoinRate {
+    pub fn new(now: Instant) -> JoinRate {
+        JoinRate { left: JOINS_AT_ONCE, filled_at: now }
+    }
+
+    pub fn take(&mut self, now: Instant) -> bool {
+        while self.left < JOINS_AT_ONCE && now.duration_since(self.filled_at) >= JOIN_EVERY {
+            self.left += 1;
+            self.filled_at += JOIN_EVERY;
+        }
+        if self.left == JOINS_AT_ONCE {
+            self.filled_at = now;
+        }
+        self.left = match self.left.checked_sub(1) {
+            Some(left) => left,
+            None => return false,
+        };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_are_as_many_as_time_allows() {
+        let start = Instant::now();
+        let mut rate = JoinRate::new(start);
+        let takes = |rate: &mut JoinRate, at| (0..1000).filter(|_| rate.take(start + at)).count();
+        assert_eq!(takes(&mut rate, Duration::ZERO), 30);
+        assert_eq!(takes(&mut rate, JOIN_EVERY / 2), 0);
+        assert_eq!(takes(&mut rate, JOIN_EVERY), 1);
+        assert_eq!(takes(&mut rate, JOIN_EVERY * 5), 4);
+        assert_eq!(takes(&mut rate, JOIN_EVERY * 3600), 30);
+    }
+}

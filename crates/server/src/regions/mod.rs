@@ -1,0 +1,291 @@
+//! The regions of the cluster as this store knows them, who leads them, and who is told when that changes.
+//!
+//! Whatever a thread wants to be known of a region goes through [`Regions`]: what the groups say of leaders and leases,
+//! what peers have applied, and what is heard of other stores. Readers take what they need without a lock.
+//!
+//! A change is visible before anybody is told of it.
+
+mod known;
+mod shared;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::Guard;
+use node::Leadership;
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+use replica::RegionStatus;
+use tokio::sync::Notify;
+use types::{
+    BootNanos, LogIndex, RegionDescriptor, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis, META_REGION,
+};
+
+use known::Known;
+pub use known::Table;
+pub use shared::RegionShared;
+
+/// How long to wait, without news, before a slot's region is looked up again.
+const SLOT_POLL: Duration = Duration::from_millis(50);
+
+pub struct Regions {
+    this: StoreId,
+    /// Every region of the cluster, those without a peer here too.
+    known: Known,
+    /// Regions of which the next heartbeat tells; see `touch`.
+    touched: Mutex<Vec<RegionId>>,
+    activity: AtomicU64,
+    /// Rung whenever the leader of any region changes, or slots have moved.
+    pub leader_news: Notify,
+    /// Rung when the next heartbeat should not wait for its turn.
+    report_soon: Arc<Notify>,
+    /// Counts the regions that are led here.
+    leaders: Gauge,
+}
+
+impl Regions {
+    /// The regions with a peer here, and others that are known already.
+    pub fn new(
+        this: StoreId,
+        local: &[RegionDescriptor],
+        others: &[RegionDescriptor],
+        report_soon: Arc<Notify>,
+        leaders: Gauge,
+    ) -> Regions {
+        Regions {
+            this,
+            known: Known::new(local, others),
+            touched: Mutex::new(Vec::new()),
+            activity: AtomicU64::new(0),
+            leader_news: Notify::new(),
+            report_soon,
+            leaders,
+        }
+    }
+
+    pub fn meta(&self) -> &Arc<RegionShared> {
+        self.known.meta()
+    }
+
+    /// The regions as they are now; what changes later is not seen in it.
+    pub fn table(&self) -> Guard<Arc<Table>> {
+        self.known.table()
+    }
+
+    pub fn get(&self, region: RegionId) -> Option<Arc<RegionShared>> {
+        self.known.get(region)
+    }
+
+    /// The region that has a slot, as far as this store knows.
+    pub fn of_slot(&self, slot: Slot) -> Option<Arc<RegionShared>> {
+        self.known.of_slot(slot)
+    }
+
+    /// The region of a slot that nobody was known to have, once somebody is.
+    pub async fn await_slot(&self, slot: Slot, deadline: Instant) -> Option<Arc<RegionShared>> {
+        loop {
+            let news = self.leader_news.notified();
+            match self.of_slot(slot) {
+                None if Instant::now() < deadline => {
+                    let _ = tokio::time::timeout(SLOT_POLL, news).await;
+                }
+                known => return known,
+            }
+        }
+    }
+
+    /// All of them, to be held for longer than a moment.
+    pub fn all(&self) -> Vec<Arc<RegionShared>> {
+        self.known.all()
+    }
+
+    /// The regions that hold keys, as they are now, by id.
+    pub fn of_users(&self) -> Vec<Arc<RegionShared>> {
+        let mut regions = self.all();
+        regions.retain(|region| region.id() != META_REGION);
+        regions
+    }
+
+    /// The regions with a peer here, and the slots of each.
+    pub fn local(&self) -> Vec<(RegionId, Option<SlotRange>)> {
+        let table = self.table();
+        table.iter().filter(|region| region.is_local()).map(|region| (region.id(), region.slots())).collect()
+    }
+
+    /// How far each region with a peer here is applied.
+    pub fn applied(&self) -> Vec<(RegionId, LogIndex)> {
+        let table = self.table();
+        table
+            .iter()
+            .filter(|region| region.is_local())
+            .map(|region| (region.id(), region.applied()))
+            .collect()
+    }
+
+    /// Whether this store leads the region.
+    pub fn leads(&self, region: &RegionShared) -> bool {
+        region.leader() == Some(self.this)
+    }
+
+    /// Whether this store leads the meta region.
+    pub fn leads_meta(&self) -> bool {
+        self.leads(self.meta())
+    }
+
+    /// Whether every slot has a region, and every region a leader, as far as this store knows.
+    pub fn are_all_led(&self) -> bool {
+        let table = self.table();
+        table.covers_all() && table.iter().all(|region| region.leader().is_some())
+    }
+
+    /// Takes in what leaders say of their regions' ranges and peers.
+    pub fn learn<'a>(&self, heard: impl Iterator<Item = &'a RegionDescriptor>) {
+        let table = self.table();
+        let is_news = |heard: &&RegionDescriptor| {
+            table.get(heard.id).is_none_or(|known| heard.epoch.is_newer_than(known.newest().epoch))
+        };
+        let news: Vec<RegionDescriptor> = heard.filter(is_news).cloned().collect();
+        if !news.is_empty() && self.known.learn(&news) {
+            self.leader_news.notify_waiters();
+        }
+    }
+
+    /// What this store's peers have applied of their regions' descriptors: see `Known::set_local`. To be called
+    /// before anything else can act on it.
+    pub fn set_local(&self, descriptors: &[RegionDescriptor]) {
+        self.known.set_local(descriptors);
+        let table = self.table();
+        descriptors.iter().filter_map(|of| table.get(of.id)).for_each(|region| self.touch(region));
+        self.leader_news.notify_waiters();
+        self.report_soon.notify_one();
+    }
+
+    /// How far this store's peer of a region is applied.
+    pub fn set_applied(&self, region: RegionId, index: LogIndex, stamp_ms: UnixMillis) {
+        if let Some(region) = self.get(region) {
+            region.set_applied(index, stamp_ms);
+        }
+    }
+
+    /// To be called before a snapshot takes a region's rows away; [`set_local`](Self::set_local) ends it.
+    pub fn begin_replacing(&self, region: RegionId) {
+        if let Some(region) = self.get(region) {
+            region.begin_replacing();
+        }
+    }
+
+    /// This store's peer of a region is gone.
+    pub fn remove_local(&self, region: RegionId) {
+        let Some(shared) = self.get(region) else { return };
+        self.known.remove_local(region);
+        if shared.forget_leader(self.this) {
+            self.leader_changed(&shared, Some(self.this));
+        }
+        self.touch(&shared);
+        self.leader_news.notify_waiters();
+    }
+
+    /// What this store's peer of a region says of who leads it.
+    pub fn lead(&self, region: RegionId, leadership: Leadership) {
+        let Some(shared) = self.get(region) else { return };
+        let before = shared.leader();
+        if leadership.leader != Some(self.this) {
+            shared.set_lease(None);
+        }
+        if shared.set_leadership(leadership) {
+            self.leader_changed(&shared, before);
+        }
+    }
+
+    /// Until when this store, as the leader of a term, may answer reads. It counts while that term is known.
+    pub fn lease(&self, region: RegionId, term: Term, until: Option<BootNanos>) {
+        if let Some(shared) = self.get(region) {
+            let counts = shared.leadership().is_of(self.this, term);
+            shared.set_lease(until.filter(|_| counts));
+        }
+    }
+
+    /// What another store says of its own leadership.
+    pub fn hear_leader(&self, region: &RegionShared, term: Term, leader: StoreId) {
+        let before = region.leader();
+        if region.hear_leader(term, leader) {
+            self.leader_changed(region, before);
+        }
+    }
+
+    /// A region without a peer here is known by hearsay: when its leader's store falls silent, nobody leads it as
+    /// far as this store knows.
+    pub fn forget_leaders(&self, is_silent: impl Fn(StoreId) -> bool) {
+        for region in self.table().iter().filter(|region| !region.is_local()) {
+            if let Some(leader) = region.leader().filter(|leader| is_silent(*leader)) {
+                if region.forget_leader(leader) {
+                    self.leader_changed(region, Some(leader));
+                }
+            }
+        }
+    }
+
+    /// Told of every change, after it is visible.
+    fn leader_changed(&self, region: &RegionShared, before: Option<StoreId>) {
+        let after = region.leader();
+        if before == after {
+            return;
+        }
+        if before == Some(self.this) {
+            self.leaders.dec();
+        } else if after == Some(self.this) {
+            self.leaders.inc();
+        }
+        tracing::debug!(region = region.id(), ?before, ?after, "leader changed");
+        self.touch(region);
+        self.leader_news.notify_waiters();
+        if before == Some(self.this) || after == Some(self.this) {
+            self.report_soon.notify_one();
+        }
+    }
+
+    /// How the worker sees these regions. It is asked for the status of those that are led here.
+    pub fn publish(
+        &self,
+        regions: impl Iterator<Item = RegionId>,
+        status: impl Fn(RegionId) -> Option<RegionStatus>,
+    ) {
+        let table = self.table();
+        for region in regions.filter_map(|id| table.get(id)) {
+            let status = if self.leads(region) { status(region.id()) } else { None };
+            if region.publish_status(status) {
+                self.touch(region);
+            }
+        }
+    }
+
+    /// Something about the region has changed that heartbeats tell.
+    pub fn touch(&self, region: &RegionShared) {
+        if region.touch() {
+            self.touched.lock().push(region.id());
+            self.activity.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Stays the same while nothing happens in any region; while something does it rises now and then.
+    pub fn activity(&self) -> u64 {
+        self.activity.load(Ordering::Relaxed)
+    }
+
+    /// The regions in which something has changed since this was last asked.
+    pub fn take_touched(&self) -> Vec<RegionId> {
+        let touched = std::mem::take(&mut *self.touched.lock());
+        // From here on a change is news again: what is reported is read after this.
+        let table = self.table();
+        touched.iter().filter_map(|id| table.get(*id)).for_each(|region| region.untouch());
+        if !touched.is_empty() {
+            // What happened since they were touched was not counted.
+            self.activity.fetch_add(1, Ordering::Relaxed);
+        }
+        touched
+    }
+}
+
+#[cfg(test)]
+mod tests;
