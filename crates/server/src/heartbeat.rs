@@ -111,7 +111,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
         store.regions.hear_leader(&region, lead.term, from);
         if region.is_local() {
             // A full report says again what is known.
-            if region.held_by_all(lead.truncate_to) {
+            if store.regions.held_by_all(&region, lead.truncate_to) {
                 held.push((lead.region(), lead.truncate_to));
             }
             if !lead.descriptor.has_peer_on(store.id) {

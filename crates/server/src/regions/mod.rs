@@ -168,6 +168,11 @@ impl Regions {
         }
     }
 
+    /// A leader says that every peer's log holds everything through `index`. True: that is news.
+    pub fn held_by_all(&self, region: &RegionShared, index: LogIndex) -> bool {
+        region.held_by_all(index)
+    }
+
     /// To be called before a snapshot takes a region's rows away; [`set_local`](Self::set_local) ends it.
     pub fn begin_replacing(&self, region: RegionId) {
         if let Some(region) = self.get(region) {

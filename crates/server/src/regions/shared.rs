@@ -23,8 +23,8 @@ const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsToken(u64);
 
-/// What is known of one region. [`Regions`](super::Regions) alone changes it, but for what is counted; whoever holds it
-/// reads it.
+/// What is known of one region. [`Regions`](super::Regions) alone changes it; whoever holds it reads it, counts what
+/// is asked of the region, and says when the lease is in demand.
 pub struct RegionShared {
     id: RegionId,
     /// As this store's own peer has applied it; without one here, the newest that was heard of.
@@ -245,7 +245,7 @@ impl RegionShared {
     }
 
     /// A leader says that every peer's log holds everything through `index`. True: that is news.
-    pub fn held_by_all(&self, index: LogIndex) -> bool {
+    pub(super) fn held_by_all(&self, index: LogIndex) -> bool {
         self.held_by_all.fetch_max(index, Ordering::AcqRel) < index
     }
 
