@@ -121,9 +121,11 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
             }
         }
     }
-    if store.cluster.hear(heartbeat) && !held.is_empty() {
+    // True however old the heartbeat is, and told once.
+    if !held.is_empty() {
         let _ = store.worker.send(ToWorker::HeldByAll { indexes: held });
     }
+    store.cluster.hear(heartbeat);
 }
 
 fn forget_the_dead(store: &Store, silent: &mut Silence) {
