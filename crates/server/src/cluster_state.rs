@@ -14,7 +14,7 @@ use cluster::{
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
 use resp::Reply;
-use storage::Txn;
+use storage::{Reader, Txn};
 use tokio::sync::Notify;
 use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, META_REGION};
 
@@ -89,9 +89,11 @@ impl ClusterState {
     }
 
     /// The meta region's rows are others than before: a snapshot took their place.
-    pub fn replace(&self, meta: MetaState) {
+    pub fn reload(&self, rows: &dyn Reader) -> storage::Result<()> {
+        let meta = MetaState::load(rows)?;
         self.parts.lock().meta = meta;
         self.report_soon.notify_one();
+        Ok(())
     }
 
     /// Takes in another store's heartbeat, or this store's own. False: it was not news.

@@ -4,7 +4,7 @@ pub mod memory;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -50,6 +50,8 @@ impl ClientEntry {
     /// connection is to end at once.
     pub fn served_by(&self, kill: impl Fn() + Send + Sync + 'static) -> bool {
         let _ = self.kill.set(Box::new(kill));
+        // Pairs with the fence in `end`: one of both sees what the other has done.
+        fence(Ordering::SeqCst);
         !self.killed.load(Ordering::SeqCst)
     }
 
@@ -64,6 +66,7 @@ impl ClientEntry {
     /// Has the connection closed, whatever it waits for.
     pub fn end(&self) {
         self.killed.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if let Some(kill) = self.kill.get() {
             kill();
         }

@@ -111,7 +111,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
         store.regions.hear_leader(&region, lead.term, from);
         if region.is_local() {
             // A full report says again what is known.
-            if region.held_by_all(lead.truncate_to) {
+            if store.regions.held_by_all(&region, lead.truncate_to) {
                 held.push((lead.region(), lead.truncate_to));
             }
             if !lead.descriptor.has_peer_on(store.id) {
@@ -121,9 +121,11 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
             }
         }
     }
-    if store.cluster.hear(heartbeat) && !held.is_empty() {
+    // True however old the heartbeat is, and told once.
+    if !held.is_empty() {
         let _ = store.worker.send(ToWorker::HeldByAll { indexes: held });
     }
+    store.cluster.hear(heartbeat);
 }
 
 fn forget_the_dead(store: &Store, silent: &mut Silence) {

@@ -5,7 +5,7 @@
 use super::{Event, RegionAt, StoreAt, World};
 use crate::question::APPLY_NS;
 
-/// `server::region::apply`: bytes of one batch.
+/// `server::executor::apply`: bytes of one batch.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 
 /// Of a table's filter of 10 bits for each key, for a key that is not there (RocksDB, `NewBloomFilterPolicy`).

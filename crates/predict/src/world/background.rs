@@ -10,7 +10,7 @@ use crate::tree;
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// `rocks::Options`: `compaction_readahead_size`.
 const READ_AHEAD_BYTES: u64 = 2 << 20;
-/// `server::region::flusher`: the log is not kept longer for the sake of rows in memory.
+/// `server::executor::flusher`: the log is not kept longer for the sake of rows in memory.
 const FLUSH_PERIOD: u64 = 60 * SECOND;
 /// At a job's end the directory and the manifest are synced (`CompactionJob::Install`, `VersionSet::LogAndApply`).
 const LAST_SYNCS: u32 = 2;

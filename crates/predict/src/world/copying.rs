@@ -1,5 +1,5 @@
 //! A region's rows on their way to another store, and out of one: what `server::snapshot` and
-//! `server::region::lives` do, file by file and sync by sync.
+//! `server::executor::lives` do, file by file and sync by sync.
 //!
 //! ```text
 //! copy     the learner's life is logged ─▶ the leader's maker: scan, files, checksums ─▶ sent, written, read back

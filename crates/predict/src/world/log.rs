@@ -1,12 +1,12 @@
 //! The worker and the log thread: while a batch is being written and synced commands and followers' entries
 //! gather; then all of them make the next batch, one entry for each region. Entries leave for the followers
-//! before the leader's own write begins (`server::region::worker`, `replica::Worker`).
+//! before the leader's own write begins (`server::executor::worker`, `replica::Worker`).
 
 use super::{Entry, Event, RegionAt, StoreAt, World, Write, ENTRY_OVERHEAD_BYTES};
 use crate::device::Queues;
 use crate::draw::Kind;
 
-/// While more waits to be applied nothing is proposed (`server::region::apply`).
+/// While more waits to be applied nothing is proposed (`server::executor::apply`).
 const BEHIND_BYTES: u64 = 32 << 20;
 const MARK_BYTES: u64 = 24;
 

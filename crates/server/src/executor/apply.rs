@@ -149,9 +149,8 @@ impl Applier {
             Err(error) => self.parts.ends.fatal(&format!("region {region} cannot be read: {error}")),
         };
         if region == META_REGION {
-            match cluster::MetaState::load(self.parts.engine.rows()) {
-                Ok(meta) => self.parts.cluster.replace(meta),
-                Err(error) => self.parts.ends.fatal(&format!("the cluster's state cannot be read: {error}")),
+            if let Err(error) = self.parts.cluster.reload(self.parts.engine.rows()) {
+                self.parts.ends.fatal(&format!("the cluster's state cannot be read: {error}"));
             }
         }
         if let Some(slots) = descriptor.slots {

@@ -23,6 +23,7 @@ use types::{
 };
 
 use known::Known;
+use shared::Former;
 pub use known::Table;
 pub use shared::RegionShared;
 
@@ -168,6 +169,11 @@ impl Regions {
         }
     }
 
+    /// A leader says that every peer's log holds everything through `index`. True: that is news.
+    pub fn held_by_all(&self, region: &RegionShared, index: LogIndex) -> bool {
+        region.held_by_all(index)
+    }
+
     /// To be called before a snapshot takes a region's rows away; [`set_local`](Self::set_local) ends it.
     pub fn begin_replacing(&self, region: RegionId) {
         if let Some(region) = self.get(region) {
@@ -180,7 +186,7 @@ impl Regions {
         let Some(shared) = self.get(region) else { return };
         self.known.remove_local(region);
         if shared.forget_leader(self.this) {
-            self.leader_changed(&shared, Some(self.this));
+            self.leader_changed(&shared, Former(Some(self.this)), None);
         }
         self.touch(&shared);
         self.leader_news.notify_waiters();
@@ -189,12 +195,11 @@ impl Regions {
     /// What this store's peer of a region says of who leads it.
     pub fn lead(&self, region: RegionId, leadership: Leadership) {
         let Some(shared) = self.get(region) else { return };
-        let before = shared.leader();
         if leadership.leader != Some(self.this) {
             shared.set_lease(None);
         }
-        if shared.set_leadership(leadership) {
-            self.leader_changed(&shared, before);
+        if let Some(former) = shared.set_leadership(leadership) {
+            self.leader_changed(&shared, former, leadership.leader);
         }
     }
 
@@ -208,9 +213,8 @@ impl Regions {
 
     /// What another store says of its own leadership.
     pub fn hear_leader(&self, region: &RegionShared, term: Term, leader: StoreId) {
-        let before = region.leader();
-        if region.hear_leader(term, leader) {
-            self.leader_changed(region, before);
+        if let Some(former) = region.hear_leader(term, leader) {
+            self.leader_changed(region, former, Some(leader));
         }
     }
 
@@ -220,15 +224,14 @@ impl Regions {
         for region in self.table().iter().filter(|region| !region.is_local()) {
             if let Some(leader) = region.leader().filter(|leader| is_silent(*leader)) {
                 if region.forget_leader(leader) {
-                    self.leader_changed(region, Some(leader));
+                    self.leader_changed(region, Former(Some(leader)), None);
                 }
             }
         }
     }
 
-    /// Told of every change, after it is visible.
-    fn leader_changed(&self, region: &RegionShared, before: Option<StoreId>) {
-        let after = region.leader();
+    /// Told of every change, after it is visible. Changes may be told in another order than they were made, but each once.
+    fn leader_changed(&self, region: &RegionShared, Former(before): Former, after: Option<StoreId>) {
         if before == after {
             return;
         }

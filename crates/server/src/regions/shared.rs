@@ -23,8 +23,11 @@ const LEASE_DEMAND_NANOS: u64 = 200_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsToken(u64);
 
-/// What is known of one region. [`Regions`](super::Regions) alone changes it, but for what is counted; whoever holds it
-/// reads it.
+/// What is known of one region. [`Regions`](super::Regions) alone changes it; whoever holds it reads it, counts what
+/// is asked of the region, and says when the lease is in demand.
+/// Who was taken for a region's leader when another took its place.
+pub(super) struct Former(pub Option<StoreId>);
+
 pub struct RegionShared {
     id: RegionId,
     /// As this store's own peer has applied it; without one here, the newest that was heard of.
@@ -176,21 +179,24 @@ impl RegionShared {
     }
 
     /// What this store's own peer says: it is believed as it stands, unless a later term is known.
-    pub(super) fn set_leadership(&self, new: Leadership) -> bool {
+    pub(super) fn set_leadership(&self, new: Leadership) -> Option<Former> {
         let mut known = self.leadership.lock();
         if !known.yields_to(new) {
-            return false;
+            return None;
         }
+        let former = Former(known.leader);
         *known = new;
         self.leader.store(new.leader.unwrap_or(NOBODY), Ordering::Release);
-        true
+        Some(former)
     }
 
     /// What another store says of its own leadership: it counts when its term is later, or when no leader
     /// of that term is known yet.
-    pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> bool {
-        self.leadership().yields_to_hearsay(term)
-            && self.set_leadership(Leadership { term, leader: Some(leader) })
+    pub(super) fn hear_leader(&self, term: Term, leader: StoreId) -> Option<Former> {
+        match self.leadership().yields_to_hearsay(term) {
+            true => self.set_leadership(Leadership { term, leader: Some(leader) }),
+            false => None,
+        }
     }
 
     /// A leader that is no longer heard of is nobody, for those who only know it by hearsay.
@@ -245,7 +251,7 @@ impl RegionShared {
     }
 
     /// A leader says that every peer's log holds everything through `index`. True: that is news.
-    pub fn held_by_all(&self, index: LogIndex) -> bool {
+    pub(super) fn held_by_all(&self, index: LogIndex) -> bool {
         self.held_by_all.fetch_max(index, Ordering::AcqRel) < index
     }
 
@@ -362,15 +368,15 @@ mod tests {
     #[test]
     fn hearsay_never_displaces_a_later_term() {
         let region = region();
-        assert!(region.set_leadership(Leadership { term: 5, leader: Some(1) }));
-        assert!(!region.hear_leader(4, 2));
-        assert!(!region.hear_leader(5, 2));
+        assert!(region.set_leadership(Leadership { term: 5, leader: Some(1) }).is_some());
+        assert!(region.hear_leader(4, 2).is_none());
+        assert!(region.hear_leader(5, 2).is_none());
         assert_eq!(region.leader(), Some(1));
-        assert!(region.hear_leader(6, 2));
+        assert!(region.hear_leader(6, 2).is_some());
         assert_eq!(region.leader(), Some(2));
-        assert!(!region.set_leadership(Leadership { term: 5, leader: None }));
-        assert!(region.set_leadership(Leadership { term: 6, leader: None }));
-        assert!(region.hear_leader(6, 2));
+        assert!(region.set_leadership(Leadership { term: 5, leader: None }).is_none());
+        assert!(region.set_leadership(Leadership { term: 6, leader: None }).is_some());
+        assert!(region.hear_leader(6, 2).is_some());
     }
 
     #[test]
