@@ -298,13 +298,35 @@ impl Keyspace {
 
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = stats::read(&self.db, &self.rocksdb_options, LEVELS)?;
-        let tier = self.tier.read();
-        stats.memtable_bytes += tier.dirty_bytes();
-        stats.row_cache_bytes = tier.clean_bytes();
-        stats.row_cache_hits = self.hits.load(Ordering::Relaxed);
-        stats.row_cache_misses = self.misses.load(Ordering::Relaxed);
+        let ram = self.ram_use();
+        stats.memtable_bytes += ram.dirty_bytes;
+        stats.row_cache_bytes = ram.clean_bytes;
+        stats.row_cache_hits = ram.hits;
+        stats.row_cache_misses = ram.misses;
         Ok(stats)
     }
+
+    /// What the RAM tier holds, and how often it had what was looked for.
+    pub fn ram_use(&self) -> RamUse {
+        let tier = self.tier.read();
+        RamUse {
+            dirty_bytes: tier.dirty_bytes(),
+            clean_bytes: tier.clean_bytes(),
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RamUse {
+    /// Of rows that flash does not have yet.
+    pub dirty_bytes: u64,
+    /// Of rows that flash has, too.
+    pub clean_bytes: u64,
+    /// Rows that were looked for, and were there or not.
+    pub hits: u64,
+    pub misses: u64,
 }
 
 fn delete_range(batch: &mut WriteBatch, (from, to): &(Bytes, Bytes)) {

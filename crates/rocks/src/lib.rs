@@ -10,6 +10,6 @@ mod size;
 pub mod snapshot;
 mod stats;
 
-pub use keyspace::{InRam, Keyspace, View};
+pub use keyspace::{InRam, Keyspace, RamUse, View};
 pub use options::{Compression, OptionError, Options};
 pub use stats::Stats;

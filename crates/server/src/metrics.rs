@@ -90,6 +90,8 @@ pub struct Metrics {
     pub log_batches: Counter,
     pub log_bytes: Counter,
     pub entries_applied: Counter,
+    pub entries_applied_in_ram: Counter,
+    pub rows_not_in_ram: Counter,
     pub rows_bytes_written: Counter,
     pub rows_read_ahead: Counter,
     pub rows_read_ahead_used: Counter,
@@ -268,6 +270,10 @@ impl Metrics {
         let log_batches = counter("log_batches", "Batches written to the Raft log");
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
         let entries_applied = counter("entries_applied", "Raft entries applied");
+        let entries_applied_in_ram =
+            counter("entries_applied_in_ram", "Raft entries applied beside the Raft groups, from RAM alone");
+        let rows_not_in_ram =
+            counter("rows_not_in_ram", "Times that entries went to the apply thread, for RAM lacked a row");
         let rows_bytes_written = counter("rows_bytes_written", "Bytes of rows handed to RocksDB");
         let rows_read_ahead =
             counter("rows_read_ahead", "Rows read before an entry's commands asked for them");
@@ -322,6 +328,8 @@ impl Metrics {
             log_batches,
             log_bytes,
             entries_applied,
+            entries_applied_in_ram,
+            rows_not_in_ram,
             rows_bytes_written,
             rows_read_ahead,
             rows_read_ahead_used,

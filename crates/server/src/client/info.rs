@@ -70,6 +70,9 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("maxmemory", &store.config.maxmemory);
             field("maxmemory_policy", &"noeviction");
             field("mem_clients_normal", &store.client_memory.used());
+            let rows = store.engine.rows().ram_use();
+            field("mem_rows_dirty", &rows.dirty_bytes);
+            field("mem_rows_clean", &rows.clean_bytes);
             field("mem_log_entries", &store.levels.entry_bytes());
             field("mem_unapplied_entries", &store.levels.handed_out_bytes());
         }
@@ -87,6 +90,11 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("total_net_input_bytes", &metrics.client_bytes_in.load(Ordering::Relaxed));
             field("total_net_output_bytes", &metrics.client_bytes_out.load(Ordering::Relaxed));
             field("rejected_connections", &metrics.connections_rejected.get());
+            let rows = store.engine.rows().ram_use();
+            field("rows_ram_hits", &rows.hits);
+            field("rows_ram_misses", &rows.misses);
+            field("entries_applied", &metrics.entries_applied.get());
+            field("entries_applied_in_ram", &metrics.entries_applied_in_ram.get());
             field("log_syncs", &metrics.log_syncs.get());
         }
         "replication" => {

@@ -91,7 +91,10 @@ impl Executor<Asker> for Here {
         let executed = execution.execute_in_ram(region, entries, &RamRows(parts.engine.rows()), &mut ());
         let effects = match executed.unwrap_or_else(|error| parts.ends.fatal(&error.to_string())) {
             InRamOutcome::Executed(effects) => effects,
-            InRamOutcome::NotExecuted(entries) => return Attempt::NotInRam(entries),
+            InRamOutcome::NotExecuted(entries) => {
+                parts.metrics.rows_not_in_ram.inc();
+                return Attempt::NotInRam(entries);
+            }
         };
         for effect in effects {
             match effect {
@@ -100,6 +103,7 @@ impl Executor<Asker> for Here {
                 other => carry_out(parts, other, count),
             }
         }
+        parts.metrics.entries_applied_in_ram.inc_by(count as u64);
         parts.metrics.apply.record(started.elapsed());
         Attempt::Executed
     }

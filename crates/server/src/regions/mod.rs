@@ -23,8 +23,8 @@ use types::{
 };
 
 use known::Known;
-use shared::Former;
 pub use known::Table;
+use shared::Former;
 pub use shared::RegionShared;
 
 /// How long to wait, without news, before a slot's region is looked up again.
