@@ -35,16 +35,20 @@ pub enum Outcome {
 /// local configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest string, as Redis's `proto-max-bulk-len`.
+    /// Largest string that a command may make, as Redis's `proto-max-bulk-len`.
     pub max_value_bytes: u64,
     pub databases: u16,
     /// Most elements that a reply may repeat (`HRANDFIELD` with a negative count).
     pub max_reply_elements: u64,
 }
 
+/// Bytes of a value, which `APPEND` and `SETRANGE` keep to, too: what a command can carry. A value is one row, which is
+/// written, kept in RAM and sent whole.
+const VALUE_BYTES_MAX: u64 = 64 << 20;
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_value_bytes: 512 << 20, databases: 16, max_reply_elements: 1 << 20 }
+        Limits { max_value_bytes: VALUE_BYTES_MAX, databases: 16, max_reply_elements: 1 << 20 }
     }
 }
 

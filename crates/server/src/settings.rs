@@ -6,7 +6,7 @@ use resp::Limits;
 
 use crate::config::Config;
 
-/// What `proto-max-bulk-len` may be set to; execution, alike on every replica, takes no longer string.
+/// What `proto-max-bulk-len` may be set to. It limits an argument as it is read.
 const BULK_BYTES_LEAST: u64 = 1 << 20;
 const BULK_BYTES_MOST: u64 = 512 << 20;
 
