@@ -160,7 +160,12 @@ impl World {
         if self.clients[id].conversation.is_some() {
             return;
         }
-        let count = if self.rng.chance(50) { 1 } else { self.rng.between(2, PIPELINE_MAX) };
+        let is_rushing = self.now < self.rush_until;
+        let count = match is_rushing {
+            true => PIPELINE_MAX,
+            false if self.rng.chance(50) => 1,
+            false => self.rng.between(2, PIPELINE_MAX),
+        };
         let ops: Vec<Op> = match &mut self.clients[id].wishes {
             Some(wishes) => {
                 let kept = wishes.len().saturating_sub(count as usize);
@@ -169,7 +174,7 @@ impl World {
             None => (0..count).map(|_| self.new_op()).collect(),
         };
         let Some(first) = ops.first() else { return };
-        self.tally.conversations += 1;
+        self.tally.conversations += u64::from(!is_rushing);
         // Of weak reads any store is asked, by a client that says so.
         let is_weak = first.command.is_read() && !self.is_calm && self.rng.chance(15);
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
@@ -192,7 +197,8 @@ impl World {
         let group = self.rng.below(self.groups);
         // Two numbers for the command that writes two.
         let mut command = draw(&mut self.rng, self.last_op * 2);
-        while self.is_quiet() && !command.is_read() {
+        let (is_quiet, is_rushing) = (self.is_quiet(), self.now < self.rush_until);
+        while is_quiet && !command.is_read() || !is_quiet && is_rushing && command.is_read() {
             command = draw(&mut self.rng, self.last_op * 2);
         }
         Op { id: self.last_op, group, command }
@@ -392,7 +398,11 @@ impl World {
     }
 
     fn content(&mut self, client: ClientId) {
-        let span = if self.is_quiet() { 400 } else { 250 };
+        let span = match self.now < self.rush_until {
+            true => 5,
+            false if self.is_quiet() => 500,
+            false => 400,
+        };
         let pause = self.rng.below(span) * MILLISECOND;
         self.schedule(pause, Event::Client { client });
     }

@@ -21,6 +21,8 @@ pub enum Fault {
     Pause,
     Partition,
     SlowLog,
+    /// Clients write as much as they can while a log device is slow.
+    Rush,
     /// A device runs out of room, down to the reserve or to the wall.
     FullDevice,
     /// A store is asked to go, or to stay after all.
@@ -51,7 +53,7 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 24] = [
+pub const FAULTS: [(Fault, &str); 25] = [
     (Fault::Kill, "process killed"),
     (Fault::KillAll, "all processes killed"),
     (Fault::KillStaggered, "majorities killed in turn"),
@@ -60,6 +62,7 @@ pub const FAULTS: [(Fault, &str); 24] = [
     (Fault::Pause, "process stood still"),
     (Fault::Partition, "network parted"),
     (Fault::SlowLog, "log device slow"),
+    (Fault::Rush, "rush of writes to a slow log"),
     (Fault::FullDevice, "device full"),
     (Fault::Drain, "store asked to go or to stay"),
     (Fault::Join, "store asked to join"),
@@ -191,6 +194,11 @@ impl World {
             Fault::SlowLog => {
                 let until = self.now + length;
                 self.store_mut(victim).slow_log_until = until;
+            }
+            Fault::Rush => {
+                let until = self.now + length.min(SECOND);
+                self.store_mut(victim).slow_log_until = until + SECOND;
+                self.rush_until = until;
             }
             Fault::FullDevice => {
                 let is_at_the_wall = self.rng.chance(60);

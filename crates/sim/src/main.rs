@@ -19,7 +19,7 @@ struct Arguments {
     #[arg(long, value_parser = range)]
     seeds: Option<std::ops::Range<u64>>,
     /// Conversations that clients begin in each run while there is trouble.
-    #[arg(long, default_value_t = 250)]
+    #[arg(long, default_value_t = 160)]
     steps: u64,
     /// Goes on with new seeds for so many hours, and prints the counts every minute.
     #[arg(long)]

@@ -61,7 +61,7 @@ impl Options {
     pub fn of(seed: u64) -> Options {
         Options {
             seed,
-            steps: 250,
+            steps: 160,
             is_tracing: false,
             #[cfg(feature = "planted")]
             bug: None,

@@ -8,7 +8,7 @@ pub struct Tally {
     pub seeds: u64,
     pub events: u64,
     pub simulated_ns: u64,
-    /// Connections over which clients asked for something first.
+    /// Connections over which clients asked for something first, those of a rush left out.
     pub conversations: u64,
     pub operations: u64,
     pub answered: u64,

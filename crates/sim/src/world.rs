@@ -217,6 +217,8 @@ pub struct World {
     pub is_calm: bool,
     /// Clients only read until this store leads something, or this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
+    /// Clients write and do not rest until then.
+    pub(crate) rush_until: u64,
     pub(crate) last_op: OpId,
     pub(crate) last_entry: EntryId,
     pub(crate) last_connection: ConnectionId,
@@ -251,6 +253,7 @@ impl World {
             asked_to_go: BTreeSet::new(),
             is_calm: false,
             quiet: None,
+            rush_until: 0,
             last_op: 0,
             last_entry: 0,
             last_connection: 0,
