@@ -18,7 +18,7 @@ use crate::apply::ToApply;
 use crate::lives;
 use crate::planted::{self, Bug};
 
-/// While rows are missed each time, the worker's thread tries ever more seldom: once in so many times at least.
+/// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that misses a row doubles the number.
 const SKIPPED_MAX: u32 = 63;
 /// Entries of more bytes than this are not executed in the worker's thread.
 const ATTEMPT_BYTES_MAX: u64 = 1 << 20;
@@ -46,7 +46,7 @@ pub enum Attempt<C> {
     NotInRam(Vec<ToApply<C>>),
 }
 
-/// Whoever drives an [`ApplyQueue`].
+/// The threads that an [`ApplyQueue`] decides for.
 pub trait Executor<C> {
     /// Executes the entries over rows in RAM and carries out what comes of it, or gives them back as they were.
     fn attempt(&mut self, region: RegionId, entries: Vec<ToApply<C>>) -> Attempt<C>;
@@ -67,7 +67,7 @@ pub struct ApplyQueue<C> {
     away: BTreeMap<RegionId, Option<LogIndex>>,
     /// Of all entries in `sent` and `held`.
     bytes: u64,
-    /// The next so many hand-outs go to the apply thread without an attempt.
+    /// Number of hand-outs that go to the apply thread next without an attempt.
     skipped: u32,
     /// What `skipped` becomes when an attempt misses a row.
     skipped_next: u32,
@@ -200,7 +200,7 @@ pub struct Backlog<C> {
 pub enum Next<C> {
     /// Executes these in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
-    /// Unloads the region, and hands the job to whoever carries out its steps.
+    /// Unloads the region. Then the job's steps are carried out, beside execution.
     Life(lives::Job),
     /// Loads the region from its rows.
     Reload(RegionDescriptor),
@@ -222,7 +222,7 @@ impl<C> Backlog<C> {
         self.entries.is_empty() && self.jobs.is_empty()
     }
 
-    /// Returns what is to be done next; entries of at most `bytes_max`, or a single larger one.
+    /// Returns what the apply thread does next. Entries have at most `bytes_max` bytes together, or are a single larger one.
     pub fn next(&mut self, bytes_max: usize) -> Option<Next<C>> {
         let (mut by_region, mut bytes) = (BTreeMap::<_, Vec<_>>::new(), 0);
         while self.entries.front().is_some_and(|(_, apply)| bytes == 0 || bytes + apply.bytes() <= bytes_max)

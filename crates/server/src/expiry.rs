@@ -29,7 +29,7 @@ const REST_MAX: Duration = Duration::from_secs(2);
 /// Slots of one proposal.
 const SLOTS_MAX: usize = 64;
 
-/// What the search needs of the expirer.
+/// What the search for expired keys needs of its store.
 #[derive(Clone)]
 pub struct Expirer {
     pub config: Arc<Config>,

@@ -65,7 +65,7 @@ pub struct Conversation {
     /// Everything that was asked, by its place.
     ops: Vec<OpId>,
     /// What is not answered yet, in order.
-    asked: VecDeque<Asked>,
+    awaited: VecDeque<Awaited>,
     /// What the store refused, and will be asked for again.
     refused: Vec<Asking>,
     /// Whom the store takes for the leader of some of that.
@@ -85,8 +85,9 @@ pub struct Asking {
     since: u64,
 }
 
+/// A reply that a client waits for.
 #[derive(Debug)]
-enum Asked {
+enum Awaited {
     Op(Asking),
     /// A command of the connection's own, which is answered so.
     Own(Reply),
@@ -146,9 +147,9 @@ impl Conversation {
     }
 
     fn take_open(&mut self) -> Vec<Asking> {
-        let open = self.asked.drain(..).filter_map(|asked| match asked {
-            Asked::Op(asking) => Some(asking),
-            Asked::Own(_) => None,
+        let open = self.awaited.drain(..).filter_map(|awaited| match awaited {
+            Awaited::Op(asking) => Some(asking),
+            Awaited::Own(_) => None,
         });
         open.collect()
     }
@@ -229,10 +230,10 @@ impl World {
     ) -> ConnectionId {
         self.last_connection += 1;
         let connection = self.last_connection;
-        let (mut asked, mut bytes) = (VecDeque::new(), BytesMut::new());
+        let (mut awaited, mut bytes) = (VecDeque::new(), BytesMut::new());
         if is_weak {
             resp::encode_request(&["READONLY"], &mut bytes);
-            asked.push_back(Asked::Own(Reply::OK));
+            awaited.push_back(Awaited::Own(Reply::OK));
         }
         if self.is_tracing {
             let names: Vec<OpId> = ops.iter().map(|asking| asking.op.id).collect();
@@ -242,19 +243,19 @@ impl World {
         for (place, asking) in ops.into_iter().enumerate() {
             if self.rng.chance(10) {
                 resp::encode_request(&["PING"], &mut bytes);
-                asked.push_back(Asked::Own(Reply::Simple("PONG".into())));
+                awaited.push_back(Awaited::Own(Reply::Simple("PONG".into())));
             }
             let mut args = asking.op.command.args(asking.op.group);
             args[0] = number(&args[0], place);
             resp::encode_request(&args, &mut bytes);
-            asked.push_back(Asked::Op(asking));
+            awaited.push_back(Awaited::Op(asking));
         }
         self.clients[client].conversation = Some(Conversation {
             connection: Some(connection),
             first: first.unwrap_or(connection),
             at,
             ops: names,
-            asked,
+            awaited,
             refused: Vec::new(),
             leader: None,
             received: BytesMut::new(),
@@ -290,7 +291,7 @@ impl World {
                 Err(error) => return self.violate("sessions", format!("client {client} reads: {error}")),
             }
         }
-        if self.conversation(client, connection).is_some_and(|conversation| conversation.asked.is_empty()) {
+        if self.conversation(client, connection).is_some_and(|conversation| conversation.awaited.is_empty()) {
             self.all_answered(client);
         }
     }
@@ -302,10 +303,10 @@ impl World {
     /// The next command of the connection is answered.
     fn answered(&mut self, client: ClientId, reply: Reply) {
         let Some(conversation) = &mut self.clients[client].conversation else { return };
-        let asking = match conversation.asked.pop_front() {
-            Some(Asked::Op(asking)) => asking,
-            Some(Asked::Own(expected)) if expected == reply => return,
-            Some(Asked::Own(expected)) => {
+        let asking = match conversation.awaited.pop_front() {
+            Some(Awaited::Op(asking)) => asking,
+            Some(Awaited::Own(expected)) if expected == reply => return,
+            Some(Awaited::Own(expected)) => {
                 return self.violate("sessions", format!("client {client}: {reply:?}, not {expected:?}"));
             }
             None => return self.violate("sessions", format!("client {client}: {reply:?} to no command")),

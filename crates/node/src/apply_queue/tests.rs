@@ -34,7 +34,7 @@ impl Executor<()> for Threads {
     }
 }
 
-/// One entry of so many bytes.
+/// Makes one entry with a payload of `bytes` bytes.
 fn entry(index: LogIndex, bytes: usize) -> Vec<ToApply<()>> {
     let payload = Bytes::from(vec![0; bytes]);
     vec![ToApply { entry: Committed { index, term: 6, payload, token: None, change: None }, waiting: None }]

@@ -126,10 +126,9 @@ impl Applier {
         let entries: usize = by_region.values().map(Vec::len).sum();
         let mut outcomes = Outcomes::new();
         // The rows are written before anybody else may execute.
-        let execution = self.execution.clone();
-        let mut execution = execution.lock();
+        let mut execution = self.execution.lock();
         let mut applied = Vec::new();
-        for effect in self.execute(&mut execution, by_region) {
+        for effect in execute(&self.parts, &mut self.ahead, &mut execution, by_region) {
             match effect {
                 ApplyEffect::Applied(indexes) => applied.extend(indexes),
                 ApplyEffect::Answer { client, outcome } => outcomes.push((client, outcome)),
@@ -180,22 +179,23 @@ impl Applier {
         }
         true
     }
+}
 
-    fn execute(
-        &mut self,
-        execution: &mut Execution,
-        by_region: BTreeMap<RegionId, Vec<ToApply>>,
-    ) -> Vec<ApplyEffect<Asker>> {
-        let parts = self.parts.clone();
-        let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
-        let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
-        let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
-        let turn = Turn::new(&parts.engine, &parts.metrics, self.ahead, payloads);
-        let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| parts.cluster.apply(payload, txn);
-        let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
-        self.ahead = turn.left();
-        effects.unwrap_or_else(|error| self.parts.ends.fatal(&error.to_string()))
-    }
+/// Executes one batch. `ahead` is the number of turns in which rows are read ahead, before it and after it.
+fn execute(
+    parts: &Parts,
+    ahead: &mut u32,
+    execution: &mut Execution,
+    by_region: BTreeMap<RegionId, Vec<ToApply>>,
+) -> Vec<ApplyEffect<Asker>> {
+    let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
+    let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
+    let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
+    let turn = Turn::new(&parts.engine, &parts.metrics, *ahead, payloads);
+    let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| parts.cluster.apply(payload, txn);
+    let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
+    *ahead = turn.left();
+    effects.unwrap_or_else(|error| parts.ends.fatal(&error.to_string()))
 }
 
 /// Carries out what does not depend on whose thread executed the entries, of which there were so many.

@@ -148,8 +148,8 @@ impl World {
             if let Some(process) = self.process(id) {
                 process.connections.insert(number, connection);
             }
-            for (part, asked) in asks {
-                self.carry_out_part(id, part, asked);
+            for (part, wanted) in asks {
+                self.carry_out_part(id, part, wanted);
             }
             if !can_advance {
                 return;
@@ -174,38 +174,38 @@ impl World {
         number: ConnectionId,
         connection: &mut Connection,
         ask: Ask<RegionId>,
-    ) -> (PartId, Asked) {
+    ) -> (PartId, Wanted) {
         let part = PartId { client: connection.client, connection: number, number: ask.number };
         let (region, kind, items) = match ask.part {
             session::Part::Commands { region, kind, items } => (region, kind, items),
-            session::Part::Alone(_) => return (part, Asked::Alone),
-            session::Part::Own { .. } => return (part, Asked::Own),
+            session::Part::Alone(_) => return (part, Wanted::Alone),
+            session::Part::Own { .. } => return (part, Wanted::Own),
         };
         let conversation = self.clients[part.client].conversation.as_ref();
         let Some(conversation) = conversation.filter(|of| of.connection == Some(number)) else {
-            return (part, Asked::Gone);
+            return (part, Wanted::Gone);
         };
         let ops: Option<_> = items.iter().map(|item| conversation.op(&item.args)).collect();
         let Some(ops) = ops else {
             self.violate("sessions", format!("client {}: nobody asked for that", part.client));
-            return (part, Asked::Gone);
+            return (part, Wanted::Gone);
         };
         connection.parts.insert(part.number, Part { region, kind, items, ops });
-        (part, Asked::Commands)
+        (part, Wanted::Commands)
     }
 
-    fn carry_out_part(&mut self, id: StoreId, part: PartId, asked: Asked) {
-        let (region, kind) = match (asked, self.part(id, part)) {
-            (Asked::Commands, Some(part)) => (part.region, part.kind),
-            (Asked::Alone, _) => {
+    fn carry_out_part(&mut self, id: StoreId, part: PartId, wanted: Wanted) {
+        let (region, kind) = match (wanted, self.part(id, part)) {
+            (Wanted::Commands, Some(part)) => (part.region, part.kind),
+            (Wanted::Alone, _) => {
                 let delay = self.rng.below(50 * MILLISECOND);
                 return self.schedule_work(id, delay, Work::Refuse { part });
             }
-            (Asked::Own, _) => {
+            (Wanted::Own, _) => {
                 let delay = self.rng.below(5 * MILLISECOND);
                 return self.schedule_work(id, delay, Work::Own { part });
             }
-            (Asked::Commands | Asked::Gone, _) => return,
+            (Wanted::Commands | Wanted::Gone, _) => return,
         };
         if kind == Kind::Weak {
             return self.read_rows(id, part, Proof::AlreadyThere);
@@ -274,7 +274,8 @@ impl World {
     }
 }
 
-enum Asked {
+/// What a session asked for.
+enum Wanted {
     Commands,
     Alone,
     Own,
