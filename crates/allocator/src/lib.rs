@@ -35,6 +35,17 @@ pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns all free pages of all arenas to the kernel at once.
+pub fn return_free_pages() {
+    // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
+    let name = b"arena.4096.purge\0".as_ptr().cast();
+    // SAFETY: the name ends with a 0, and the call takes and returns no value.
+    let code = unsafe {
+        tikv_jemalloc_sys::mallctl(name, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), 0)
+    };
+    debug_assert_eq!(code, 0, "jemalloc knows the call");
+}
+
 /// Reads the statistics as of now; `None` where jemalloc keeps none.
 pub fn usage() -> Option<Usage> {
     use tikv_jemalloc_ctl::{epoch, stats};
@@ -58,6 +69,11 @@ mod tests {
         let with = usage().unwrap();
         assert!(with.allocated >= before.allocated + memory.len() as u64, "{before:?}, {with:?}");
         assert!(with.allocated <= with.active && with.active <= with.resident);
+        drop(memory);
+        let freed = usage().unwrap();
+        return_free_pages();
+        let returned = usage().unwrap();
+        assert!(returned.resident + (60 << 20) <= with.resident, "{with:?}, {freed:?}, {returned:?}");
         keep_free_pages(1000).unwrap();
         // SAFETY: it is of C's `ssize_t`.
         let decay: isize = unsafe { tikv_jemalloc_ctl::raw::read(b"arenas.dirty_decay_ms\0") }.unwrap();

@@ -49,6 +49,7 @@ mod reactor;
 mod readers;
 mod recovery;
 mod regions;
+mod resident;
 mod settings;
 mod slot_times;
 mod snapshot;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use resp::Reply;
 
+use crate::resident::resident_bytes;
 use crate::store::Store;
 
 const SECTIONS: [&str; 8] =
@@ -116,11 +117,4 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
         }
         _ => {}
     }
-}
-
-/// This process's resident set, from the kernel.
-pub fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or(0) * 4096
 }
