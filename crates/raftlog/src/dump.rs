@@ -1,4 +1,4 @@
-//! A log as a person reads it: what lies where, and what a start would do with it.
+//! A readable listing of a log, with the outcome of a start from it.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,8 +7,9 @@ use wal::{recover, scan, Disk, Found, LogError, MarkFile, Place, Record, Recover
 
 use crate::files::{Access, Files};
 
-/// Writes what is in the log's directory, which is only read: each segment, with `each_block` every block and section in
-/// it, then the regions as a start would find them, or why it would refuse. A log that is open may be caught half-way.
+/// Writes the contents of the log in `dir` without changing it: the segments (with `each_block`
+/// also their blocks and sections), then the regions as a start would find them, or the reason why
+/// a start would refuse the log. A log in use may change during the listing.
 pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()> {
     let told = |error: LogError| io::Error::other(error.to_string());
     let (files, secret) = Files::open(dir, Access::Read).map_err(told)?;
