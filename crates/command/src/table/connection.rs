@@ -1,4 +1,4 @@
-//! Connections. The server executes these.
+//! Table entries of the commands on connections, which the server executes.
 
 use crate::spec::{flags, CommandSpec, Handler};
 

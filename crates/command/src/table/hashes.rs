@@ -1,4 +1,4 @@
-//! Hashes.
+//! Table entries of the hash commands.
 
 use crate::hashes::{self, numbers as hash_numbers, walk as hash_walk};
 use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};

@@ -1,4 +1,4 @@
-//! Keys of every type, and the keyspace.
+//! Table entries of the commands on keys of every type, and on the whole keyspace.
 
 use crate::keys::{self, expiry, object, rename, walk};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};

@@ -1,4 +1,4 @@
-//! The server and the cluster. The server executes these.
+//! Table entries of the commands on the server and the cluster, which the server executes.
 
 use crate::spec::{flags, CommandSpec, Handler};
 

@@ -1,4 +1,4 @@
-//! Strings.
+//! Table entries of the string commands.
 
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::strings::{self, counter, lcs, set};
