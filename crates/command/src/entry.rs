@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! version u8 = 1 | stamp ms u64 | seed u64 | items
-//! item 0, a client's command:   0u8 | flags u8 (1: RESP3) | db u16 | arguments u32 | (length u32 | bytes)*
-//! item 1, expire due keys:      1u8 | slot u16 | limit u32
-//! item 2, sweep garbage:        2u8 | slot u16 | limit u32
+//! item 0, client's command: 0u8 | flags u8 (1: RESP3) | db u16 | arguments u32
+//!                           | (length u32 | bytes)*
+//! item 1, expire due keys:  1u8 | slot u16 | limit u32
+//! item 2, sweep garbage:    2u8 | slot u16 | limit u32
 //! ```
 //!
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to

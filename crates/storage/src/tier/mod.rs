@@ -2,8 +2,8 @@
 //! cache of rows that are on flash.
 //!
 //! ```text
-//!           write ──▶ active memtable ──freeze──▶ frozen memtables ──flushed──▶ settled: row cache
-//!           read  ──▶ active, then frozen newest first, then row cache, then flash ──fill──▶ row cache
+//! write ──▶ active memtable ──freeze──▶ frozen memtables ──flushed──▶ settled: row cache
+//! read  ──▶ active, then frozen newest first, then row cache, then flash ──fill──▶ row cache
 //! ```
 //!
 //! Overwrites of a row collapse in the active memtable. It is frozen only between two write sets,

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  hash of the row ─▶ index ─▶ place ─▶ row and value        look-up, overwrite
-//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─▶ place    range; changes only when a row is added or removed
+//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─▶ place    range
 //! ```
 //!
-//! A row begins with its slot, database and the hash of its key, so its first 16 bytes almost
-//! always decide a comparison. The trees store them as one integer. There is one tree per page of
-//! slots, which keeps the trees low.
+//! Overwrites leave the trees unchanged. A row begins with its slot, database and the hash of its
+//! key, so its first 16 bytes almost always decide a comparison. The trees store them as one
+//! integer. There is one tree per page of slots, which keeps the trees low.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
