@@ -16,8 +16,8 @@ const ROW_OVERHEAD_BYTES: u64 = 264;
 /// The newest value of each row written since the memtable was started, and the ranges deleted
 /// since then.
 ///
-/// A flush deletes the ranges first and then writes the rows. So [`Self::write`] drops the rows
-/// that a later range deletion covers.
+/// A flush deletes the ranges first and then writes the rows. So `write` drops the rows that a
+/// later range deletion covers.
 #[derive(Debug, Default)]
 pub struct Memtable {
     rows: RowMap,
