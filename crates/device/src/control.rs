@@ -25,7 +25,7 @@ pub enum ControlError {
     Io { path: PathBuf, source: io::Error },
     #[error("{path} is not a device control block", path = path.display())]
     NotAControlBlock { path: PathBuf },
-    #[error("device control block {path} has version {found}, this program knows {VERSION}", path = path.display())]
+    #[error("device control block {path} has version {found}, but this program supports only {VERSION}", path = path.display())]
     Version { path: PathBuf, found: u64 },
     #[error(transparent)]
     Profile(#[from] ProfileError),

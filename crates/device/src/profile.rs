@@ -61,15 +61,15 @@ pub struct CacheProfile {
 
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ProfileError {
-    #[error("unknown device profile '{0}': known are nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
+    #[error("unknown device profile '{0}': use nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
     UnknownName(String),
-    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity, spread, burst, neighbour, seed, and of a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
+    #[error("unknown device setting '{0}': use write, read, sync, read-latency, capacity, spread, burst, neighbour, seed, and for a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
     UnknownSetting(String),
     #[error("device setting '{setting}' has a bad value '{value}': wanted {wanted}")]
     BadValue { setting: String, value: String, wanted: &'static str },
-    #[error("device setting '{0}' is a hybrid's: write hybrid,{0}=...")]
+    #[error("device setting '{0}' applies only to a hybrid: write hybrid,{0}=...")]
     NoCache(String),
-    #[error("a device given in numbers needs '{0}'")]
+    #[error("a device described by numbers needs '{0}'")]
     Missing(&'static str),
     #[error("a device's speed factor must be a number above 0 and at most 1e6, not '{0}'")]
     BadFactor(String),
@@ -182,11 +182,11 @@ impl Profile {
         let bad = |wanted| ProfileError::BadValue { setting: setting.into(), value: value.into(), wanted };
         let rate = || {
             let size = value.strip_suffix("/s").and_then(|v| quantity(v, &SIZE_UNITS));
-            size.filter(|&bytes| bytes > 0).ok_or_else(|| bad("a rate as 500MB/s"))
+            size.filter(|&bytes| bytes > 0).ok_or_else(|| bad("a rate such as 500MB/s"))
         };
         let time = || {
             let nanos = quantity(value, &TIME_UNITS).filter(|&nanos| nanos <= 3_600_000_000_000);
-            nanos.map(Duration::from_nanos).ok_or_else(|| bad("a time as 80us or 1ms, at most an hour"))
+            nanos.map(Duration::from_nanos).ok_or_else(|| bad("a time such as 80us or 1ms, at most an hour"))
         };
         if let Some(of_cache) = setting.strip_prefix("cache") {
             let Some(cache) = &mut self.cache else { return Err(ProfileError::NoCache(setting.to_owned())) };
@@ -194,7 +194,7 @@ impl Profile {
                 "" => {
                     let known = cache::BYTES_MIN..=cache::BYTES_MAX;
                     let bytes = quantity(value, &SIZE_UNITS).filter(|bytes| known.contains(bytes));
-                    cache.bytes = bytes.ok_or_else(|| bad("a size as 1GB, from 64KiB to 1PB"))?;
+                    cache.bytes = bytes.ok_or_else(|| bad("a size such as 1GB, from 64KiB to 1PB"))?;
                 }
                 "-write" => cache.write_bytes_per_s = rate()?,
                 "-read" => cache.read_bytes_per_s = rate()?,
@@ -211,20 +211,19 @@ impl Profile {
             "read-latency" => self.read_latency = time()?,
             "capacity" => {
                 let bytes = quantity(value, &SIZE_UNITS).filter(|&bytes| bytes > 0);
-                self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size as 5GB"))?);
+                self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size such as 5GB"))?);
             }
             "spread" => {
                 let spread = share(value).filter(|spread| *spread <= SPREAD_MAX);
-                self.noise.spread = spread.ok_or_else(|| bad("a share as 50% or 0.5, at most 1000%"))?;
+                self.noise.spread = spread.ok_or_else(|| bad("a share such as 50% or 0.5, at most 1000%"))?;
             }
             "burst" => {
                 let known = spell(value).and_then(|(every, lasts, slower)| {
                     let slower = slower.parse().ok().filter(|slower| (1.0..=SLOWER_MAX).contains(slower))?;
                     Some(Burst { every, lasts, slower })
                 });
-                self.noise.burst = Some(
-                    known.ok_or_else(|| bad("how often, for how long, how much slower, as 10s:200ms:5"))?,
-                );
+                self.noise.burst =
+                    Some(known.ok_or_else(|| bad("period, duration and slowdown, such as 10s:200ms:5"))?);
             }
             "neighbour" => {
                 let known = spell(value).and_then(|(every, lasts, taken)| {
@@ -232,9 +231,9 @@ impl Profile {
                     Some(Neighbour { every, lasts, share })
                 });
                 self.noise.neighbour =
-                    Some(known.ok_or_else(|| bad("how often, for how long, its share, as 60s:20s:30%"))?);
+                    Some(known.ok_or_else(|| bad("period, duration and share, such as 60s:20s:30%"))?);
             }
-            "seed" => self.noise.seed = value.parse().map_err(|_| bad("an integer from 0 on"))?,
+            "seed" => self.noise.seed = value.parse().map_err(|_| bad("an integer, 0 or more"))?,
             _ => return Err(ProfileError::UnknownSetting(setting.to_owned())),
         }
         Ok(())

@@ -100,7 +100,10 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
                 let file = open_file(&path, access)?;
                 let len = file.metadata()?.len();
                 if len > SEGMENT_BYTES_MAX {
-                    return Err(damaged(format!("{} has {len} bytes, as no segment has", path.display())));
+                    return Err(damaged(format!(
+                        "{} has {len} bytes, more than a segment can have",
+                        path.display()
+                    )));
                 }
                 segments.insert(segment, Arc::new(file));
             }
@@ -162,7 +165,7 @@ fn name_of(segment: SegmentId) -> String {
 fn number_of(path: &Path) -> io::Result<SegmentId> {
     let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
     let has_name = |number: &SegmentId| *number < SegmentId::MAX && path.ends_with(name_of(*number));
-    number.filter(has_name).ok_or_else(|| damaged(format!("{} is no segment's name", path.display())))
+    number.filter(has_name).ok_or_else(|| damaged(format!("{} is not the name of a segment", path.display())))
 }
 
 /// An exceeded quota counts as a full disk: once an operator raises it, the store goes on.
@@ -225,7 +228,7 @@ fn read_identity(path: &Path) -> io::Result<Secret> {
             return Ok(Secret(secret));
         }
     }
-    Err(damaged(format!("neither copy in {} can be read", path.display())))
+    Err(damaged(format!("both copies in {} are damaged", path.display())))
 }
 
 fn told(error: io::Error) -> DiskError {

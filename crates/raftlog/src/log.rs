@@ -74,7 +74,7 @@ impl RaftLog {
             tracing::info!(
                 blocks = cut.blocks,
                 from = cut.first,
-                "the log's end was not synced when it was written last, and is cut"
+                "cut off blocks at the end of the log that were never synced; nothing acknowledged was in them"
             );
         }
         let index = LockedIndex::default();
@@ -290,7 +290,7 @@ impl RaftLog {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Err(error) = self.writer.get_mut().sync_mark() {
-            tracing::warn!(%error, "the mark of what was synced could not be synced at close");
+            tracing::warn!(%error, "could not sync the mark of the last synced block when the log was closed");
         }
     }
 }

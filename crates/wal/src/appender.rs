@@ -318,7 +318,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             let entries = content.and_then(|content| decode_entries(&content, low, high));
             let Some(entries) = entries.filter(|entries| entries.len() as u64 == high - low) else {
                 return Err(LogError::Corrupt(format!(
-                    "entries {low}..{high} of region {region}, in segment {}, are not what was written",
+                    "entries {low}..{high} of region {region}, in segment {}, are damaged",
                     run.place.segment
                 )));
             };

@@ -82,7 +82,7 @@ pub(crate) fn read_section(
 fn unreadable(region: RegionId, run: &Run) -> LogError {
     let Place { segment, offset, .. } = run.place;
     LogError::Corrupt(format!(
-        "entries {}.. of region {region}, at {offset} in segment {segment}, are not what was written",
+        "entries {}.. of region {region}, at {offset} in segment {segment}, are damaged",
         run.first
     ))
 }

@@ -66,11 +66,11 @@ pub struct Recovered {
 /// Reads a log without changing it.
 pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
     let mark = |file, name: &str| {
-        let unreadable = || LogError::Corrupt(format!("neither slot of {name} can be read"));
+        let unreadable = || LogError::Corrupt(format!("both slots of {name} are damaged"));
         Mark::read(disk, file, secret)?.ok_or_else(unreadable)
     };
-    let synced_mark = mark(MarkFile::Synced, "the mark of what was synced")?;
-    let first_mark = mark(MarkFile::First, "the mark of the first block that is needed")?;
+    let synced_mark = mark(MarkFile::Synced, "the mark of the last synced block")?;
+    let first_mark = mark(MarkFile::First, "the mark of the first needed block")?;
     let first = first_mark.number().max(1);
 
     let mut lengths = BTreeMap::new();
@@ -169,10 +169,10 @@ fn damage(end: u64, synced: u64, found: &[Found], lengths: &BTreeMap<SegmentId, 
     LogError::Corrupt(match torn {
         Some(block) => {
             let Position { segment, offset } = block.header.position;
-            format!("block {missing}, at {offset} in segment {segment}, is not what was written and synced")
+            format!("block {missing}, at {offset} in segment {segment}, was synced and is damaged")
         }
         None => format!(
-            "block {missing} of {synced} that were synced is missing or damaged; there are {} segments",
+            "block {missing} is missing or damaged, but block {synced} was synced; there are {} segments",
             lengths.len()
         ),
     })

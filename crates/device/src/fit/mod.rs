@@ -61,7 +61,7 @@ pub enum FitError {
     BadPair { name: String, what: &'static str, value: f64 },
     #[error("a fit's degree is 1 to {DEGREE_MAX}, not {0}")]
     BadDegree(usize),
-    #[error("a speed factor is a number above 0 and at most 1e6, not {0}")]
+    #[error("a speed factor must be a number above 0 and at most 1e6, not {0}")]
     BadSpeed(f64),
     #[error(
         "the coefficients do not follow from the pairs: change the pairs and leave the coefficients out"

@@ -41,7 +41,7 @@ pub const DIR_MARK: char = 'd';
 pub enum ImageError {
     #[error("image {path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{path} is neither a file nor a directory, and an image holds only these", path = path.display())]
+    #[error("{path} is neither a file nor a directory, and an image can hold nothing else", path = path.display())]
     Strange { path: PathBuf },
     #[error("image {path} is damaged: {what}", path = path.display())]
     Damaged { path: PathBuf, what: String },

@@ -105,9 +105,9 @@ impl Measured {
 pub enum ProbeError {
     #[error("cannot measure the device under {dir}: {source}", dir = dir.display())]
     Io { dir: PathBuf, source: io::Error },
-    #[error("cannot measure the device under {dir}: its test file takes 8 MiB or more and at most a quarter of what is free, {free_bytes} bytes are", dir = dir.display())]
+    #[error("cannot measure the device under {dir}: its test file needs at least 8 MiB and may take at most a quarter of the free space, which is {free_bytes} bytes", dir = dir.display())]
     NoRoom { dir: PathBuf, free_bytes: u64 },
-    #[error("nothing could be written within the bounds given")]
+    #[error("no write was completed within the limits given")]
     NothingWritten,
 }
 
