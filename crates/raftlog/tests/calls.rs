@@ -77,7 +77,7 @@ fn an_append_is_two_writes_and_one_sync() {
     let steady = text.lines().skip_while(|line| !line.contains("\"/steady\"")).skip(1);
     let lines: Vec<&str> = steady.take_while(|line| !line.contains("\"/end\"")).collect();
     let count = |call: &str| lines.iter().filter(|line| line.contains(call)).count() as u64;
-    // Two writes per append, a block and the mark. The appends pass through four existing segments.
+    // Two writes per append: a block and the mark. All appends together fill about four segments.
     assert_eq!(count("pwrite64("), 2 * APPENDS);
     assert!((APPENDS..APPENDS + 8).contains(&count("fdatasync(")), "{} syncs", count("fdatasync("));
     let others: Vec<_> = lines

@@ -11,8 +11,10 @@
 //! memtable in one atomic step, oldest first, and then [settles](RamTier::settle) it: its rows move
 //! to the row cache and it is dropped.
 //!
-//! Invariant: the row cache may have a stale value of a row only while a memtable determines the
-//! row. Memtables are read first, so the stale value is never seen. Two rules maintain this:
+//! A memtable *determines* a row if it holds the row's value or deletes the row, by itself or as
+//! part of a range. Invariant: the row cache may have a stale value of a row only while a memtable
+//! determines the row. Memtables are read first, so the stale value is never seen. Two rules
+//! maintain this:
 //!
 //! * A memtable is dropped only after all of its rows and deletions were applied to the row cache.
 //! * A [fill](RamTier::fill) carries the [epoch](RamTier::epoch) from before flash was read. It is
