@@ -1,35 +1,40 @@
-//! The allocator of the whole process: jemalloc takes the place of `malloc`, so RocksDB's C++ uses it as well. With two
-//! allocators each would keep free memory that the other one needs, and a memory budget would have to count both.
+//! The allocator of the whole process. jemalloc replaces `malloc`, so RocksDB's C++ code uses it
+//! too. With two allocators, each would keep free memory that the other needs, and a memory budget
+//! would have to count both.
 //!
-//! A program gets it by linking this crate. `MALLOC_CONF` in the environment overrides the options below.
+//! A program uses it by linking this crate. `MALLOC_CONF` in the environment overrides the options
+//! below.
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// jemalloc's options, under the name by which it looks for them. There are four arenas instead of four for each CPU:
-/// memory that is free in one arena helps no thread of another, and a small budget has to hold on a large machine, too.
+/// jemalloc's options, under the symbol that it looks up. There are four arenas instead of four per
+/// CPU: free memory of one arena does not serve threads of another, and a small memory budget must
+/// also hold on a large machine.
 ///
-/// The pointer is all that jemalloc reads, and a reference to a string that ends with a 0 is one.
+/// jemalloc reads only a pointer to a string that ends with a 0, and a reference to its first byte
+/// is such a pointer.
 #[export_name = "malloc_conf"]
 pub static OPTIONS: Option<&'static u8> = Some(&b"narenas:4,muzzy_decay_ms:0\0"[0]);
 
-/// What the allocator says of itself, in bytes.
+/// The allocator's statistics, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Asked for and not given back.
+    /// Bytes that are allocated and not freed.
     pub allocated: u64,
-    /// Pages in which something of that is.
+    /// Bytes of pages that contain allocated memory.
     pub active: u64,
-    /// Pages that the kernel has given, those that are on their way back among them.
+    /// Bytes of pages that the kernel has provided, including free pages that are not yet returned.
     pub resident: u64,
 }
 
-/// Gives unused pages back to the kernel after so many milliseconds; without a call jemalloc waits ten seconds. A short time
-/// saves memory and costs a page fault for each page that is used again. Call it before other threads start: an arena
-/// takes the value when it is made.
+/// Sets the time in milliseconds after which unused pages are returned to the kernel. jemalloc's
+/// default is ten seconds. A short time saves memory but costs a page fault for each page that is
+/// used again. Must be called before other threads start, because an arena takes the value when it
+/// is created.
 pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
     for name in [&b"arenas.dirty_decay_ms\0"[..], b"arena.0.dirty_decay_ms\0"] {
-        // SAFETY: both are of C's `ssize_t`, and the names end with a 0.
+        // SAFETY: both values are of C's `ssize_t`, and the names end with a 0.
         unsafe { tikv_jemalloc_ctl::raw::write(name, milliseconds) }.map_err(|error| error.to_string())?;
     }
     Ok(())
@@ -46,10 +51,10 @@ pub fn return_free_pages() {
     debug_assert_eq!(code, 0, "jemalloc knows the call");
 }
 
-/// Reads the statistics as of now; `None` where jemalloc keeps none.
+/// Reads the current statistics. Returns `None` if jemalloc keeps none.
 pub fn usage() -> Option<Usage> {
     use tikv_jemalloc_ctl::{epoch, stats};
-    // It tells what was true when the epoch last advanced.
+    // jemalloc reports the values as of the last advance of the epoch.
     epoch::advance().ok()?;
     Some(Usage {
         allocated: stats::allocated::read().ok()? as u64,
@@ -75,7 +80,7 @@ mod tests {
         let returned = usage().unwrap();
         assert!(returned.resident + (60 << 20) <= with.resident, "{with:?}, {freed:?}, {returned:?}");
         keep_free_pages(1000).unwrap();
-        // SAFETY: it is of C's `ssize_t`.
+        // SAFETY: the value is of C's `ssize_t`.
         let decay: isize = unsafe { tikv_jemalloc_ctl::raw::read(b"arenas.dirty_decay_ms\0") }.unwrap();
         assert_eq!(decay, 1000);
     }

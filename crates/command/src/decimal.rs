@@ -1,14 +1,14 @@
 //! Exact decimal numbers for `INCRBYFLOAT` and `HINCRBYFLOAT`.
 //!
-//! Redis adds in the platform's `long double` and prints 17 places. Replicas must agree to the last
-//! digit whatever their hardware, so the sum here is exact and then rounded to those 17 places, half to
-//! even. `docs/COMPATIBILITY.md` says where the two differ.
+//! Redis adds in the platform's `long double` and prints 17 decimal places. Replicas must agree to
+//! the last digit on any hardware, so this module computes the exact sum and rounds it to 17
+//! places, half to even. `docs/COMPATIBILITY.md` lists the differences from Redis.
 
 use std::cmp::Ordering;
 
-/// Places after the point that a result keeps.
+/// Number of decimal places that a result keeps.
 const PLACES: usize = 17;
-/// As long as Redis lets a number's text be.
+/// Bytes from which a number's text is refused, as in Redis.
 const TEXT_MAX: usize = 5 * 1024;
 /// Decimal exponents of the largest and the smallest `long double`.
 const EXPONENT_MAX: i64 = 4932;
@@ -20,7 +20,8 @@ pub enum Number {
     Infinite,
 }
 
-/// `digits` x 10^-`scale`, most significant digit first, no leading zero; zero has no digits.
+/// The number `digits` x 10^-`scale`. Digits are ordered from the most significant one, without
+/// leading zeros. Zero has no digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decimal {
     negative: bool,
@@ -29,7 +30,7 @@ pub struct Decimal {
 }
 
 impl Number {
-    /// Reads what `strtold` reads in full, hexadecimal numbers and NaN excepted.
+    /// Parses all that `strtold` accepts, except for hexadecimal numbers and NaN.
     pub fn parse(text: &[u8]) -> Option<Number> {
         if text.is_empty() || text.len() >= TEXT_MAX {
             return None;
@@ -64,7 +65,7 @@ impl Number {
         if digits.is_empty() {
             return Some(Number::Finite(Decimal { negative, digits, scale: 0 }));
         }
-        // The power of ten of the leading digit says whether a long double could hold the number.
+        // The power of ten of the leading digit decides if a `long double` could hold the number.
         let scale = fraction.len() as i64 - exponent;
         let leading = digits.len() as i64 - 1 - scale;
         if !(EXPONENT_MIN..=EXPONENT_MAX).contains(&leading) {
@@ -77,7 +78,7 @@ impl Number {
     }
 }
 
-/// Clamped far outside of what is accepted, so that no exponent overflows.
+/// Parses an exponent, clamped far outside of the accepted range so that it cannot overflow.
 fn parse_exponent(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -92,7 +93,7 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
 }
 
 impl Decimal {
-    /// The sum; `None` when a `long double` could not hold it.
+    /// Returns the sum, or `None` if a `long double` could not hold it.
     pub fn add(&self, other: &Decimal) -> Option<Decimal> {
         let scale = self.scale.max(other.scale);
         let (a, b) = (self.digits_at(scale), other.digits_at(scale));
@@ -117,7 +118,7 @@ impl Decimal {
         digits
     }
 
-    /// The number as Redis writes it: rounded to 17 places, without trailing zeros.
+    /// Returns the number in Redis's form: rounded to 17 places, without trailing zeros.
     pub fn to_text(&self) -> String {
         let rounded = self.rounded();
         let mut text = String::with_capacity(rounded.digits.len() + 3);
@@ -154,7 +155,7 @@ impl Decimal {
         let mut digits = self.digits[..kept].to_vec();
         let tail = &self.digits[kept..];
         let half = match tail.len() == dropped {
-            // The dropped digits have leading zeros: less than a half.
+            // The dropped digits have leading zeros, so they are less than a half.
             false => Ordering::Less,
             true => tail[0].cmp(&5).then_with(|| match tail[1..].iter().any(|&digit| digit != 0) {
                 true => Ordering::Greater,
@@ -193,7 +194,7 @@ fn add_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
     sum
 }
 
-/// `a - b` for `a >= b`.
+/// Returns `a - b` for `a >= b`.
 fn subtract_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
     let mut difference = Vec::with_capacity(a.len());
     let mut borrow = 0;

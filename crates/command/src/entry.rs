@@ -1,14 +1,15 @@
-//! A log entry: a stamp, a seed, and the commands that were waiting.
+//! Log entries: a stamp, a seed, and a batch of commands.
 //!
 //! ```text
 //! version u8 = 1 | stamp ms u64 | seed u64 | items
-//! item 0, a client's command:   0u8 | flags u8 (1: RESP3) | db u16 | arguments u32 | (length u32 | bytes)*
-//! item 1, expire due keys:      1u8 | slot u16 | limit u32
-//! item 2, sweep garbage:        2u8 | slot u16 | limit u32
+//! item 0, client's command: 0u8 | flags u8 (1: RESP3) | db u16 | arguments u32
+//!                           | (length u32 | bytes)*
+//! item 1, expire due keys:  1u8 | slot u16 | limit u32
+//! item 2, sweep garbage:    2u8 | slot u16 | limit u32
 //! ```
 //!
-//! Integers are big-endian. An entry that cannot be read, or names a command that this program does not
-//! know, is corrupt for this store: to go on without it would let replicas part ways.
+//! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
+//! this program, is treated as corruption of this store. Skipping it would let replicas diverge.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
@@ -27,12 +28,12 @@ const ITEM_EXPIRE_DUE: u8 = 1;
 const ITEM_SWEEP: u8 = 2;
 const FLAG_RESP3: u8 = 1;
 
-/// Bytes that a client's command takes in an entry.
+/// Returns the bytes that a client's command takes in an entry.
 fn item_bytes(args: &[Bytes]) -> usize {
     args.iter().map(|arg| arg.len() + 4).sum::<usize>() + 8
 }
 
-/// Gathers what one entry carries. The stamp is set at the end, when the entry is proposed.
+/// Builds an entry. The stamp is set last, when the entry is proposed.
 #[derive(Debug)]
 pub struct Builder {
     buffer: BytesMut,
@@ -57,10 +58,10 @@ impl Builder {
         Builder { buffer, items: 0 }
     }
 
-    /// Appends a client's command, the name first.
+    /// Appends a client's command, name first.
     ///
     /// # Panics
-    /// If an argument has 4 GiB or more: the server's limits are far below.
+    /// If an argument has 4 GiB or more. The server's limits are far lower.
     pub fn push(&mut self, db: u16, resp3: bool, args: &[Bytes]) {
         self.buffer.reserve(item_bytes(args));
         self.buffer.put_u8(ITEM_COMMAND);
@@ -74,12 +75,12 @@ impl Builder {
         self.items += 1;
     }
 
-    /// Appends the deletion of up to `limit` keys of a slot whose time is over.
+    /// Appends the deletion of up to `limit` expired keys of a slot.
     pub fn push_expire_due(&mut self, slot: Slot, limit: u32) {
         self.push_step(ITEM_EXPIRE_DUE, slot, limit);
     }
 
-    /// Appends a step of the sweep: up to `limit` rows of a slot.
+    /// Appends a sweep step for up to `limit` rows of a slot.
     pub fn push_sweep(&mut self, slot: Slot, limit: u32) {
         self.push_step(ITEM_SWEEP, slot, limit);
     }
@@ -91,7 +92,7 @@ impl Builder {
         self.items += 1;
     }
 
-    /// Number of items, each of which gets a reply.
+    /// Returns the number of items. Each item gets a reply.
     pub fn len(&self) -> usize {
         self.items
     }
@@ -100,12 +101,12 @@ impl Builder {
         self.items == 0
     }
 
-    /// Bytes that the entry will have.
+    /// Returns the bytes that the entry will have.
     pub fn bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// The entry. `stamp_ms` is the leader's clock, `seed` any number it likes.
+    /// Returns the entry. `stamp_ms` is the leader's clock. The leader may choose any `seed`.
     pub fn finish(mut self, stamp_ms: UnixMillis, seed: u64) -> Bytes {
         let mut header = &mut self.buffer[..HEADER_LEN];
         header.put_u8(VERSION);
@@ -123,7 +124,7 @@ pub enum Item {
     Sweep { slot: Slot, limit: u32 },
 }
 
-/// A reader of entries.
+/// A decoder of entries.
 #[derive(Clone, Debug)]
 pub struct Items {
     rest: Bytes,
@@ -132,8 +133,10 @@ pub struct Items {
 }
 
 impl Items {
+    /// Decodes the header of an entry.
+    ///
     /// # Errors
-    /// [`StorageError::Corrupt`] when the header cannot be read.
+    /// [`StorageError::Corrupt`] if the header cannot be decoded.
     pub fn decode(mut payload: Bytes) -> storage::Result<Items> {
         if payload.len() < HEADER_LEN {
             return Err(corrupt("the header"));
@@ -145,10 +148,10 @@ impl Items {
         Ok(Items { stamp_ms: payload.get_u64(), seed: payload.get_u64(), rest: payload })
     }
 
-    /// The next item, `None` behind the last one.
+    /// Returns the next item, or `None` after the last one.
     ///
     /// # Errors
-    /// [`StorageError::Corrupt`] when the item cannot be read.
+    /// [`StorageError::Corrupt`] if the item cannot be decoded.
     pub fn next_item(&mut self) -> storage::Result<Option<Item>> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -179,7 +182,8 @@ impl Items {
         };
         let db = self.need(2)?.get_u16();
         let count = self.u32()? as usize;
-        // An argument takes at least its length, which bounds what a damaged count can ask for.
+        // An argument takes at least the 4 bytes of its length, which bounds the memory that a
+        // damaged count can request.
         if count > self.rest.len() / 4 {
             return Err(corrupt("the argument count"));
         }
@@ -222,19 +226,22 @@ fn corrupt(what: &str) -> StorageError {
     StorageError::Corrupt(format!("{what} of a log entry cannot be read"))
 }
 
-/// Executes an entry's items in order and gives a reply for each; `None` for those that name a slot outside
-/// of `slots`. They are not executed: the region gave the slot away after they were proposed, and every
-/// replica sees that alike, for it applies the same log.
+/// Executes an entry's items in order and returns a reply for each.
+///
+/// The reply is `None` for an item that names a slot outside of `slots`, which is not executed. The
+/// region gave the slot away after the item was proposed. All replicas agree on this, because they
+/// apply the same log.
 ///
 /// # Errors
-/// [`StorageError::Corrupt`] for an entry that cannot be read, and what the storage failed with. `txn` is
-/// then of no use any more: the store stalls or stops, for it must not part from its peers.
+/// [`StorageError::Corrupt`] for an entry that cannot be decoded, and all storage errors. `txn` is
+/// then unusable, and the store must stall or stop so as not to diverge from its peers.
 pub fn apply(payload: &Bytes, txn: &mut Txn<'_>, slots: SlotRange) -> storage::Result<Vec<Option<Reply>>> {
     apply_told(payload, txn, slots, &mut |_| {})
 }
 
-/// The same, telling `coming` before each item what is left of the entry, that item included. Whoever is told
-/// may look for rows ([`crate::foresight`]); what is executed, and what it gives, does not depend on it.
+/// Same as [`apply`], but calls `coming` before each item with the rest of the entry, that item
+/// included. `coming` may prefetch rows ([`crate::foresight`]). It has no influence on the
+/// execution or the replies.
 ///
 /// # Errors
 /// Those of [`apply`].
@@ -291,7 +298,8 @@ pub fn apply_told(
 
 fn has_keys_outside(spec: &'static CommandSpec, args: &[Bytes], slots: SlotRange) -> bool {
     slots != SlotRange::ALL
-        // Its own check of the arguments comes later: what is too short has no keys to speak of.
+        // The command checks its arguments itself later. With too few arguments there are no keys
+        // to check.
         && check_arity(spec, args).is_ok()
         && keys_of(spec, args).any(|(key, _)| !slots.contains(slot_of_key(key)))
 }
@@ -370,7 +378,7 @@ mod tests {
     #[test]
     fn what_lies_outside_of_the_region_is_not_executed() {
         let mut engine = MemoryKeyspace::default();
-        // Slot 12182 is that of "foo", 5061 that of "bar".
+        // "foo" is in slot 12182, "bar" in slot 5061.
         let mut builder = Builder::new();
         builder.push(0, false, &args("SET foo 1"));
         builder.push(0, false, &args("SET bar 1"));
@@ -407,7 +415,8 @@ mod tests {
         assert_eq!(run(1000, "SET k v PX 500"), Reply::OK);
         assert_eq!(run(1499, "GET k"), Reply::bulk("v"));
         assert_eq!(run(1500, "PTTL other"), Reply::Int(-2));
-        // A leader with a slower clock does not bring the key back, nor reckon from its own time.
+        // A leader with a slower clock neither returns the expired key nor computes with its own
+        // time.
         assert_eq!(run(1, "GET k"), Reply::Nil);
         assert_eq!(run(2, "SET k v PX 10"), Reply::OK);
         assert_eq!(run(3, "PEXPIRETIME k"), Reply::Int(1510));

@@ -1,7 +1,8 @@
-//! How a command executes: against one region's rows, with time and chance given to it.
+//! The execution of a command against one region's rows. Time and randomness are inputs.
 //!
-//! An error reply leaves no partial effects: handlers check first and write afterwards. The one write
-//! that may precede an error is the deletion of a key whose time is over, which every command owes.
+//! An error reply leaves no partial effects: handlers check first and write afterwards. The one
+//! write that may precede an error is the deletion of an expired key, which every command that
+//! finds such a key performs.
 
 use std::borrow::Cow;
 
@@ -14,36 +15,39 @@ use crate::spec::{CommandSpec, Handler};
 use crate::table::{check_arity, leaf};
 use crate::wording;
 
-/// How a command meets a key whose time is over.
+/// The way in which a command handles an expired key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Over a snapshot, writing nothing: such a key ends the command with [`Outcome::NeedsApply`].
+    /// Execution over a snapshot, without writes. An expired key ends the command with
+    /// [`Outcome::NeedsApply`].
     Read,
-    /// As part of a log entry: such a key is deleted.
+    /// Execution as part of a log entry. An expired key is deleted.
     Apply,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Reply(Reply),
-    /// The read met a key past its time. Propose it as a log entry, so that the deletion is committed
-    /// before it is answered; then no later leader with a slower clock brings the key back.
+    /// The read found an expired key. The caller must propose the read as a log entry, so that the
+    /// deletion is committed before the reply is sent. Then no later leader with a slower clock can
+    /// return the key again.
     NeedsApply,
 }
 
-/// Bounds that decide replies. They are the same on every replica: part of the semantics version, never
-/// local configuration.
+/// Limits that affect replies. They must be the same on every replica, so they belong to the
+/// semantics version and are never local configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest string that a command may make, as Redis's `proto-max-bulk-len`.
+    /// Maximum bytes of a string that a command may create, as Redis's `proto-max-bulk-len`.
     pub max_value_bytes: u64,
     pub databases: u16,
-    /// Most elements that a reply may repeat (`HRANDFIELD` with a negative count).
+    /// Maximum number of elements of a reply that may repeat elements (`HRANDFIELD` with a negative
+    /// count).
     pub max_reply_elements: u64,
 }
 
-/// Bytes of a value, which `APPEND` and `SETRANGE` keep to, too: what a command can carry. A value is one row, which is
-/// written, kept in RAM and sent whole.
+/// Maximum bytes of a value: the most that one command can carry, which also bounds `APPEND` and
+/// `SETRANGE`. A value is one row, which is written, kept in RAM and sent as a whole.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
 impl Default for Limits {
@@ -54,20 +58,20 @@ impl Default for Limits {
 
 pub struct Exec<'t, 'r> {
     pub txn: &'t mut Txn<'r>,
-    /// The entry's stamp, or a read's time.
+    /// The time of the entry, or of the read.
     pub now_ms: UnixMillis,
-    /// What chance is made of; another number for each command.
+    /// The seed of all random choices, different for each command.
     pub seed: u64,
     pub db: u16,
     pub mode: Mode,
     /// All slots of the region.
     pub slots: SlotRange,
     pub limits: Limits,
-    /// The client speaks RESP3, where some replies have another shape.
+    /// True if the client speaks RESP3, in which some replies have another form.
     pub resp3: bool,
 }
 
-/// Why a handler ended without its reply.
+/// The reason why a handler ended without its regular reply.
 #[derive(Debug)]
 pub enum Stop {
     Error(Cow<'static, str>),
@@ -87,10 +91,10 @@ pub(crate) fn fail<T>(text: impl Into<Cow<'static, str>>) -> Step<T> {
     Err(Stop::Error(text.into()))
 }
 
-/// Executes one command, `args[0]` being its name.
+/// Executes one command. `args[0]` is its name.
 ///
 /// # Errors
-/// Only of the storage: a local failure, which never becomes a reply.
+/// Only storage errors: failures of this store, which must never become a reply.
 pub fn execute(
     spec: &'static CommandSpec,
     args: &[Bytes],
@@ -116,16 +120,17 @@ pub(crate) fn outcome(step: Step) -> Result<Outcome, StorageError> {
     }
 }
 
-/// A collection's elements are deleted with it up to this many; more are left to the sweep.
+/// Maximum number of elements that are deleted together with their collection. A larger collection
+/// is left to the sweep.
 pub(crate) const DELETED_AT_ONCE: u64 = 128;
 
-/// A string that was found.
+/// A string value and its key's expiry time.
 pub(crate) struct StringValue {
     pub bytes: Bytes,
     pub expire_at_ms: Option<u64>,
 }
 
-/// A hash that was found.
+/// The meta row of a hash.
 #[derive(Clone, Copy)]
 pub(crate) struct HashValue {
     pub generation: u64,
@@ -145,7 +150,7 @@ impl Exec<'_, '_> {
         KeyRef::new(self.db, key)
     }
 
-    /// What a key holds now. One whose time is over is deleted, or ends a read.
+    /// Returns the current value of a key. An expired key is deleted, or ends a read.
     pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> Step<Option<Meta>> {
         let Some(row) = self.txn.get(&key.meta_row())? else { return Ok(None) };
         let meta = Meta::decode(&row)?;
@@ -181,7 +186,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Makes a key a string in place of `old`, which is what the key holds now.
+    /// Writes a string in place of `old`, the current value of the key.
     pub(crate) fn put_string(
         &mut self,
         key: &KeyRef<'_>,
@@ -198,7 +203,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Changes a string that is there, which keeps its time.
+    /// Changes a string or creates it. An existing string keeps its expiry time.
     pub(crate) fn update_string(&mut self, key: &KeyRef<'_>, old: Option<&StringValue>, value: &[u8]) {
         let expire_at_ms = old.and_then(|old| old.expire_at_ms);
         if old.is_none() {
@@ -208,13 +213,13 @@ impl Exec<'_, '_> {
         self.txn.put(key.meta_row(), storage::meta::encode_string(expire_at_ms, value));
     }
 
-    /// Writes a hash's meta row. `old` is what the hash was; elements are the caller's affair.
+    /// Writes a hash's meta row in place of `old`. The caller writes the elements.
     pub(crate) fn put_hash(&mut self, key: &KeyRef<'_>, old: Option<HashValue>, new: HashValue) {
         self.account(key, old.map(|old| old.expire_at_ms), Some(new.expire_at_ms));
         self.txn.put(key.meta_row(), new.meta().encode());
     }
 
-    /// Gives a key another time, or none.
+    /// Sets or removes the expiry time of a key.
     pub(crate) fn set_expiry(&mut self, key: &KeyRef<'_>, mut meta: Meta, expire_at_ms: Option<u64>) {
         self.account(key, Some(meta.expire_at_ms), Some(expire_at_ms));
         meta.expire_at_ms = expire_at_ms;
@@ -229,7 +234,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Deletes a collection's element rows, or leaves them to the sweep when they are many.
+    /// Deletes the element rows of a collection, or leaves them to the sweep if there are many.
     fn drop_elements(&mut self, key: &KeyRef<'_>, meta: &Meta) -> Step<()> {
         let Value::Hash { generation, len } = meta.value else { return Ok(()) };
         if len > DELETED_AT_ONCE {
@@ -246,21 +251,22 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Writes an element's row. `old`: the length of the value that it has now.
+    /// Writes an element's row. `old` is the length of its current value, or `None` for a new
+    /// element.
     pub(crate) fn put_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: Option<usize>, value: Bytes) {
         let went = old.map_or(0, |old| key.element_bytes(&row, old));
         self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), went);
         self.txn.put(row, value);
     }
 
-    /// Deletes an element's row, whose value is of the length `old`.
+    /// Deletes an element's row, whose value has the length `old`.
     pub(crate) fn delete_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: usize) {
         self.txn.state_mut().adjust_bytes(0, key.element_bytes(&row, old));
         self.txn.delete(row);
     }
 
-    /// Keeps the counts and the expiry index in step with a key's meta row, but for the bytes of its value.
-    /// `None`: no key; `Some(None)`: a key without a time.
+    /// Updates the counts and the expiry index for a change of a key's meta row, except for the
+    /// bytes of its value. `None` stands for no key, `Some(None)` for a key without an expiry time.
     fn account(&mut self, key: &KeyRef<'_>, old: Option<Option<u64>>, new: Option<Option<u64>>) {
         let (old_at, new_at) = (old.flatten(), new.flatten());
         if old_at != new_at {

@@ -1,9 +1,9 @@
-//! Which rows a command will look for, as far as its arguments tell.
+//! Prefetch hints: the rows that a command will read, as far as its arguments tell.
 //!
-//! Only a hint: rows that a command reads and that are not told of are read when it executes, and so are those
-//! that are told of and wrong. A command looks for the meta row of each of its keys; one that names fields
-//! of a hash looks for their rows next, whose place the meta row says; a step of expiry for the meta rows of the
-//! keys that are due. Ranges are not told of.
+//! The result is only a hint. A command reads rows that were not announced when it executes, and
+//! announced rows that turn out wrong do no harm. A command reads the meta row of each of its keys.
+//! A command that names fields of a hash next reads their rows, whose keys depend on the meta row.
+//! An expiry step reads the meta rows of the expired keys. Ranges are not announced.
 
 use std::ops::ControlFlow;
 
@@ -17,11 +17,11 @@ use crate::hashes::field_row;
 use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of, leaf, lookup};
 
-/// A key that a command names, and the fields that it looks for there.
+/// A key that a command names, with the fields that it looks up in that key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub db: u16,
-    /// Slices of the command's arguments.
+    /// The key. It and `fields` are slices of the command's arguments.
     pub key: Bytes,
     pub fields: Vec<Bytes>,
 }
@@ -31,7 +31,7 @@ impl Wanted {
         KeyRef::new(self.db, &self.key).meta_row()
     }
 
-    /// The rows of the fields, by what the key's meta row holds: none when that is no hash.
+    /// Returns the rows of the fields, given the key's meta row. Empty if that is not of a hash.
     pub fn field_rows(&self, meta: &Bytes) -> Vec<Bytes> {
         match Meta::decode(meta) {
             Ok(Meta { value: Value::Hash { generation, .. }, .. }) => {
@@ -43,8 +43,9 @@ impl Wanted {
     }
 }
 
-/// What an item of an entry of this time will look for. `reader` tells which keys are due; if it fails, whoever
-/// executes the item meets that again.
+/// Visits the keys and fields that an item of an entry with this time will look up. `reader`
+/// supplies the expired keys. Errors of the reader are ignored here, because the execution of the
+/// item meets them again.
 pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &mut dyn FnMut(Wanted)) {
     match item {
         Item::Command { db, args, .. } => {
@@ -68,7 +69,8 @@ pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &m
     }
 }
 
-/// What a command will look for; nothing if it will be refused for the count of its arguments.
+/// Visits the keys and fields that a command will look up. Visits none if the command's argument
+/// count is wrong.
 pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &mut dyn FnMut(Wanted)) {
     if check_arity(spec, args).is_err() {
         return;
@@ -78,7 +80,7 @@ pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &m
         None => Vec::new(),
     };
     for (key, _) in keys_of(spec, args) {
-        // A hash's command has one key.
+        // A command on hash fields has one key.
         visit(Wanted { db, key: key.clone(), fields: fields.clone() });
     }
 }
@@ -111,7 +113,7 @@ mod tests {
         all
     }
 
-    /// A keyspace that writes down the rows that are asked for.
+    /// A keyspace that records the rows requested.
     struct Asked<'a> {
         keyspace: &'a MemoryKeyspace,
         rows: RefCell<BTreeSet<Bytes>>,
@@ -128,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Executes what `fill` puts into an entry, and gives the rows that were asked for.
+    /// Executes the items that `fill` adds to an entry, and returns the rows requested.
     fn apply(keyspace: &mut MemoryKeyspace, fill: impl FnOnce(&mut Builder)) -> BTreeSet<Bytes> {
         apply_at(keyspace, STAMP_MS, fill)
     }

@@ -1,16 +1,16 @@
 //! Glob patterns as Redis matches them: `*`, `?`, `[a-z]`, `[^a]` and `\` for the next character.
 //!
-//! Only the last `*` is ever tried again, which is enough for globs and keeps a match within
-//! pattern x text steps, where plain recursion takes exponentially many.
+//! The matcher backtracks only to the last `*`, which suffices for globs. A match takes at most
+//! pattern x text steps, whereas plain recursion takes exponentially many.
 
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    // Redis takes `*` alone for everything without matching, and otherwise looks at no pattern for an
-    // empty text: `**` does not match one.
+    // Redis accepts `*` alone without matching. Otherwise it does not examine the pattern for an
+    // empty text, so `**` does not match one.
     if text.is_empty() {
         return pattern.is_empty() || pattern == b"*";
     }
     let (mut p, mut t) = (0, 0);
-    // Where to go on after the last star, and the text position at which it was tried last.
+    // The pattern position after the last star, and the text position last tried for it.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -40,7 +40,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Matches one byte against the head of a pattern (no star): the pattern bytes used.
+/// Matches one byte against the first element of a pattern, which is not a star. Returns the number
+/// of pattern bytes used.
 fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern[0] {
         b'?' => Some(1),
@@ -50,7 +51,8 @@ fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// A class that does not end takes the rest of the pattern as its members, as Redis has it.
+/// Matches a byte against a class. As in Redis, a class without an end takes the rest of the
+/// pattern as its members.
 fn match_class(pattern: &[u8], byte: u8) -> Option<usize> {
     let negated = pattern.get(1) == Some(&b'^');
     let mut at = if negated { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! `COMMAND` and `HELP`: what the table tells of itself.
+//! `COMMAND` and `HELP`: replies built from the command table.
 
 use bytes::Bytes;
 use resp::Reply;
@@ -9,7 +9,7 @@ use crate::syntax;
 use crate::table::{commands, keys_of, leaf, lookup, subcommand, subname};
 use crate::wording;
 
-/// Answers `COMMAND` with its subcommands. The argument count has been checked.
+/// Replies to `COMMAND` and its subcommands. The caller has checked the argument count.
 pub fn command(args: &[Bytes]) -> Reply {
     let Some(name) = args.get(1) else {
         return Reply::Array(commands().iter().map(|spec| info(spec)).collect());
@@ -33,7 +33,7 @@ pub fn command(args: &[Bytes]) -> Reply {
     }
 }
 
-/// The lines of a container's `HELP`, made from its subcommands.
+/// Returns the lines of a container's `HELP`, built from its subcommands.
 pub fn help_of(container: &str) -> Reply {
     let Some(spec) = lookup(container.as_bytes()) else { return Reply::Array(Vec::new()) };
     let title =
@@ -47,7 +47,7 @@ pub fn help_of(container: &str) -> Reply {
     Reply::Array(lines.into_iter().map(|line| Reply::Simple(line.into())).collect())
 }
 
-/// A command by its name, or a subcommand by `container|subcommand`.
+/// Finds a command by its name, or a subcommand by `container|subcommand`.
 fn by_name(name: &[u8]) -> Option<&'static CommandSpec> {
     match name.iter().position(|&byte| byte == b'|') {
         Some(bar) => subcommand(lookup(&name[..bar])?, &name[bar + 1..]),

@@ -1,8 +1,10 @@
-//! The commands: a table of what each is, and the code that executes those of the keyspace.
+//! The commands: a table with the facts of each, and the handlers of those that act on the
+//! keyspace.
 //!
-//! [`lookup`] and [`check_arity`] take a client's arguments to a [`CommandSpec`]; [`execute`] runs it over
-//! a [`storage::Txn`]; [`entry`] carries many commands through the log and applies them. Everything a
-//! command depends on is an argument, so replicas that apply the same entries hold the same rows.
+//! [`lookup`] and [`check_arity`] map a client's arguments to a [`CommandSpec`]. [`execute`] runs
+//! it over a [`storage::Txn`]. [`entry`] encodes many commands as one log entry and applies such
+//! entries. A command's result depends only on its arguments, so replicas that apply the same
+//! entries hold the same rows.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! What a region's leader proposes of its own accord: deleting keys whose time is over, and sweeping the
-//! elements of collections that were deleted.
+//! Background steps that a region's leader proposes on its own: deletion of expired keys, and the
+//! sweep of elements of deleted collections.
 //!
-//! The leader looks into a view of the rows, slot by slot, and proposes bounded steps; the steps run
-//! on every replica from the entry's stamp and the rows alone.
+//! The leader examines a view of the rows, slot by slot, and proposes bounded steps. Every replica
+//! executes them from the entry's stamp and the rows alone.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +15,8 @@ use types::{Slot, SlotRange, UnixMillis};
 use crate::exec::{Exec, Step};
 use crate::keys::walk::visit_keys;
 
-/// Deletes up to `limit` keys of a slot whose time is over. Replies how many index rows it dealt with:
-/// at `limit` there may be more.
+/// Deletes up to `limit` expired keys of a slot. Replies with the number of index rows handled. If
+/// that is `limit`, there may be more.
 pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
     let (from, to) = rows::due_range(slot, exec.now_ms);
     let due = first_rows(exec, &from, &to, limit)?;
@@ -34,8 +34,8 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Ste
     Ok(Reply::Int(due.len() as i64))
 }
 
-/// Deletes up to `limit` element rows of dead generations in a slot. Replies how many rows it dealt with:
-/// at `limit` there may be more.
+/// Deletes up to `limit` rows of dead generations in a slot, garbage rows included. Replies with
+/// the number of rows handled. If that is `limit`, there may be more.
 pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut left = limit;
@@ -56,7 +56,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Step {
     Ok(Reply::Int(i64::from(limit - left)))
 }
 
-/// The first rows of a range, with the lengths of their values.
+/// Returns the first rows of a range, with the lengths of their values.
 fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<Vec<(Bytes, usize)>> {
     let mut found = Vec::new();
     if limit > 0 {
@@ -72,10 +72,10 @@ fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> Step<V
     Ok(found)
 }
 
-/// The slots with keys that are due.
+/// Returns the slots that have expired keys.
 ///
 /// # Errors
-/// Of the reader.
+/// Those of the reader.
 pub fn find_due(reader: &dyn Reader, slots: SlotRange, now_ms: UnixMillis) -> storage::Result<Vec<Slot>> {
     let end = rows::slots_range(slots).1;
     let mut found = Vec::new();
@@ -83,7 +83,8 @@ pub fn find_due(reader: &dyn Reader, slots: SlotRange, now_ms: UnixMillis) -> st
     while slot <= slots.last {
         let Some(row) = first_row(reader, &table_range(slot, TABLE_EXPIRY).0, &end)? else { break };
         let (met, its_table) = rows::table_of(&row)?;
-        // A row before the table of its slot says that everything up to that slot has no key that is due.
+        // A row before the expiry table of its slot means that no slot before that one has an
+        // expired key.
         slot = match its_table.cmp(&TABLE_EXPIRY) {
             std::cmp::Ordering::Less => met,
             std::cmp::Ordering::Greater => met + 1,
@@ -98,20 +99,20 @@ pub fn find_due(reader: &dyn Reader, slots: SlotRange, now_ms: UnixMillis) -> st
     Ok(found)
 }
 
-/// When the first key of a slot is due.
+/// Returns the earliest expiry time of a slot's keys.
 ///
 /// # Errors
-/// Of the reader.
+/// Those of the reader.
 pub fn earliest_due(reader: &dyn Reader, slot: Slot) -> storage::Result<Option<UnixMillis>> {
     let (from, to) = table_range(slot, TABLE_EXPIRY);
     let row = first_row(reader, &from, &to)?;
     row.map(|row| Ok(decode_expiry_row(&row)?.0)).transpose()
 }
 
-/// Whether a slot has elements of a collection that is gone.
+/// Returns true if a slot has elements of a deleted collection.
 ///
 /// # Errors
-/// Of the reader.
+/// Those of the reader.
 pub fn has_garbage(reader: &dyn Reader, slot: Slot) -> storage::Result<bool> {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     Ok(first_row(reader, &from, &to)?.is_some())
@@ -126,11 +127,11 @@ fn first_row(reader: &dyn Reader, from: &[u8], to: &[u8]) -> storage::Result<Opt
     Ok(first)
 }
 
-/// Visits up to `limit` keys of a slot whose time is not over, for `CLUSTER COUNTKEYSINSLOT` and
+/// Returns up to `limit` unexpired keys of a slot, for `CLUSTER COUNTKEYSINSLOT` and
 /// `GETKEYSINSLOT`.
 ///
 /// # Errors
-/// Of the reader.
+/// Those of the reader.
 pub fn keys_in_slot(
     reader: &dyn Reader,
     slot: Slot,

@@ -1,4 +1,4 @@
-//! Integers as Redis reads them from text.
+//! Parsing of integers, as strict as Redis's.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::exec::{fail, Step};
 use crate::wording;
 
-/// Redis's `string2ll`: no spaces, no `+`, no leading zeros, no `-0`.
+/// Parses what Redis's `string2ll` accepts: no spaces, no `+`, no leading zeros, no `-0`.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -44,7 +44,7 @@ pub(crate) fn integer_or(text: &[u8], error: impl Into<Cow<'static, str>>) -> St
     }
 }
 
-/// The number of a database, from a client's text.
+/// Parses the number of a database from a client's argument.
 ///
 /// # Errors
 /// The text of the error reply.

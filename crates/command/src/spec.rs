@@ -1,10 +1,10 @@
-//! The facts of a command: everything that asks about a command asks these.
+//! The facts of a command. All code that needs to know something about a command reads it here.
 
 use bytes::Bytes;
 
 use crate::exec::{Exec, Step};
 
-/// Redis's command flags, by their names.
+/// Redis's command flags.
 pub mod flags {
     pub const NONE: u32 = 0;
     pub const WRITE: u32 = 1 << 0;
@@ -34,22 +34,24 @@ pub mod flags {
     ];
 }
 
-/// Where keys stand among the arguments (the command's name is argument 0), and what becomes of them.
+/// The positions of keys among the arguments (the command's name is argument 0), and the access to
+/// them.
 #[derive(Debug)]
 pub struct KeySpec {
     pub first: usize,
-    /// 0 or more: relative to `first`; below: counted from the end, -1 being the last argument.
+    /// If 0 or more, relative to `first`. If negative, counted from the end: -1 is the last
+    /// argument.
     pub last: isize,
     pub step: usize,
     /// Redis's key flags: `RO RW OW RM`, `access update insert delete`.
     pub flags: &'static [&'static str],
 }
 
-/// Where a hash's fields stand among the arguments of a command that names them.
+/// The positions of a hash's fields among the arguments of a command that names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
     pub first: usize,
-    /// How many there are at most.
+    /// Maximum number of fields.
     pub count: usize,
     pub step: usize,
 }
@@ -57,7 +59,7 @@ pub struct FieldSpec {
 impl FieldSpec {
     pub(crate) const ONE: FieldSpec = FieldSpec { first: 2, count: 1, step: 1 };
     pub(crate) const ALL: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 1 };
-    /// Each with a value behind it.
+    /// Fields that alternate with their values.
     pub(crate) const PAIRS: FieldSpec = FieldSpec { first: 2, count: usize::MAX, step: 2 };
 }
 
@@ -65,32 +67,33 @@ pub type KeyspaceFn = fn(&[Bytes], &mut Exec<'_, '_>) -> Step;
 
 #[derive(Clone, Copy)]
 pub enum Handler {
-    /// Executed here, against a region's rows.
+    /// Executed by this crate, against a region's rows.
     Keyspace(KeyspaceFn),
-    /// Executed by the server: connections, configuration, the cluster, the table itself.
+    /// Executed by the server: connections, configuration, the cluster, the command table itself.
     Server,
-    /// Has subcommands; on its own it does nothing, except `COMMAND`, which the server executes.
+    /// Has subcommands. Called without one it does nothing, except for `COMMAND`, which the server
+    /// executes.
     Container(&'static [CommandSpec]),
 }
 
 pub struct CommandSpec {
-    /// Lower case; a subcommand's is `container|subcommand`.
+    /// The name in lower case. A subcommand's name is `container|subcommand`.
     pub name: &'static str,
-    /// As Redis counts: with the name; below zero: at least that many.
+    /// The number of arguments, including the name, as in Redis. If negative, the minimum number.
     pub arity: i32,
     pub flags: u32,
     pub handler: Handler,
     pub keys: &'static [KeySpec],
-    /// The fields of its key, which is then a hash, that the command looks for.
+    /// The fields that the command looks up in its key, which must be a hash.
     pub fields: Option<FieldSpec>,
-    /// ACL categories that do not follow from the flags.
+    /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
     pub group: &'static str,
     pub since: &'static str,
     pub complexity: &'static str,
     pub summary: &'static str,
-    /// The arguments as people write them: `key value [NX | XX]`.
+    /// The arguments in the usual notation: `key value [NX | XX]`.
     pub syntax: &'static str,
 }
 
@@ -153,7 +156,7 @@ impl CommandSpec {
         self.flags & flag != 0
     }
 
-    /// Goes through the log.
+    /// Returns true if the command goes through the log.
     pub fn is_write(&self) -> bool {
         self.has(flags::WRITE)
     }
@@ -162,7 +165,8 @@ impl CommandSpec {
         self.has(flags::READONLY)
     }
 
-    /// May make the data grow, and is refused when there is no room.
+    /// Returns true if the command may make the data grow. Such a command is refused when there is
+    /// no room.
     pub fn denies_oom(&self) -> bool {
         self.has(flags::DENYOOM)
     }
@@ -182,7 +186,7 @@ impl CommandSpec {
         }
     }
 
-    /// Whether the argument count (the name included) fits.
+    /// Returns true if the arity permits this number of arguments, including the name.
     pub fn accepts(&self, arguments: usize) -> bool {
         match usize::try_from(self.arity) {
             Ok(exactly) => arguments == exactly,
@@ -194,7 +198,7 @@ impl CommandSpec {
         flags::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
     }
 
-    /// ACL categories with their `@`.
+    /// Returns the ACL categories with their `@`.
     pub fn acl_categories(&self) -> Vec<&'static str> {
         let implied = [
             (flags::WRITE, "@write"),
@@ -209,7 +213,8 @@ impl CommandSpec {
         categories
     }
 
-    /// First key, last key and step as `COMMAND INFO` had them before key specifications.
+    /// Returns first key, last key and step, as `COMMAND INFO` gives them in its fields that
+    /// predate key specifications.
     pub fn key_positions(&self) -> (usize, isize, usize) {
         let Some(first) = self.keys.iter().map(|spec| spec.first).min() else { return (0, 0, 0) };
         let absolute = |spec: &KeySpec| match spec.last {

@@ -1,7 +1,7 @@
-//! From a command's syntax as people write it to the arguments of `COMMAND DOCS`.
+//! Conversion of a command's syntax notation to the arguments in `COMMAND DOCS`.
 //!
-//! `[x]` is optional, `a | b` a choice, `[x ...]` repeats the `x` before it, upper case is a token, and a
-//! lower-case word right behind a token is the token's value.
+//! `[x]` is optional, `a | b` is a choice, `[x ...]` repeats the preceding `x`, an upper-case word
+//! is a token, and a lower-case word directly after a token is the token's value.
 
 use resp::Reply;
 
@@ -21,14 +21,15 @@ impl Argument {
     }
 }
 
-/// The `arguments` of a command: an array of maps, as Redis 7.0 sends it.
+/// Returns the `arguments` of a command: an array of maps, as Redis 7.0 sends it.
 pub(crate) fn arguments(syntax: &str) -> Vec<Reply> {
     let spaced = syntax.replace('[', " [ ").replace(']', " ] ");
     let mut words = spaced.split_whitespace();
     choice(&mut words).iter().map(reply).collect()
 }
 
-/// Alternatives up to the closing bracket; a single one stands for itself.
+/// Parses alternatives up to the closing bracket. A single alternative is returned without a
+/// `oneof` around it.
 fn choice<'a>(words: &mut impl Iterator<Item = &'a str>) -> Vec<Argument> {
     let mut alternatives: Vec<Vec<Argument>> = vec![Vec::new()];
     while let Some(word) = words.next() {
@@ -60,7 +61,8 @@ fn choice<'a>(words: &mut impl Iterator<Item = &'a str>) -> Vec<Argument> {
     vec![oneof]
 }
 
-/// What a bracket holds, put behind the arguments so far.
+/// Appends the content of a bracket to the arguments before it. A repetition replaces the arguments
+/// that it repeats.
 fn optional(mut sequence: Vec<Argument>, before: &mut Vec<Argument>) {
     if sequence.last().is_some_and(|last| last.kind == "repeat") {
         sequence.pop();
@@ -124,7 +126,8 @@ fn reply(argument: &Argument) -> Reply {
 mod tests {
     use super::*;
 
-    /// `name:kind`, `?` optional, `+` repeated, parts in parentheses.
+    /// Returns an outline of the arguments: the name, or `kind(parts)` for a compound, with
+    /// `TOKEN=` before it, `?` after an optional and `+` after a repeated argument.
     fn outline(syntax: &str) -> String {
         fn show(argument: &Argument) -> String {
             let inner: Vec<String> = argument.inner.iter().map(show).collect();

@@ -1,4 +1,4 @@
-//! Redis 7.0's wording of errors, word for word, since clients match on it.
+//! Redis 7.0's error messages, word for word, because clients match on them.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (prot
 pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
 
-/// How much of a name, and of the arguments together, an error shows.
+/// Maximum bytes of a name, and of all arguments together, in an error message.
 const SHOWN_BYTES: usize = 128;
 
 pub fn unknown_command(args: &[Bytes]) -> Reply {
@@ -71,7 +71,7 @@ fn one_line(text: String) -> Reply {
     Reply::error(text.replace(['\r', '\n'], " "))
 }
 
-/// Redis formats these as C strings, which end at the first NUL.
+/// Returns the part before the first NUL. Redis formats these as C strings.
 fn c_string(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
@@ -95,7 +95,7 @@ mod tests {
             unknown(&[&long, &long, b"more"]),
             format!("ERR unknown command '{0}', with args beginning with: '{0}' ", "a".repeat(128))
         );
-        // 60 + 3, then 65 are left: the third argument is cut to what remains.
+        // 60 + 3, then 65 bytes are left: the third argument is cut to the remainder.
         let sixty = [b'b'; 60];
         assert_eq!(
             unknown(&[b"x", &sixty, &sixty, b"cdefgh", b"never"]),

@@ -1,8 +1,8 @@
-//! Commands and their answers, as scripts beside the code.
+//! Commands and their replies, as scripts beside the code.
 //!
-//! `golden/scripts` hold for Redis, too: a test of the program plays them to `redis-server`. `golden/time`
-//! is about what the clock changes, and about this implementation. `UPDATE_GOLDENFILES=1` writes the
-//! answers anew; the difference is then reviewed.
+//! The scripts in `golden/scripts` also hold for Redis: another test plays them to `redis-server`.
+//! Those in `golden/time` cover effects of the clock, and details of this implementation.
+//! `UPDATE_GOLDENFILES=1` rewrites the replies, and the difference is then reviewed.
 
 #[path = "golden/render.rs"]
 mod render;
@@ -19,13 +19,14 @@ use storage::{MemoryKeyspace, Txn};
 use types::SlotRange;
 
 const REGION: u64 = 1;
-/// September 2001: before every instant that the scripts name as ahead, behind those that are past.
+/// September 2001: earlier than all future times in the scripts, and later than all past ones.
 const START_MS: u64 = 1_000_000_000_000;
 
-/// One region's keyspace, a clock that stands until `advance MS`, and a client's database and protocol.
+/// One region's keyspace, a clock that moves only by `advance MS`, and a client's database and
+/// protocol.
 ///
-/// Every command goes through a log entry. One that only reads is asked over a snapshot first, and both
-/// must answer alike, unless the read meets a key past its time.
+/// Every command goes through a log entry. A read-only command is first executed over a snapshot
+/// too. Both replies must be equal, unless the read finds an expired key or picks at random.
 struct Keyspace {
     engine: MemoryKeyspace,
     now_ms: u64,
@@ -38,7 +39,7 @@ impl Keyspace {
         Keyspace { engine: MemoryKeyspace::default(), now_ms: START_MS, seed: 0, db: 0 }
     }
 
-    /// The answer over a snapshot; `None` for what only an entry can do.
+    /// Returns the outcome over a snapshot, or `None` for a command that needs an entry.
     fn read(&self, args: &[Bytes], resp3: bool) -> Option<Outcome> {
         let spec = resolve(args).ok().filter(|spec| spec.is_readonly())?;
         let mut txn = Txn::read_only(&self.engine, REGION);

@@ -1,4 +1,5 @@
-//! Random sequences of commands keep the rows consistent: counts, expiry index, elements and garbage.
+//! Random sequences of commands keep the rows consistent: counts, expiry index, elements and
+//! garbage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,8 @@ use types::{SlotRange, SLOT_COUNT};
 
 const REGION: u64 = 1;
 
-/// Few keys and databases, so that commands meet; `big` makes hashes that only the sweep deletes.
+/// Generates commands on few keys and databases, so that they interact. `BIG` makes a hash that
+/// only the sweep deletes.
 fn command() -> impl Strategy<Value = String> {
     let key = || prop_oneof![Just("a"), Just("b"), Just("c"), Just("{a}1")];
     prop_oneof![
@@ -139,7 +141,8 @@ proptest! {
             prop_assert!(engine.iter().eq(replica.iter()));
             check(&engine)?;
         }
-        // With time up and garbage swept, deleting what is left leaves the region's state alone.
+        // Once all keys have expired and garbage is swept, deleting the remaining keys leaves only
+        // the region's state row.
         let due = steelyard_command::find_due(&engine, SlotRange::ALL, now + 1000).unwrap();
         let is_due = |slot: &u16| {
             steelyard_command::earliest_due(&engine, *slot).unwrap().is_some_and(|at| at <= now + 1000)

@@ -1,4 +1,5 @@
-//! No command makes a value longer than a command can carry, 64 MiB. Redis's limit is another.
+//! No command makes a value longer than 64 MiB, the most that a command can carry. Redis's limit
+//! differs.
 
 use bytes::Bytes;
 use resp::Reply;

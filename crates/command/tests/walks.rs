@@ -1,4 +1,4 @@
-//! Walks and chance over keyspaces and hashes that change meanwhile.
+//! Walks and random picks over keyspaces and hashes that change during the walk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ impl Keyspace {
         self.run_in(SlotRange::ALL, args)
     }
 
-    /// As a region of these slots would answer.
+    /// Executes a command as a region with these slots does.
     fn run_in<A: AsRef<[u8]>>(&mut self, slots: SlotRange, args: &[A]) -> Reply {
         self.seed += 1;
         let args: Vec<Bytes> = args.iter().map(|arg| Bytes::copy_from_slice(arg.as_ref())).collect();
@@ -35,7 +35,7 @@ impl Keyspace {
     }
 }
 
-/// The next cursor, and what the turn met.
+/// Returns the next cursor and the items of one `SCAN` reply.
 fn turn(reply: Reply) -> (Bytes, Vec<Bytes>) {
     let text = |reply| if let Reply::Bulk(text) = reply { text } else { panic!("{reply:?} is no text") };
     let Reply::Array(mut parts) = reply else { panic!("{reply:?} is no turn") };
@@ -43,7 +43,7 @@ fn turn(reply: Reply) -> (Bytes, Vec<Bytes>) {
     (text(cursor), met.into_iter().map(text).collect())
 }
 
-/// What happens between two turns of a walk.
+/// A change between two steps of a walk.
 #[derive(Clone, Debug)]
 enum Change {
     Add(u16),
@@ -58,8 +58,8 @@ fn changes() -> impl Strategy<Value = Vec<Vec<Change>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A full walk meets every key that was there from its start to its end, meets none that was never
-    /// there, and ends.
+    /// A full walk returns every key that exists from its start to its end, returns no key that
+    /// never existed, and ends.
     #[test]
     fn scan_misses_no_key_that_stays(
         there in proptest::collection::btree_set(0..400u16, 0..120), count in 1..20u8, changes in changes()
@@ -103,7 +103,7 @@ proptest! {
         prop_assert!(met.is_subset(&names(&ever)));
     }
 
-    /// The same of fields, in hashes of every size.
+    /// The same for fields, in hashes of every size.
     #[test]
     fn hscan_misses_no_field_that_stays(
         there in proptest::collection::btree_set(0..400u16, 1..200), count in 1..20u8, changes in changes()
@@ -146,7 +146,8 @@ proptest! {
         prop_assert!(met.keys().all(|field| ever.contains(field)));
     }
 
-    /// A walk may go on in other regions: it gives what one region for all would give.
+    /// A walk may continue in other regions. It returns the same keys as one region with all slots
+    /// would.
     #[test]
     fn scan_over_regions_meets_what_one_region_meets(
         there in proptest::collection::btree_set(0..400u16, 0..120), regions in 1..9u16, count in 1..20u8
@@ -157,7 +158,7 @@ proptest! {
         }
         let mut met = BTreeSet::new();
         for slots in SlotRange::split_evenly(regions) {
-            // At the end of a region the cursor is the start of the slot behind it.
+            // At the end of a region the cursor is the start of the next slot.
             let mut cursor = steelyard_command::cursor_at(slots.first);
             loop {
                 let args = ["SCAN".to_owned(), cursor.to_string(), "COUNT".to_owned(), count.to_string()];
@@ -193,7 +194,7 @@ fn picked(keyspace: &mut Keyspace, count: i64) -> Vec<Bytes> {
         .collect()
 }
 
-/// Sizes on both sides of each way of picking: whole hashes, and jumps into large ones.
+/// Sizes on both sides of the limit between reading a hash whole and jumping into it.
 #[test]
 fn hrandfield_gives_as_many_different_fields_as_asked() {
     for size in [1, 2, 100, 1024, 1025, 3000] {
@@ -217,7 +218,7 @@ fn hrandfield_repeats_fields_when_the_count_is_negative() {
     assert_eq!(reply, Reply::error("ERR value is out of range"));
 }
 
-/// Chance is a function of the entry's seed, and every field has its turn.
+/// Random picks depend only on the entry's seed, and every field is picked eventually.
 #[test]
 fn hrandfield_reaches_every_field() {
     let mut keyspace = with_fields(40);

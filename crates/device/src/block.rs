@@ -1,22 +1,26 @@
-//! The control block: one page of shared memory that is an emulated device, and the table of its cache behind it.
+//! The control block: one page of shared memory that represents an emulated device, followed by the
+//! table of its cache.
 //!
-//! Every field is an `AtomicU64` in native byte order at a fixed offset (drawn in `docs/DEVICES.md`), so any
-//! number of threads and processes work on it without a lock, and one that dies holds nothing.
+//! Every field is an `AtomicU64` in native byte order at a fixed offset, drawn in
+//! `docs/DEVICES.md`. So any number of threads and processes use it without a lock, and a process
+//! that dies holds nothing.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::AtomicU64;
 
 pub const BLOCK_BYTES: usize = 4096;
-/// The table has room for the blocks of the largest cache; of a file that has holes, only what is used takes any.
+/// Number of table entries, enough for the blocks of the largest cache. The file is sparse, so
+/// unused entries take no space.
 pub(crate) const TABLE_ENTRIES: usize = 1 << 20;
 /// Bytes of the file and of the mapping.
 pub const CONTROL_BYTES: usize = BLOCK_BYTES + TABLE_ENTRIES * size_of::<AtomicU64>();
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STYLDEV\0");
-/// Raised whenever a field moves or changes its meaning.
+/// Version of the layout. Must rise whenever a field moves or changes its meaning.
 pub const VERSION: u64 = 3;
 pub(crate) const NAME_WORDS: usize = 4;
 
-/// Times are nanoseconds of CLOCK_MONOTONIC, the one clock all processes of a machine share.
+/// The state of an emulated device. Times are nanoseconds of CLOCK_MONOTONIC, which all processes
+/// of a machine share.
 #[repr(C, align(64))]
 pub struct ControlBlock {
     pub(crate) magic: AtomicU64,
@@ -24,104 +28,109 @@ pub struct ControlBlock {
     pub(crate) name: [AtomicU64; NAME_WORDS],
     _pad0: [u64; 2],
 
-    /// Parameters: written by `Control`, read before every operation. Of a hybrid, those of the device behind
-    /// its cache.
+    /// Parameters, written by `Control` and read before every operation. Those of a hybrid describe
+    /// the device behind its cache.
     pub(crate) write_bytes_per_s: AtomicU64,
     pub(crate) read_bytes_per_s: AtomicU64,
     pub(crate) sync_ns: AtomicU64,
     pub(crate) read_ns: AtomicU64,
-    /// 0: unlimited.
+    /// The capacity in bytes; 0 if unlimited.
     pub(crate) capacity_bytes: AtomicU64,
-    /// How much slower than its parameters the device is now, in thousandths.
+    /// The current slowdown relative to the parameters, in thousandths.
     pub(crate) slow_milli: AtomicU64,
-    /// How far the device may lag behind buffered writes before they wait for it.
+    /// The time by which the device may lag behind buffered writes before they wait.
     pub(crate) write_behind_ns: AtomicU64,
     _pad1: [u64; 1],
 
-    /// Operations still to fail; `u64::MAX`: all of them.
+    /// Numbers of operations that are still to fail. `u64::MAX` stands for all.
     pub(crate) fail_sync: AtomicU64,
     pub(crate) fail_write: AtomicU64,
     pub(crate) fail_space: AtomicU64,
     pub(crate) fail_read: AtomicU64,
-    /// How far the wall clock is ahead of the machine's; two's complement.
+    /// The offset of the wall clock from the machine's, in two's complement. Positive if it is
+    /// ahead.
     pub(crate) wall_offset_ns: AtomicU64,
-    /// How far CLOCK_BOOTTIME is ahead of the machine's; two's complement. Below 0: the machine was paused.
+    /// The offset of CLOCK_BOOTTIME from the machine's, in two's complement. Negative after a
+    /// simulated pause of the machine.
     pub(crate) boot_offset_ns: AtomicU64,
     _pad2: [u64; 2],
 
-    /// When the device, or a hybrid's cache, will have written all that was reserved.
+    /// The time at which the device, or a hybrid's cache, has written all reserved bytes.
     pub(crate) write_horizon_ns: AtomicU64,
     _pad3: [u64; 7],
-    /// When the device, or a hybrid's cache, will have read all that was reserved.
+    /// The time at which the device, or a hybrid's cache, has read all reserved bytes.
     pub(crate) read_horizon_ns: AtomicU64,
     _pad4: [u64; 7],
-    /// When the last scheduled flush of the device's cache will have ended.
+    /// The time at which the last scheduled flush of the device's cache ends.
     pub(crate) flush_end_ns: AtomicU64,
     _pad5: [u64; 7],
 
-    /// Capacity: bytes that operations may have allocated since the block was made, never less than the
-    /// truth, and the value of that sum at which the directory has to be measured again.
+    /// Accounting of the capacity. `allocated_bytes` is an upper bound of the bytes that operations
+    /// have allocated since the block was created. When it reaches `measure_at_bytes`, the
+    /// directory must be measured again.
     pub(crate) allocated_bytes: AtomicU64,
     pub(crate) measure_at_bytes: AtomicU64,
     pub(crate) measured_used_bytes: AtomicU64,
     pub(crate) measured_at_ns: AtomicU64,
     _pad6: [u64; 4],
 
-    /// Counters since the block was made.
+    /// Counters since the block was created.
     pub(crate) bytes_written: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) syncs: AtomicU64,
-    /// Flushes the device made for those syncs: fewer, for concurrent syncs share one.
+    /// The number of flushes for those syncs. It is smaller, because concurrent syncs share a
+    /// flush.
     pub(crate) flushes: AtomicU64,
     pub(crate) stalled_ns: AtomicU64,
     pub(crate) injected_faults: AtomicU64,
 
-    /// A hybrid's cache (`cache.rs`): its size, 0 where there is none, and what it can do.
+    /// Parameters of a hybrid's cache (`cache.rs`). `cache_bytes` is 0 if there is none.
     pub(crate) cache_bytes: AtomicU64,
     pub(crate) cache_write_bytes_per_s: AtomicU64,
     pub(crate) cache_read_bytes_per_s: AtomicU64,
     pub(crate) cache_sync_ns: AtomicU64,
     pub(crate) cache_read_ns: AtomicU64,
-    /// The unit of caching, and how many entries of the table are in use; 0: no cache.
+    /// The unit of caching, and the number of table entries in use. 0 if there is no cache.
     pub(crate) cache_block_bytes: AtomicU64,
     pub(crate) cache_entries: AtomicU64,
     _pad7: [u64; 1],
 
-    /// Never less than the number of dirty entries.
+    /// The number of dirty entries or more, never fewer.
     pub(crate) dirty_blocks: AtomicU64,
-    /// Where in the table the next block to destage is looked for.
+    /// The table position at which the search for the next block to destage continues.
     pub(crate) destage_hand: AtomicU64,
     _pad8: [u64; 6],
-    /// When the device behind the cache will have written all that it was given to destage.
+    /// The time at which the device behind the cache has written all blocks given to it for
+    /// destaging.
     pub(crate) destage_horizon_ns: AtomicU64,
     _pad9: [u64; 7],
-    /// When the device behind the cache will have read all that was missed.
+    /// The time at which the device behind the cache has read all missed bytes.
     pub(crate) miss_horizon_ns: AtomicU64,
     _pad10: [u64; 7],
 
-    /// Counters since the block was made, of bytes.
+    /// Counters of bytes since the block was created.
     pub(crate) bytes_hit: AtomicU64,
     pub(crate) bytes_missed: AtomicU64,
     pub(crate) bytes_destaged: AtomicU64,
     pub(crate) bytes_dropped: AtomicU64,
     _pad11: [u64; 4],
 
-    /// Noise (`noise.rs`): whether there is any, its spread (the bits of an `f64`), its seed, and how many operations
-    /// have had a number of their own.
+    /// Noise (`noise.rs`): a flag whether there is any, the spread (the bits of an `f64`), the
+    /// seed, and the number of operations that have drawn a factor.
     pub(crate) noise_is_on: AtomicU64,
     pub(crate) noise_spread: AtomicU64,
     pub(crate) noise_seed: AtomicU64,
     pub(crate) noise_operations: AtomicU64,
-    /// 0: none. Factor and share are the bits of an `f64`.
+    /// 0 if there are none. Factor and share are the bits of an `f64`.
     pub(crate) burst_every_ns: AtomicU64,
     pub(crate) burst_lasts_ns: AtomicU64,
     pub(crate) burst_slower: AtomicU64,
     pub(crate) neighbour_every_ns: AtomicU64,
     pub(crate) neighbour_lasts_ns: AtomicU64,
     pub(crate) neighbour_share: AtomicU64,
-    /// Of the flush that ends at `flush_end_ns`.
+    /// The duration of the flush that ends at `flush_end_ns`.
     pub(crate) flush_took_ns: AtomicU64,
     _pad12: [u64; 5],
 }

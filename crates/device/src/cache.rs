@@ -1,15 +1,18 @@
-//! The cache of a hybrid device: which blocks of which files it holds, and what hits, misses and write-back cost.
+//! The cache of a hybrid device: the blocks it holds, and the cost of hits, misses and write-back.
 //!
-//! A write goes into the cache, at its speed, and is durable there: power loss does not empty it. The device
-//! behind it gets it later, by *destaging*, which begins when half of the cache is dirty and then goes on, in the
-//! background, at that device's write bandwidth. At three quarters a write waits until as much as it adds has
-//! been destaged. A read takes what is in the cache from there and the rest from the device behind, and leaves it
-//! in the cache, unless all that it could replace is dirty. What is dirty in a file that is deleted is never
-//! destaged, which is what an LSM tree gains most from: many a small file lives for one compaction.
+//! A write goes into the cache at the cache's speed, and is durable there, because power loss does
+//! not empty the cache. Later its blocks are *destaged* to the device behind the cache. Destaging
+//! begins when half of the cache is dirty, and proceeds in the background at that device's write
+//! bandwidth. Above three quarters, a write waits until as much as it adds has been destaged.
 //!
-//! The table is set-associative. An entry is one word, so it is changed by one compare-and-swap; replacement is
-//! *not recently used* within a set, and a hand goes round the table to find what to destage, passing over once
-//! what was written again since it came by.
+//! A read takes cached blocks from the cache and the others from the device behind it. It leaves
+//! the latter in the cache, unless every block it could replace is dirty. Dirty blocks of a deleted
+//! file are never destaged. An LSM tree gains most from that, because many small files exist only
+//! until the next compaction.
+//!
+//! The table is set-associative. An entry is one word and changes by one compare-and-swap.
+//! Replacement within a set is *not recently used*. A hand that circles the table finds the blocks
+//! to destage, and skips a block once if it was written again since the hand last passed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,32 +20,34 @@ use crate::block::TABLE_ENTRIES;
 use crate::model::reserve;
 use crate::ControlBlock;
 
-/// Entries of a set: two cache lines. With half of the table dirty hardly a set is dirty throughout.
+/// Number of entries of a set, which fill two cache lines. With half of the table dirty, hardly any
+/// set is all dirty.
 const WAYS: usize = 16;
-/// The unit of a page cache, and what RocksDB reads. It doubles until the table has room for the whole cache.
+/// Minimum bytes of a block: the unit of a page cache and of RocksDB's reads. Blocks double until
+/// the table covers the whole cache.
 const BLOCK_BYTES_MIN: u64 = 4096;
 
 pub const BYTES_MIN: u64 = WAYS as u64 * BLOCK_BYTES_MIN;
 pub const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
-/// Of the cache, in hundredths: where destaging begins, and where writes wait for it.
+/// The dirty part of the cache, in hundredths, at which destaging begins, and at which writes wait.
 const DESTAGE_FROM: u64 = 50;
 const DIRTY_MAX: u64 = 75;
 const _: () = assert!(DESTAGE_FROM < DIRTY_MAX && DIRTY_MAX < 100);
 
-/// More blocks of one file are not looked for when it is deleted.
+/// Maximum number of blocks of one file that are searched for when it is deleted.
 const FORGET_MAX: u64 = TABLE_ENTRIES as u64;
 
-/// An entry: the upper bits of its block's hash, and its state. 0 is a free entry.
+/// Bits of an entry, which also holds the upper bits of its block's hash. 0 is a free entry.
 const HELD: u64 = 1;
 const DIRTY: u64 = 2;
-/// Read or written since its set last had to choose.
+/// Read or written since its set last had to choose a victim.
 const USED: u64 = 4;
-/// Written again while dirty, since the hand last came by.
+/// Written again while dirty, since the hand last passed.
 const REWRITTEN: u64 = 8;
 const STATE: u64 = DIRTY | USED | REWRITTEN;
 
-/// How much of a cache of `bytes` may be dirty.
+/// Returns the maximum dirty bytes of a cache of `bytes`.
 pub fn dirty_max(bytes: u64) -> u64 {
     let Geometry { block_bytes, entries } = Geometry::of(bytes);
     entries as u64 * DIRTY_MAX / 100 * block_bytes
@@ -65,7 +70,8 @@ impl Geometry {
     }
 }
 
-/// Some bytes of a file. The file is any number that is its own while it exists, as an inode number.
+/// A range of bytes of a file. `file` is any number that is unique while the file exists, such as
+/// an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub file: u64,
@@ -73,26 +79,26 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// What is done with a block's entry.
+/// The kind of access to a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Touch {
     Read,
     Write,
 }
 
-/// What that came to.
+/// The result of an access to a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Held,
-    /// It was not there and is now.
+    /// The block was not cached and is now.
     Taken,
-    /// As `Taken`, in place of a dirty block, which has to be destaged first.
+    /// As `Taken`, but in place of a dirty block, which must be destaged first.
     TakenFromDirty,
-    /// It was not there, and all it could replace is dirty.
+    /// The block is not cached, and every block it could replace is dirty.
     NoRoom,
 }
 
-/// As [`ControlBlock`], it reads no clock and never waits.
+/// A hybrid's cache. Like [`ControlBlock`], it reads no clock and never waits.
 pub struct Cache<'a> {
     block: &'a ControlBlock,
     entries: &'a [AtomicU64],
@@ -111,7 +117,7 @@ impl<'a> Cache<'a> {
         self.block.dirty_blocks.load(Relaxed).saturating_mul(self.block_bytes)
     }
 
-    /// When `extent` is written into the cache, which may have to wait for room.
+    /// Returns the time at which `extent` is written into the cache, including a wait for room.
     pub fn write(&self, start: u64, extent: Extent) -> u64 {
         let block = self.block;
         block.writes.fetch_add(1, Relaxed);
@@ -130,8 +136,9 @@ impl<'a> Cache<'a> {
         reserve(&block.write_horizon_ns, start.max(room_at), cost)
     }
 
-    /// When `extent` is read. What is in the cache and what is not are read at once; a read that continues the
-    /// one before it on the same descriptor was prefetched and pays no latency.
+    /// Returns the time at which `extent` is read. The cached and the missing part are read in
+    /// parallel. A read that continues the preceding one on the same descriptor was prefetched and
+    /// pays no latency.
     pub fn read(&self, start: u64, extent: Extent, prefetched: bool) -> u64 {
         let block = self.block;
         block.reads.fetch_add(1, Relaxed);
@@ -167,7 +174,7 @@ impl<'a> Cache<'a> {
         fast.max(slow)
     }
 
-    /// Those bytes are no more: a file was deleted or cut. Blocks that they fill in part stay.
+    /// Drops the bytes of a deleted or truncated file. Blocks that they fill only in part stay.
     pub fn forget(&self, extent: Extent) {
         let first = extent.begin.div_ceil(self.block_bytes);
         let last = extent.begin.saturating_add(extent.bytes).div_ceil(self.block_bytes);
@@ -184,7 +191,8 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// The numbers of the blocks that an extent touches, and how many of its bytes are in each.
+    /// Returns the numbers of the blocks that an extent touches, each with the extent's bytes in
+    /// it.
     fn blocks(&self, extent: Extent) -> impl Iterator<Item = (u64, u64)> {
         let unit = self.block_bytes;
         let end = extent.begin.saturating_add(extent.bytes);
@@ -199,7 +207,7 @@ impl<'a> Cache<'a> {
         self.entries.len() as u64 * hundredths / 100
     }
 
-    /// A block's set, and its entry there without its state.
+    /// Returns a block's set, and the value of its entry there without its state.
     fn place(&self, file: u64, number: u64) -> (&'a [AtomicU64], u64) {
         let hash = mixed(mixed(file).wrapping_add(number));
         let sets = self.entries.len() / WAYS;
@@ -228,7 +236,8 @@ impl<'a> Cache<'a> {
                 (Touch::Write, false) if was_dirty => (name | USED | DIRTY, Found::TakenFromDirty),
                 (Touch::Write, false) => (name | USED | DIRTY, Found::Taken),
             };
-            // Counted before it can be seen, so that whoever cleans it finds it counted.
+            // Counted before the entry becomes visible, so that a concurrent clean-up finds it
+            // counted.
             let becomes_dirty = touch == Touch::Write && !was_dirty;
             if becomes_dirty {
                 self.block.dirty_blocks.fetch_add(1, Relaxed);
@@ -242,8 +251,8 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Lets the device behind the cache have worked until `now`. Where nothing is to be destaged it idles, and
-    /// no time is saved up.
+    /// Advances the work of the device behind the cache until `now`. If there is nothing to
+    /// destage, the device idles, and idle time is not saved up.
     fn destage_until(&self, now: u64) {
         let horizon = &self.block.destage_horizon_ns;
         loop {
@@ -269,7 +278,8 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Counts blocks that go to the device behind the cache; how long it needs for them.
+    /// Counts blocks that go to the device behind the cache, and returns the time that it needs for
+    /// them.
     fn destaged(&self, at: u64, blocks: u64) -> u64 {
         self.block.bytes_destaged.fetch_add(blocks.saturating_mul(self.block_bytes), Relaxed);
         self.destage_ns(at, blocks)
@@ -279,15 +289,16 @@ impl<'a> Cache<'a> {
         self.block.transfer_ns(at, blocks.saturating_mul(self.block_bytes), &self.block.write_bytes_per_s)
     }
 
-    /// Makes so many dirty blocks clean, and fewer only where there are no more; how many.
+    /// Cleans up to `wanted` dirty blocks, fewer only if there are no more. Returns their number.
     fn clean(&self, wanted: u64) -> u64 {
         let mut cleaned = 0;
-        // Twice around: the first time it may pass over all of them.
+        // Twice around, because the first round may skip every block.
         for _ in 0..2 * self.entries.len() {
             if cleaned == wanted {
                 break;
             }
-            // All sets' first entries, then all second ones: no set stays dirty while others are cleaned.
+            // First entries of all sets, then all second entries, so that no set stays dirty while
+            // others are cleaned.
             let at = self.block.destage_hand.fetch_add(1, Relaxed) as usize % self.entries.len();
             let sets = self.entries.len() / WAYS;
             let entry = &self.entries[at % sets * WAYS + at / sets];
@@ -305,14 +316,14 @@ impl<'a> Cache<'a> {
         cleaned
     }
 
-    /// Saturating: another size may just have emptied the cache.
+    /// Saturates, because a change of the cache's size may have just reset the count.
     fn no_longer_dirty(&self) {
         let _ = self.block.dirty_blocks.fetch_update(Relaxed, Relaxed, |dirty| Some(dirty.saturating_sub(1)));
     }
 }
 
-/// What a set gives up for a block that it does not hold: a free entry, else a clean one that was not used, else
-/// a clean one, else a dirty one.
+/// Returns the entry that a set gives up for a new block: a free one, else a clean one that was not
+/// used, else a clean one, else a dirty one.
 fn victim(set: &[AtomicU64]) -> (&AtomicU64, u64) {
     let of_least = || {
         let rank = |seen: u64| match seen {
@@ -330,7 +341,7 @@ fn victim(set: &[AtomicU64]) -> (&AtomicU64, u64) {
     of_least()
 }
 
-/// SplitMix64's finalizer.
+/// Returns SplitMix64's finalizer of `value`.
 pub(crate) fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

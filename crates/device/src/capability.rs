@@ -1,23 +1,27 @@
-//! What a device lets a store do, in key-value terms: its I/O speed through a [`Fit`], and its latencies.
+//! The key-value capability of a device, derived from its I/O speed by a [`Fit`] and from its
+//! latencies.
 //!
 //! ```text
 //! kv_bytes_per_s = fit(write_bytes_per_s)
 //! 1 / kv_ops_per_s = 4 KiB / write_bytes_per_s + read_latency / 32
 //! ```
 //!
-//! Writes are counted in bytes, so the operations are reads. The second is a stated rule of thumb: a read that
-//! misses RAM takes a page of the device's bandwidth, which is about the same both ways, and of its latency the
-//! part that is its own among as many reads under way. On emulated devices at an eightieth of their speed stores
-//! were at their limit with 20, 7.7 and 1.7 thousand reads a second; this says 14, 5 and 1.1. It is monotone: no
-//! number of a device can improve and make the capability worse.
+//! Writes are counted in bytes, so the operations are reads. The second formula is a rule of thumb.
+//! A read that misses RAM takes one page of the device's bandwidth, which is about the same in both
+//! directions. It also takes its share of the latency, which it overlaps with the other reads in
+//! flight.
+//!
+//! On emulated devices at an eightieth of their speed, stores reached their limit at 20, 7.7 and
+//! 1.7 thousand reads per second, and the formula gives 14, 5 and 1.1. It is monotone: no number of
+//! a device can improve and reduce the capability.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Fit, Measured, Profile};
 
-/// What the device moves for a row that is not in RAM.
+/// Bytes that the device transfers for a row that is not in RAM.
 const PAGE_BYTES: f64 = 4096.0;
-/// Reads under way at once under load.
+/// Number of reads in flight at once under load.
 const READS_AT_ONCE: f64 = 32.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,13 +38,15 @@ impl KvCapability {
         KvCapability { kv_bytes_per_s, kv_ops_per_s: 1.0 / seconds_per_op }
     }
 
-    /// What the fit that is shipped says of a device as its profile states it. A profile that is slowed as a
-    /// whole is better asked at full speed, and the answer [scaled](KvCapability::scaled).
+    /// Returns the capability that the shipped fit gives for a device as its profile states it. For
+    /// a profile that is slowed as a whole, it is better to ask at full speed and
+    /// [scale](KvCapability::scaled) the result.
     pub fn of(profile: &Profile) -> KvCapability {
         KvCapability::measured(&Measured::stated(profile), &Fit::shipped())
     }
 
-    /// Of a device that is slower by a factor in everything, bandwidths and latencies.
+    /// Returns the capability of a device whose bandwidths and latencies all change by the factor
+    /// `speed`.
     pub fn scaled(self, speed: f64) -> KvCapability {
         KvCapability { kv_bytes_per_s: self.kv_bytes_per_s * speed, kv_ops_per_s: self.kv_ops_per_s * speed }
     }

@@ -1,4 +1,4 @@
-//! A handle on an emulated device: makes, opens, changes and reads its control block.
+//! A handle on an emulated device, which creates, opens, changes and reads its control block.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use crate::model::Fault;
 use crate::profile::checked_factor;
 use crate::{CacheProfile, ControlBlock, Profile, ProfileError};
 
-/// How far an emulated device may lag behind buffered writes: 20 ms of its own write bandwidth.
+/// Time by which an emulated device may lag behind buffered writes, at its own write bandwidth.
 const WRITE_BEHIND: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
@@ -25,13 +25,13 @@ pub enum ControlError {
     Io { path: PathBuf, source: io::Error },
     #[error("{path} is not a device control block", path = path.display())]
     NotAControlBlock { path: PathBuf },
-    #[error("device control block {path} has version {found}, this program knows {VERSION}", path = path.display())]
+    #[error("device control block {path} has version {found}, but this program supports only {VERSION}", path = path.display())]
     Version { path: PathBuf, found: u64 },
     #[error(transparent)]
     Profile(#[from] ProfileError),
 }
 
-/// What an emulated device has done since it was made.
+/// Counters of an emulated device since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     pub bytes_written: u64,
@@ -40,35 +40,36 @@ pub struct Stats {
     pub reads: u64,
     pub syncs: u64,
     pub flushes: u64,
-    /// Time that threads slept for the device.
+    /// Nanoseconds that threads slept for the device.
     pub stalled_ns: u64,
     pub injected_faults: u64,
-    /// As last measured, which happens only when a capacity is set; else 0.
+    /// The usage last measured, which happens only if a capacity is set; otherwise 0.
     pub used_bytes: u64,
-    /// Of a hybrid: bytes read from its cache and from the device behind it,
+    /// Bytes read from a hybrid's cache, and bytes read from the device behind it.
     pub bytes_hit: u64,
     pub bytes_missed: u64,
-    /// written to the device behind the cache, and of files that were gone before they could be,
+    /// Bytes destaged to the device behind the cache, and dirty bytes of files deleted before that.
     pub bytes_destaged: u64,
     pub bytes_dropped: u64,
-    /// and now in the cache alone.
+    /// Bytes that are currently only in the cache.
     pub dirty_bytes: u64,
 }
 
-/// A mapping of a control block. Clones of the file's mapping in other processes see every change at once.
+/// A mapping of a control block. All mappings of the file, also in other processes, see every
+/// change at once.
 pub struct Control {
     block: NonNull<ControlBlock>,
     path: PathBuf,
 }
 
-// SAFETY: the block is nothing but atomics, and the mapping lives until `Control` is dropped.
+// SAFETY: the block contains only atomics, and the mapping lives until `Control` is dropped.
 unsafe impl Send for Control {}
-// SAFETY: as above; all access is by shared reference to atomics.
+// SAFETY: as above. All access is by shared reference to atomics.
 unsafe impl Sync for Control {}
 
 impl Control {
-    /// Makes a device that is `factor` times slower than `profile`. A file already at `path` is replaced by
-    /// rename: processes that use the old device keep it to themselves.
+    /// Creates a device that is `factor` times slower than `profile`. Replaces an existing file at
+    /// `path` by rename, so processes on the old device keep using that.
     pub fn create(path: &Path, profile: &Profile, factor: f64) -> Result<Control, ControlError> {
         let scaled = profile.slower(factor)?;
         let failed = |source| ControlError::Io { path: path.to_owned(), source };
@@ -114,24 +115,25 @@ impl Control {
         &self.path
     }
 
-    /// The model itself; times are CLOCK_MONOTONIC nanoseconds.
+    /// Returns the timing model. Its times are nanoseconds of CLOCK_MONOTONIC.
     pub fn block(&self) -> &ControlBlock {
-        // SAFETY: `map` gave a page of this file that stays mapped until drop; any bytes are valid atomics.
+        // SAFETY: `map` returned a page of this file that stays mapped until drop. Any bytes are
+        // valid atomics.
         unsafe { self.block.as_ref() }
     }
 
-    /// The cache of a hybrid; none: every byte is the device's own.
+    /// Returns the cache of a hybrid, or `None` for any other device.
     pub fn cache(&self) -> Option<Cache<'_>> {
         Cache::of(self.block(), self.table())
     }
 
     fn table(&self) -> &[AtomicU64; TABLE_ENTRIES] {
-        // SAFETY: `map` gave a page and the table behind it, which stay mapped until drop; any bytes are valid
-        // atomics.
+        // SAFETY: `map` returned a page and the table behind it, which stay mapped until drop. Any
+        // bytes are valid atomics.
         unsafe { self.block.byte_add(BLOCK_BYTES).cast().as_ref() }
     }
 
-    /// The device as it is set now, without what [`set_slow`](Self::set_slow) does to it.
+    /// Returns the current profile, without the effect of [`set_slow`](Self::set_slow).
     pub fn profile(&self) -> Profile {
         let block = self.block();
         let mut name = Vec::with_capacity(NAME_WORDS * 8);
@@ -155,7 +157,8 @@ impl Control {
         }
     }
 
-    /// Changes every number at once, for operations that start from now on. A cache of another size begins empty.
+    /// Changes all parameters for operations that start from this call on. A change of the cache's
+    /// size empties the cache.
     pub fn set_profile(&self, profile: &Profile) {
         let block = self.block();
         let mut name = [0u8; NAME_WORDS * 8];
@@ -196,7 +199,7 @@ impl Control {
         }
     }
 
-    /// Makes the device `factor` times slower than its profile; 1 restores it.
+    /// Makes the device `factor` times slower than its profile. 1 restores it.
     pub fn set_slow(&self, factor: f64) -> Result<(), ControlError> {
         let known = checked_factor(factor).filter(|factor| *factor >= 0.001);
         let factor = known.ok_or_else(|| ProfileError::BadFactor(factor.to_string()))?;
@@ -215,18 +218,20 @@ impl Control {
         block.measure_at_bytes.store(0, Relaxed);
     }
 
-    /// Makes the next `operations` of that kind fail; [`EVERY`](crate::EVERY) until cleared.
+    /// Makes the next `operations` of this kind fail, or all until cleared with
+    /// [`EVERY`](crate::EVERY).
     pub fn set_fault(&self, fault: Fault, operations: u64) {
         self.block().fault(fault).store(operations, Relaxed);
     }
 
-    /// Makes the wall clock of the processes on this device jump to so far from the machine's; 0 restores it.
+    /// Sets the offset of the wall clock of processes on this device from the machine's. 0 restores
+    /// it.
     pub fn set_wall_offset(&self, nanos: i64) {
         self.block().wall_offset_ns.store(nanos as u64, Relaxed);
     }
 
-    /// Moves CLOCK_BOOTTIME of the processes on this device this far from the machine's; 0 restores it. When
-    /// it is moved back by the time for which a process was stopped, the process goes on as on a paused
+    /// Sets the offset of CLOCK_BOOTTIME of processes on this device from the machine's. 0 restores
+    /// it. Moving it back by the time for which a process was stopped simulates the pause of a
     /// virtual machine.
     pub fn set_boot_offset(&self, nanos: i64) {
         self.block().boot_offset_ns.store(nanos as u64, Relaxed);
@@ -261,7 +266,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length and no reference outlives `self`.
+        // SAFETY: `map` created the mapping with this length, and no reference outlives `self`.
         unsafe { libc::munmap(self.block.as_ptr().cast(), CONTROL_BYTES) };
     }
 }
@@ -271,8 +276,8 @@ fn nanos(latency: Duration) -> u64 {
 }
 
 fn map(file: &File) -> io::Result<NonNull<ControlBlock>> {
-    // SAFETY: a fresh shared mapping of an open file of CONTROL_BYTES; it is page-aligned, hence aligned
-    // for the block, and both outlive the call.
+    // SAFETY: a fresh shared mapping of an open file of CONTROL_BYTES. It is page-aligned, hence
+    // aligned for the block, and both outlive the call.
     let address = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(std::ptr::null_mut(), CONTROL_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)

@@ -1,12 +1,14 @@
-//! What a directory stands on: the host's boot and the block devices behind it, as the kernel tells.
+//! The block devices behind a directory and the boot of the host, as the kernel reports them.
 //!
 //! ```text
-//! st_dev of the directory ─▶ /sys/dev/block/MAJ:MIN ─▶ of a partition the disk ─▶ of a volume (dm, md) the disks below
+//! st_dev of the directory ─▶ /sys/dev/block/MAJ:MIN ─▶ the disk of a partition
+//!                                                   ─▶ the disks below a volume (dm, md)
 //! ```
 //!
-//! So two volumes on one disk are one device, and a volume over two disks is another device than a volume over one of
-//! them. A file system without a block device (tmpfs, overlay, network, btrfs, ZFS) is told apart by `st_dev` alone: two
-//! directories on two overlays of one disk are not recognised. An emulated device is its control block.
+//! So two volumes on one disk are the same device, and a volume over two disks is another device
+//! than a volume over one of them. A file system without a block device (tmpfs, overlay, network,
+//! btrfs, ZFS) is identified by `st_dev` alone. So two directories on two overlays of one disk are
+//! not recognised as sharing it. An emulated device is identified by its control block.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,14 +18,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// How many layers of volumes are looked through.
+/// Maximum number of volume layers that are followed.
 const LAYERS_MAX: usize = 8;
-/// The unit of a block device's `size`, whatever its sectors are.
+/// Bytes per unit of a block device's `size`, whatever its sector size.
 const SECTOR: u64 = 512;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ground {
-    /// Different after every boot of the host, and the same for all its containers; empty: not known.
+    /// The boot identifier: the same for all containers of the host, and different after every
+    /// boot. Empty if unknown.
     pub boot_id: String,
     pub device: Underlying,
 }
@@ -31,11 +34,11 @@ pub struct Ground {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Underlying {
-    /// In the order of their names, at least one.
+    /// The disks, ordered by name. At least one.
     Disks {
         disks: Vec<Disk>,
     },
-    /// `number`: `MAJ:MIN`, which the kernel gives out anew with every mount.
+    /// `number` is `MAJ:MIN`, which the kernel assigns at every mount.
     FileSystem {
         number: String,
     },
@@ -44,26 +47,26 @@ pub enum Underlying {
     },
 }
 
-/// A block device. What the kernel does not tell is empty.
+/// A block device. A field that the kernel does not report is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Disk {
     pub name: String,
-    /// `MAJ:MIN`, which may be another disk's after the next boot.
+    /// `MAJ:MIN`, which may belong to another disk after the next boot.
     pub number: String,
     pub model: String,
-    /// Of this very disk, and no other in the world.
+    /// The serial number, which is unique to this disk.
     pub serial: String,
     pub wwid: String,
     pub bytes: u64,
 }
 
 impl Ground {
-    /// `control`: the control block of the emulated device that `dir` is on.
+    /// Reads the ground of `dir`. `control` is the control block if `dir` is on an emulated device.
     pub fn read(dir: &Path, control: Option<&Path>) -> io::Result<Ground> {
         Ground::read_under(Path::new("/"), fs::metadata(dir)?.dev(), control)
     }
 
-    /// `root`: what `proc` and `sys` are in.
+    /// Same with `root` as the directory that contains `proc` and `sys`.
     fn read_under(root: &Path, dev: u64, control: Option<&Path>) -> io::Result<Ground> {
         let boot_id = text(&root.join("proc/sys/kernel/random/boot_id"));
         let device = match control {
@@ -85,8 +88,9 @@ impl Ground {
         Ok(Ground { boot_id, device })
     }
 
-    /// Whether what was measured on this ground says nothing of `now`: the directory is on another device, as far as the
-    /// kernel's word goes. Another boot alone makes no difference.
+    /// Returns true if the directory is on another device than `self`, as far as the kernel reports
+    /// it. Then measurements taken on `self` do not apply to `now`. A reboot alone makes no
+    /// difference.
     pub fn is_another_device(&self, now: &Ground) -> bool {
         let same_boot = !self.boot_id.is_empty() && self.boot_id == now.boot_id;
         match (&self.device, &now.device) {
@@ -99,13 +103,14 @@ impl Ground {
                     })
             }
             (Underlying::Emulated { control }, Underlying::Emulated { control: other }) => control != other,
-            // Its number says nothing after another mount, as after every start of a container.
+            // The number changes with every mount, and so with every start of a container.
             (Underlying::FileSystem { .. }, Underlying::FileSystem { .. }) => false,
             _ => true,
         }
     }
 
-    /// Different for any two devices of one host at one time. `None`: the host is not known.
+    /// Returns a key that differs between any two devices of one host at one time. `None` if the
+    /// host is unknown.
     pub fn device_key(&self) -> Option<String> {
         let device = match &self.device {
             Underlying::Disks { disks } => {
@@ -118,7 +123,7 @@ impl Ground {
         Some(format!("{} {device}", self.host_key()?))
     }
 
-    /// `None`: not known.
+    /// Returns the key of the host, or `None` if it is unknown.
     pub fn host_key(&self) -> Option<&str> {
         Some(self.boot_id.as_str()).filter(|id| !id.is_empty())
     }
@@ -147,14 +152,15 @@ impl Disk {
         let named = [(&self.serial, &other.serial), (&self.wwid, &other.wwid)];
         match named.into_iter().find(|(one, other)| !one.is_empty() && !other.is_empty()) {
             Some((one, other)) => one == other,
-            // Within a boot a number is a disk; beyond it, only the model is known.
+            // Within one boot a number identifies a disk. Across boots only the model and the size
+            // are comparable.
             None if same_boot => self.number == other.number,
             None => (&self.model, self.bytes) == (&other.model, other.bytes),
         }
     }
 }
 
-/// `block`: the directory of a block device below `sys/devices`.
+/// Adds the disks below `block`, the directory of a block device in `sys/devices`.
 fn find_disks(block: &Path, layers: usize, found: &mut BTreeSet<Disk>) -> io::Result<()> {
     let whole = match (block.join("partition").exists(), block.parent()) {
         (true, Some(disk)) => disk,
@@ -191,7 +197,8 @@ fn disk(block: &Path) -> Disk {
     }
 }
 
-/// Empty where the file cannot be read: not every kernel and container tells everything.
+/// Returns the content of a file, or an empty text if it cannot be read. Kernels and containers
+/// differ in what they report.
 fn text(file: &Path) -> String {
     fs::read_to_string(file).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

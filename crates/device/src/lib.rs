@@ -1,16 +1,16 @@
-//! Devices: what a store's disk can do, and disks that are emulated.
+//! Devices: measurement of a store's disk, and emulation of disks.
 //!
-//! - [`Profile`]: a device in numbers, by name or as text.
-//! - [`Control`]: the shared-memory block through which one emulated device is seen and changed by every
-//!   process that uses it. The timing model itself ([`ControlBlock`]) is arithmetic over atomics with the
-//!   time as an argument, so it is tested without waiting.
-//! - [`Image`]: what of a directory would survive the loss of power, and the loss itself.
+//! - [`Profile`]: a device described by numbers, written as a name or as text.
+//! - [`Control`]: a handle on the shared-memory block of one emulated device. All processes on the
+//!   device see and change it there. The timing model ([`ControlBlock`]) is arithmetic over atomics
+//!   that receives the time as an argument, so it can be tested without waiting.
+//! - [`Image`]: the part of a directory that would survive a loss of power, and the simulated loss.
 //! - [`probe`](probe::probe): measures a directory through ordinary file calls, emulated or not.
-//! - [`Fit`]: from measured I/O to what a store makes of it; [`KvCapability`]: both put together.
-//! - [`Ground`]: which disks a directory is on, so that stores which share one are recognised.
-//! - [`shim_path`]: where the preload library is that puts a process onto an emulated device.
+//! - [`Fit`]: maps measured I/O speed to a store's key-value speed. [`KvCapability`] combines both.
+//! - [`Ground`]: the disks behind a directory, which shows if stores share one.
+//! - [`shim_path`]: the path of the preload library that puts a process on an emulated device.
 //!
-//! What is and is not emulated is listed in `docs/DEVICES.md`, what is measured in `docs/CAPABILITY.md`.
+//! `docs/DEVICES.md` lists what is emulated and what is not, `docs/CAPABILITY.md` what is measured.
 
 mod block;
 mod cache;

@@ -1,35 +1,35 @@
 //! The timing model: reservations on shared horizons.
 //!
-//! An operation that starts at `start` reserves its bytes on the device's horizon with one compare-and-swap
-//! and is done when the horizon it left behind is reached; whoever calls does the waiting. Bandwidth is thus
-//! shared by everything that touches the device and is exact whatever the number of threads, while latency
-//! overlaps between operations, as it does in a device with a queue. What a hybrid does is in `cache.rs`, noise in
-//! `noise.rs`.
+//! A horizon is the time at which a device will have finished all reserved work. An operation that
+//! starts at `start` reserves its bytes by advancing a horizon with one compare-and-swap, and is
+//! done at the time to which it advanced it. The caller does the waiting. So all users of the
+//! device share its bandwidth, exactly and for any number of threads, while latencies of operations
+//! overlap, as in a device with a queue. Hybrids are modelled in `cache.rs`, noise in `noise.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::ControlBlock;
 
-/// A fault count that never runs out.
+/// A number of faults that never runs out.
 pub const EVERY: u64 = u64::MAX;
 
 const NANOS_PER_S: u128 = 1_000_000_000;
 
-/// What can be made to fail, from the next operation on.
+/// The operations that can be made to fail, from the next one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `fsync`, `fdatasync`, `syncfs` and synchronous writes give EIO.
+    /// `fsync`, `fdatasync`, `syncfs` and synchronous writes fail with EIO.
     SyncEio,
-    /// Writes give EIO, with nothing written.
+    /// Writes fail with EIO and write nothing.
     WriteEio,
-    /// Writes and allocations give ENOSPC, with nothing written.
+    /// Writes and allocations fail with ENOSPC and write nothing.
     WriteNoSpace,
-    /// Reads give EIO.
+    /// Reads fail with EIO.
     ReadEio,
 }
 
 impl ControlBlock {
-    /// When the device has written `bytes` more.
+    /// Returns the time at which the device has written `bytes` more.
     pub fn write(&self, start: u64, bytes: u64) -> u64 {
         self.writes.fetch_add(1, Relaxed);
         self.bytes_written.fetch_add(bytes, Relaxed);
@@ -37,19 +37,21 @@ impl ControlBlock {
         reserve(&self.write_horizon_ns, start, cost)
     }
 
-    /// Until when the caller of a *buffered* write that the device ends at `done` has to wait: the device may
-    /// lag by the write-behind allowance, as it does behind a page cache.
+    /// Returns the time until which the caller of a *buffered* write must wait, if the device
+    /// finishes the write at `done`. The device may lag by the write-behind allowance, as behind a
+    /// page cache.
     pub fn buffered(&self, done: u64) -> u64 {
         done.saturating_sub(self.write_behind_ns.load(Relaxed))
     }
 
-    /// When everything that was reserved for writing is written.
+    /// Returns the time at which all writes reserved so far are finished.
     pub fn drained(&self, start: u64) -> u64 {
         self.write_horizon_ns.load(Relaxed).max(start)
     }
 
-    /// When `bytes` more are read. A read that continues the one before it on the same descriptor was
-    /// prefetched: it pays for the transfer, not for the latency.
+    /// Returns the time at which the device has read `bytes` more. A read that continues the
+    /// preceding one on the same descriptor was prefetched: it pays for the transfer, but not for
+    /// the latency.
     pub fn read(&self, start: u64, bytes: u64, prefetched: bool) -> u64 {
         self.reads.fetch_add(1, Relaxed);
         self.bytes_read.fetch_add(bytes, Relaxed);
@@ -58,18 +60,20 @@ impl ControlBlock {
         reserve(&self.read_horizon_ns, start, cost).saturating_add(latency)
     }
 
-    /// When a sync that starts now is done: all writes reserved so far are down, and a flush of the device's
-    /// cache that began after them has ended. One flush runs at a time; syncs that come while one runs share
-    /// the next, as in the kernel's block layer (`block/blk-flush.c`).
+    /// Returns the time at which a sync that starts at `start` is done: all writes reserved so far
+    /// are finished, and a flush of the device's cache that began after them has ended. One flush
+    /// runs at a time. Syncs that arrive during a flush share the next one, as in the kernel's
+    /// block layer (`block/blk-flush.c`).
     pub fn sync(&self, start: u64) -> u64 {
         self.syncs.fetch_add(1, Relaxed);
-        // What is in a hybrid's cache is durable.
+        // Data in a hybrid's cache is durable, so the cache's latency applies.
         let cached = self.cache_entries.load(Relaxed) > 0;
         let latency = self.latency_ns(start, if cached { &self.cache_sync_ns } else { &self.sync_ns });
         let written = self.drained(start);
         let mut end = self.flush_end_ns.load(Relaxed);
         loop {
-            // With noise, the flush that ends there took its own time and not what this one would.
+            // With noise, the flush that ends there took a time of its own, not the latency drawn
+            // for this one.
             let took = match self.noise_is_on.load(Relaxed) {
                 0 => latency,
                 _ => self.flush_took_ns.load(Relaxed),
@@ -93,7 +97,7 @@ impl ControlBlock {
         self.stalled_ns.fetch_add(nanos, Relaxed);
     }
 
-    /// Whether this operation is one that has to fail.
+    /// Returns true if this operation must fail, and consumes one fault.
     pub fn take_fault(&self, fault: Fault) -> bool {
         let left = self.fault(fault);
         if left.load(Relaxed) == 0 {
@@ -110,12 +114,14 @@ impl ControlBlock {
         taken.is_ok()
     }
 
-    /// How far the wall clock of processes on this device is ahead of the machine's.
+    /// Returns the offset of the wall clock of processes on this device from the machine's.
+    /// Positive if it is ahead.
     pub fn wall_offset_ns(&self) -> i64 {
         self.wall_offset_ns.load(Relaxed) as i64
     }
 
-    /// How far CLOCK_BOOTTIME of processes on this device is ahead of the machine's.
+    /// Returns the offset of CLOCK_BOOTTIME of processes on this device from the machine's.
+    /// Positive if it is ahead.
     pub fn boot_offset_ns(&self) -> i64 {
         self.boot_offset_ns.load(Relaxed) as i64
     }
@@ -129,9 +135,11 @@ impl ControlBlock {
         }
     }
 
-    /// `None`: no limit. A capacity is never compared with a count of writes and deletions kept along the
-    /// way, which a killed process would leave wrong: an upper bound of what was allocated since the
-    /// directory was last measured decides cheaply, and when that is too much, it is measured again.
+    /// Returns the capacity in bytes, or `None` if there is no limit.
+    ///
+    /// Usage is not tracked by counting writes and deletions, because a killed process would leave
+    /// the count wrong. An upper bound of the bytes allocated since the directory was last measured
+    /// decides cheaply. If that bound exceeds the room, the directory is measured again.
     pub fn capacity(&self) -> Option<u64> {
         match self.capacity_bytes.load(Relaxed) {
             0 => None,
@@ -139,20 +147,21 @@ impl ControlBlock {
         }
     }
 
-    /// Takes room for at most `bytes` more. `false`: it may be too much; measure, then ask
-    /// [`admit_measured`](Self::admit_measured).
+    /// Reserves room for at most `bytes` more. If it returns false, there may not be enough room:
+    /// the caller must measure the directory and call [`admit_measured`](Self::admit_measured).
     pub fn admit(&self, bytes: u64) -> bool {
         let before = self.allocated_bytes.fetch_add(bytes, Relaxed);
         before.saturating_add(bytes) <= self.measure_at_bytes.load(Relaxed)
     }
 
-    /// The sum of all that was admitted: read it *before* measuring, and take off what was admitted and is not
-    /// written yet.
+    /// Returns the sum of all admitted bytes. A caller that measures must read it *before* the
+    /// measurement, and subtract bytes that are admitted but not yet written.
     pub fn admitted(&self) -> u64 {
         self.allocated_bytes.load(Relaxed)
     }
 
-    /// Whether an operation that really allocates `bytes` fits beside the `used` bytes just measured.
+    /// Returns true if an operation that allocates `bytes` fits beside the `used` bytes just
+    /// measured.
     pub fn admit_measured(&self, mark: u64, now: u64, used: u64, bytes: u64) -> bool {
         self.measured(mark, now, used);
         self.capacity().is_none_or(|capacity| used.saturating_add(bytes) <= capacity)
@@ -165,13 +174,13 @@ impl ControlBlock {
         self.measure_at_bytes.store(mark.saturating_add(room), Relaxed);
     }
 
-    /// What was last measured, when that is younger than `age_ns`.
+    /// Returns the last measured usage if it is younger than `age_ns`.
     pub fn used_if_younger(&self, now: u64, age_ns: u64) -> Option<u64> {
         let at = self.measured_at_ns.load(Relaxed);
         (at > 0 && now.saturating_sub(at) < age_ns).then(|| self.measured_used_bytes.load(Relaxed))
     }
 
-    /// Of a transfer that begins at `at`.
+    /// Returns the time of a transfer that begins at `at`.
     pub(crate) fn transfer_ns(&self, at: u64, bytes: u64, bytes_per_s: &AtomicU64) -> u64 {
         let rate = u128::from(bytes_per_s.load(Relaxed).max(1));
         let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
@@ -179,7 +188,7 @@ impl ControlBlock {
         self.noisy_transfer(at, u64::try_from(nanos).unwrap_or(u64::MAX / 4))
     }
 
-    /// Of an operation that begins at `at`.
+    /// Returns the latency of an operation that begins at `at`.
     pub(crate) fn latency_ns(&self, at: u64, nanos: &AtomicU64) -> u64 {
         let slow = u128::from(self.slow_milli.load(Relaxed).max(1));
         let nanos = u128::from(nanos.load(Relaxed)) * slow / 1000;
@@ -187,7 +196,8 @@ impl ControlBlock {
     }
 }
 
-/// Relaxed is enough: the horizon guards no other memory.
+/// Advances `horizon` by `cost`, starting no earlier than `start`, and returns its new value.
+/// Relaxed ordering suffices, because the horizon guards no other memory.
 pub(crate) fn reserve(horizon: &AtomicU64, start: u64, cost: u64) -> u64 {
     let mut seen = horizon.load(Relaxed);
     loop {

@@ -1,17 +1,21 @@
-//! Noise of an emulated device: its times spread, it has bursts of slowness, and a neighbour takes a share of it.
+//! Noise of an emulated device: its times vary, it has bursts of slowness, and a neighbour takes a
+//! share of it.
 //!
 //! ```text
-//! noise     = ["spread=" share] ["burst=" every ":" lasts ":" slower] ["neighbour=" every ":" lasts ":" share] ["seed=" n]
+//! noise     = ["spread=" share] ["burst=" every ":" lasts ":" slower]
+//!             ["neighbour=" every ":" lasts ":" share] ["seed=" n]
 //! bandwidth = nominal / (exp(σ · slice) · spells)                      σ = ln(1 + spread)
 //! latency   = nominal · exp(σ · (slice + operation) / √2) · spells
 //! ```
 //!
-//! `slice` is a standard normal number of each 100 ms, `operation` one of each operation, so the median of both is the
-//! nominal number, and σ is the standard deviation of their logarithms. Half of a latency's variance is that of its
-//! slice: a device that is slow now is still slow for the next operation. `spells` is the product of the burst's factor
-//! and of 1 / (1 - the neighbour's share) while they last. Each period of `every` has one spell, at a place of its own.
+//! `slice` is a standard normal number drawn per 100 ms, and `operation` one drawn per operation.
+//! So the median of both results is the nominal number, and σ is the standard deviation of their
+//! logarithms. Half of a latency's variance comes from its slice: a slow device is still slow for
+//! the next operation. `spells` is the product of the burst's factor and of 1 / (1 - the
+//! neighbour's share), each while it lasts. Each period of `every` has one spell at a random place.
 //!
-//! All of it follows from the seed, the time and the number of operations before. No clock is read.
+//! Everything follows from the seed, the time and the number of preceding operations. No clock is
+//! read.
 
 use std::f64::consts::{FRAC_1_SQRT_2, TAU};
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,30 +26,33 @@ use serde::{Deserialize, Serialize};
 use crate::cache::mixed;
 use crate::ControlBlock;
 
-/// For so long the bandwidth keeps one drawn factor.
+/// Time for which the bandwidth keeps one drawn factor.
 pub const SLICE: Duration = Duration::from_millis(100);
 pub(crate) const SLOWER_MAX: f64 = 1e6;
 pub(crate) const SPREAD_MAX: f64 = 10.0;
 pub(crate) const SHARE_MAX: f64 = 0.99;
 
-/// What the draws are for: each purpose has numbers of its own.
+/// Purposes of draws. Each purpose has its own sequence of numbers.
 const OF_SLICE: u64 = 1;
 const OF_OPERATION: u64 = 2;
 const OF_BURST: u64 = 3;
 const OF_NEIGHBOUR: u64 = 4;
 
-/// [`Noise::NONE`] leaves every operation as it is without noise, to the nanosecond.
+/// A description of noise. [`Noise::NONE`] leaves the time of every operation exact to the
+/// nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Noise {
-    /// 0.5: the logarithm of a time has a standard deviation of ln 1.5.
+    /// The relative spread of times. With 0.5, the logarithm of a time has a standard deviation of
+    /// ln 1.5.
     pub spread: f64,
     pub burst: Option<Burst>,
     pub neighbour: Option<Neighbour>,
     pub seed: u64,
 }
 
-/// Once in `every` the device is `slower` times as slow, for as long as it `lasts`.
+/// Once in each period of `every`, the device is `slower` times as slow for the duration of
+/// `lasts`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
     pub every: Duration,
@@ -53,7 +60,8 @@ pub struct Burst {
     pub slower: f64,
 }
 
-/// Once in `every` somebody else has this share of the device, for as long as it `lasts`.
+/// Once in each period of `every`, another user takes this share of the device for the duration of
+/// `lasts`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Neighbour {
     pub every: Duration,
@@ -74,17 +82,19 @@ impl Noise {
         self.spread <= 0.0 && self.burst.is_none() && self.neighbour.is_none()
     }
 
-    /// The same noise at other times: devices of one description do not stumble together.
+    /// Returns the same noise with other draws, so that devices of one description do not slow down
+    /// together.
     pub fn of_device(self, number: u64) -> Noise {
         Noise { seed: mixed(self.seed ^ mixed(number)), ..self }
     }
 
-    /// How much slower transfers are at `at` than without noise.
+    /// Returns the factor by which noise slows down transfers at the time `at`.
     pub fn transfer_factor(&self, at: u64) -> f64 {
         (self.deviation() * self.slice(at)).exp() * self.spells(at)
     }
 
-    /// How much longer the latency of the operation with the number `operation` is at `at` than without noise.
+    /// Returns the factor by which noise extends, at the time `at`, the latency of the operation
+    /// with this number.
     pub fn latency_factor(&self, at: u64, operation: u64) -> f64 {
         let own = normal(self.draw(OF_OPERATION, operation));
         (self.deviation() * (self.slice(at) + own) * FRAC_1_SQRT_2).exp() * self.spells(at)
@@ -121,7 +131,7 @@ impl Noise {
 }
 
 impl ControlBlock {
-    /// `None`: the device has no noise.
+    /// Returns the device's noise, or `None` if it has none.
     pub(crate) fn noise(&self) -> Option<Noise> {
         if self.noise_is_on.load(Relaxed) == 0 {
             return None;
@@ -161,12 +171,12 @@ impl ControlBlock {
         self.noise_is_on.store(u64::from(!noise.is_none()), Relaxed);
     }
 
-    /// A time of a transfer that begins at `at`, with the noise that the device has then.
+    /// Returns the time of a transfer that begins at `at`, with noise applied.
     pub(crate) fn noisy_transfer(&self, at: u64, nanos: u64) -> u64 {
         self.noise().map_or(nanos, |noise| scaled(nanos, noise.transfer_factor(at)))
     }
 
-    /// A latency of an operation that begins at `at`, with the noise that the device has then.
+    /// Returns the latency of an operation that begins at `at`, with noise applied.
     pub(crate) fn noisy_latency(&self, at: u64, nanos: u64) -> u64 {
         self.noise().map_or(nanos, |noise| {
             let operation = self.noise_operations.fetch_add(1, Relaxed);
@@ -176,7 +186,7 @@ impl ControlBlock {
 }
 
 fn scaled(nanos: u64, factor: f64) -> u64 {
-    // A conversion to an integer saturates.
+    // The conversion to an integer saturates.
     ((nanos as f64 * factor) as u64).min(u64::MAX / 4)
 }
 
@@ -184,12 +194,12 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// From 0 up to but not including 1.
+/// Maps a number to the range from 0 up to but not including 1.
 fn fraction(number: u64) -> f64 {
     (number >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Box and Muller's.
+/// Maps a number to a standard normal one, by the Box-Muller method.
 fn normal(number: u64) -> f64 {
     let radius = (-2.0 * (1.0 - fraction(number)).ln()).sqrt();
     radius * (TAU * fraction(mixed(number))).cos()

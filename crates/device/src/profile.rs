@@ -1,22 +1,26 @@
-//! A device in numbers, and the text people write for it:
+//! Profiles: devices described by numbers, with a text notation.
 //!
 //! ```text
-//! device   = base *( "," override )          plain-ssd/10,capacity=5GB    hybrid,cache=1GB
-//!          | override *( "," override )      write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us
-//! base     = name [ "/" slower ]             bandwidths divided, latencies multiplied by `slower`
-//! override = ("write"|"read") "=" size "/s" | ("sync"|"read-latency") "=" time | "capacity" "=" size
-//!          | "cache" "=" size | "cache-" ("write"|"read"|"sync"|"read-latency") as above
-//!          | "spread" "=" share | "burst" "=" time ":" time ":" factor | "neighbour" "=" time ":" time ":" share
-//!          | "seed" "=" integer                nvm,spread=50%,burst=10s:200ms:5,neighbour=60s:20s:30%
+//! device   = base *( "," override )       plain-ssd/10,capacity=5GB    hybrid,cache=1GB
+//!          | override *( "," override )   write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us
+//! base     = name [ "/" slower ]          bandwidths divided, latencies multiplied by `slower`
+//! override = ("write"|"read") "=" size "/s" | ("sync"|"read-latency") "=" time
+//!          | "capacity" "=" size | "cache" "=" size
+//!          | "cache-" ("write"|"read"|"sync"|"read-latency") as above
+//!          | "spread" "=" share | "burst" "=" time ":" time ":" factor
+//!          | "neighbour" "=" time ":" time ":" share
+//!          | "seed" "=" integer           nvm,spread=50%,burst=10s:200ms:5,neighbour=60s:20s:30%
 //! ```
 //!
-//! Of a hybrid, what has no `cache` in its name is of the device behind the cache. Only a hybrid has a cache.
+//! In a hybrid, settings without `cache` in their name apply to the device behind the cache. Only a
+//! hybrid has a cache.
 //!
-//! The last four are noise ([`Noise`]): once in the first time, for the second one, that much slower. A share is
-//! `50%` or `0.5`. Noise is no speed either: no factor touches it.
+//! The last four settings are noise ([`Noise`]). The two times of `burst` and `neighbour` are the
+//! period and the duration. A share is written `50%` or `0.5`. Speed factors do not change noise.
 //!
-//! Sizes are decimal (`KB MB GB TB`) or binary (`KiB MiB GiB TiB`); times are `ns us ms s`. An override is
-//! an absolute number: the base's own `/slower` does not touch it, a run-wide speed factor does.
+//! Sizes are decimal (`KB MB GB TB`) or binary (`KiB MiB GiB TiB`). Times are `ns us ms s`. An
+//! override is an absolute number: the base's own `/slower` does not affect it, but a run-wide
+//! speed factor does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,10 +31,12 @@ use serde::{Deserialize, Serialize};
 use crate::cache;
 use crate::noise::{Burst, Neighbour, Noise, SHARE_MAX, SLOWER_MAX, SPREAD_MAX};
 
-/// Of a hybrid, the numbers are those of the device behind its cache.
+/// The parameters of a device. In a hybrid, those outside of `cache` describe the device behind the
+/// cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// For people: the name it was made from, or `custom`. At most 31 bytes reach the control block.
+    /// The name from which the profile was made, or `custom`. It is only displayed. At most 31
+    /// bytes of it are stored in the control block.
     pub name: String,
     pub write_bytes_per_s: u64,
     pub read_bytes_per_s: u64,
@@ -43,7 +49,7 @@ pub struct Profile {
     pub noise: Noise,
 }
 
-/// The fast part of a hybrid: a write-back block cache that power loss does not empty.
+/// The fast part of a hybrid: a write-back block cache that survives a loss of power.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CacheProfile {
     pub bytes: u64,
@@ -55,15 +61,15 @@ pub struct CacheProfile {
 
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ProfileError {
-    #[error("unknown device profile '{0}': known are nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
+    #[error("unknown device profile '{0}': use nvm, high-end-ssd, plain-ssd, hybrid, or numbers (write=500MB/s,read=550MB/s,sync=1ms,read-latency=80us,capacity=5GB)")]
     UnknownName(String),
-    #[error("unknown device setting '{0}': known are write, read, sync, read-latency, capacity, spread, burst, neighbour, seed, and of a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
+    #[error("unknown device setting '{0}': use write, read, sync, read-latency, capacity, spread, burst, neighbour, seed, and for a hybrid cache, cache-write, cache-read, cache-sync, cache-read-latency")]
     UnknownSetting(String),
     #[error("device setting '{setting}' has a bad value '{value}': wanted {wanted}")]
     BadValue { setting: String, value: String, wanted: &'static str },
-    #[error("device setting '{0}' is a hybrid's: write hybrid,{0}=...")]
+    #[error("device setting '{0}' applies only to a hybrid: write hybrid,{0}=...")]
     NoCache(String),
-    #[error("a device given in numbers needs '{0}'")]
+    #[error("a device described by numbers needs '{0}'")]
     Missing(&'static str),
     #[error("a device's speed factor must be a number above 0 and at most 1e6, not '{0}'")]
     BadFactor(String),
@@ -82,15 +88,18 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 ];
 const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// Of a `hybrid` that names no other.
+/// Default bytes of a hybrid's cache.
 const CACHE_BYTES: u64 = 1_000_000_000;
 
 impl Profile {
     pub const NAMES: [&'static str; 4] = ["nvm", "high-end-ssd", "plain-ssd", "hybrid"];
 
-    /// The devices of ALOR §4.1: a block device of 16 GB that emulates NVM in DRAM, an Intel Optane 900p of 280 GB, an
-    /// Intel SATA SSD of 256 GB; and the first as a cache of 1 GB before the last. The paper gives no speeds: they are
-    /// after data sheets of such devices.
+    /// Returns a named profile.
+    ///
+    /// The profiles stand for the devices of ALOR §4.1: a block device of 16 GB that emulates NVM
+    /// in DRAM, an Intel Optane 900p of 280 GB, and an Intel SATA SSD of 256 GB. `hybrid` is the
+    /// first as a cache of 1 GB in front of the last. The paper states no speeds, so these follow
+    /// data sheets of such devices.
     pub fn named(name: &str) -> Option<Profile> {
         if name == "hybrid" {
             let (fast, slow) = (Profile::named("nvm")?, Profile::named("plain-ssd")?);
@@ -121,8 +130,8 @@ impl Profile {
         })
     }
 
-    /// The same device `factor` times slower (faster, below 1): bandwidths divided, latencies multiplied.
-    /// Capacity and a cache's size are not speed and stay.
+    /// Returns the same device `factor` times slower (faster if below 1): bandwidths are divided,
+    /// latencies multiplied. Capacity and cache size are not speeds and stay.
     pub fn slower(&self, factor: f64) -> Result<Profile, ProfileError> {
         let factor = checked_factor(factor).ok_or_else(|| ProfileError::BadFactor(factor.to_string()))?;
         let bandwidth = |bytes: u64| ((bytes as f64 / factor) as u64).max(1);
@@ -144,11 +153,12 @@ impl Profile {
         })
     }
 
-    /// What a test that writes and reads at random in a file of `file_bytes` finds in the long run: the device
-    /// itself, or of a hybrid what its hits and misses come to. No device has a cache in what is returned.
+    /// Returns the speeds that a test with random writes and reads in a file of `file_bytes` finds
+    /// in the long run. For a hybrid they combine hits and misses. The returned profile has no
+    /// cache.
     ///
-    /// Writes to blocks that are dirty already cost the device behind the cache nothing, and as many are dirty
-    /// as may be; reads hit as much of the file as the cache holds.
+    /// Writes to dirty blocks cost the device behind the cache nothing, and in the long run as many
+    /// blocks are dirty as permitted. Reads hit the part of the file that the cache can hold.
     pub fn as_tested(&self, file_bytes: u64) -> Profile {
         let Some(cache) = &self.cache else { return self.clone() };
         let share = |bytes: u64| (bytes as f64 / file_bytes.max(1) as f64).min(1.0);
@@ -172,11 +182,11 @@ impl Profile {
         let bad = |wanted| ProfileError::BadValue { setting: setting.into(), value: value.into(), wanted };
         let rate = || {
             let size = value.strip_suffix("/s").and_then(|v| quantity(v, &SIZE_UNITS));
-            size.filter(|&bytes| bytes > 0).ok_or_else(|| bad("a rate as 500MB/s"))
+            size.filter(|&bytes| bytes > 0).ok_or_else(|| bad("a rate such as 500MB/s"))
         };
         let time = || {
             let nanos = quantity(value, &TIME_UNITS).filter(|&nanos| nanos <= 3_600_000_000_000);
-            nanos.map(Duration::from_nanos).ok_or_else(|| bad("a time as 80us or 1ms, at most an hour"))
+            nanos.map(Duration::from_nanos).ok_or_else(|| bad("a time such as 80us or 1ms, at most an hour"))
         };
         if let Some(of_cache) = setting.strip_prefix("cache") {
             let Some(cache) = &mut self.cache else { return Err(ProfileError::NoCache(setting.to_owned())) };
@@ -184,7 +194,7 @@ impl Profile {
                 "" => {
                     let known = cache::BYTES_MIN..=cache::BYTES_MAX;
                     let bytes = quantity(value, &SIZE_UNITS).filter(|bytes| known.contains(bytes));
-                    cache.bytes = bytes.ok_or_else(|| bad("a size as 1GB, from 64KiB to 1PB"))?;
+                    cache.bytes = bytes.ok_or_else(|| bad("a size such as 1GB, from 64KiB to 1PB"))?;
                 }
                 "-write" => cache.write_bytes_per_s = rate()?,
                 "-read" => cache.read_bytes_per_s = rate()?,
@@ -201,20 +211,19 @@ impl Profile {
             "read-latency" => self.read_latency = time()?,
             "capacity" => {
                 let bytes = quantity(value, &SIZE_UNITS).filter(|&bytes| bytes > 0);
-                self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size as 5GB"))?);
+                self.capacity_bytes = Some(bytes.ok_or_else(|| bad("a size such as 5GB"))?);
             }
             "spread" => {
                 let spread = share(value).filter(|spread| *spread <= SPREAD_MAX);
-                self.noise.spread = spread.ok_or_else(|| bad("a share as 50% or 0.5, at most 1000%"))?;
+                self.noise.spread = spread.ok_or_else(|| bad("a share such as 50% or 0.5, at most 1000%"))?;
             }
             "burst" => {
                 let known = spell(value).and_then(|(every, lasts, slower)| {
                     let slower = slower.parse().ok().filter(|slower| (1.0..=SLOWER_MAX).contains(slower))?;
                     Some(Burst { every, lasts, slower })
                 });
-                self.noise.burst = Some(
-                    known.ok_or_else(|| bad("how often, for how long, how much slower, as 10s:200ms:5"))?,
-                );
+                self.noise.burst =
+                    Some(known.ok_or_else(|| bad("period, duration and slowdown, such as 10s:200ms:5"))?);
             }
             "neighbour" => {
                 let known = spell(value).and_then(|(every, lasts, taken)| {
@@ -222,16 +231,16 @@ impl Profile {
                     Some(Neighbour { every, lasts, share })
                 });
                 self.noise.neighbour =
-                    Some(known.ok_or_else(|| bad("how often, for how long, its share, as 60s:20s:30%"))?);
+                    Some(known.ok_or_else(|| bad("period, duration and share, such as 60s:20s:30%"))?);
             }
-            "seed" => self.noise.seed = value.parse().map_err(|_| bad("an integer from 0 on"))?,
+            "seed" => self.noise.seed = value.parse().map_err(|_| bad("an integer, 0 or more"))?,
             _ => return Err(ProfileError::UnknownSetting(setting.to_owned())),
         }
         Ok(())
     }
 }
 
-/// A factor that keeps every product within `u64` nanoseconds.
+/// Returns the factor if all products with it stay within `u64` nanoseconds.
 pub(crate) fn checked_factor(factor: f64) -> Option<f64> {
     (factor.is_finite() && factor > 0.0 && factor <= 1e6).then_some(factor)
 }
@@ -240,7 +249,8 @@ fn scaled(latency: Duration, factor: f64) -> Duration {
     Duration::from_nanos((latency.as_nanos() as f64 * factor) as u64)
 }
 
-/// `1.5GB` in units' smallest; `None` when it is no number, negative, or beyond `u64`.
+/// Parses a quantity such as `1.5GB` into multiples of the smallest unit. Returns `None` if it is
+/// not a number, is negative, or is too large.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
     if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
@@ -250,14 +260,14 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     (value < 1e18).then_some(value as u64)
 }
 
-/// `50%` or `0.5`.
+/// Parses a share such as `50%` or `0.5`.
 fn share(text: &str) -> Option<f64> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let value = number.parse::<f64>().ok()? * unit;
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-/// `10s:200ms:REST`: how often, for how long, and what is said of it.
+/// Parses `10s:200ms:REST` into period, duration and the rest.
 fn spell(text: &str) -> Option<(Duration, Duration, &str)> {
     let mut parts = text.splitn(3, ':');
     let mut time = || quantity(parts.next()?, &TIME_UNITS).map(Duration::from_nanos);

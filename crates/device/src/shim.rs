@@ -1,16 +1,18 @@
-//! Where the preload library is, and the environment that puts a process onto an emulated device.
+//! The location of the preload library, and the environment that puts a process on an emulated
+//! device.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Names the control block.
+/// Environment variable with the path of the control block.
 pub const DEVICE_ENV: &str = "STEELYARD_DEVICE";
-/// Names the directory whose files are on the device.
+/// Environment variable with the directory whose files are on the device.
 pub const ROOT_ENV: &str = "STEELYARD_DEVICE_ROOT";
-/// Names the [`Image`](crate::Image) of that directory, if what is not synced is to be lost on purpose.
+/// Environment variable with the path of that directory's [`Image`](crate::Image). Set only if
+/// unsynced data is to be lost on purpose.
 pub const IMAGE_ENV: &str = "STEELYARD_DEVICE_IMAGE";
-/// Names the preload library where it is not beside the program.
+/// Environment variable with the path of the preload library, if that is not beside the program.
 pub const SHIM_ENV: &str = "STEELYARD_DEVSHIM";
 
 const LIBRARY: &str = "libdevshim.so";
@@ -25,8 +27,9 @@ pub enum ShimError {
     NoProgram(#[from] std::io::Error),
 }
 
-/// The preload library: what `STEELYARD_DEVSHIM` names, else beside this program, in `deps/` beside it, one
-/// directory up (a test program in `deps/`), or in `../lib`.
+/// Returns the path of the preload library. `STEELYARD_DEVSHIM` takes precedence. Otherwise the
+/// library is searched for beside this program, in `deps/` beside it, one directory up (for a test
+/// program in `deps/`), and in `../lib`.
 pub fn shim_path() -> Result<PathBuf, ShimError> {
     if let Some(named) = env::var_os(SHIM_ENV).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);
@@ -37,8 +40,8 @@ pub fn shim_path() -> Result<PathBuf, ShimError> {
     search(beside).ok_or_else(|| ShimError::NotFound(places(beside)))
 }
 
-/// What to add to the environment of a process whose files under `root` are to be on the device at
-/// `control`. A library that is preloaded already stays.
+/// Returns the variables to add to the environment of a process whose files under `root` are to be
+/// on the device at `control`. Libraries that are preloaded already stay.
 pub fn preload_env(control: &Path, root: &Path) -> Result<Vec<(&'static str, OsString)>, ShimError> {
     let mut preload = shim_path()?.into_os_string();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

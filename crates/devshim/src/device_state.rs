@@ -1,4 +1,4 @@
-//! Which device this process is on, and which of its descriptors are on that device.
+//! The device that this process is on, and the descriptors that are on that device.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, CStr};
@@ -12,32 +12,33 @@ use device::{Cache, Control, ControlBlock, DEVICE_ENV, IMAGE_ENV, ROOT_ENV};
 use crate::image;
 use crate::pace::Pace;
 
-/// Descriptors from here on are passed through.
+/// Number of descriptors that are tracked. Higher ones pass through.
 pub const DESCRIPTORS: usize = 65_536;
 
 pub const ON_DEVICE: u32 = 1;
-/// Opened with O_DIRECT: writes wait for the device, not only for the write-behind allowance.
+/// Opened with O_DIRECT: writes wait for the device, without the write-behind allowance.
 pub const DIRECT: u32 = 2;
 /// Opened with O_SYNC or O_DSYNC: every write ends with a sync.
 pub const SYNCHRONOUS: u32 = 4;
-/// `posix_fadvise(RANDOM)`: no read-ahead.
+/// `posix_fadvise(RANDOM)` was called: there is no read-ahead.
 pub const RANDOM: u32 = 8;
 
 static FLAGS: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
-/// Where the descriptor's last read ended.
+/// The end of each descriptor's last read.
 static READ_END: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
-/// The inode number of the descriptor's file, once somebody asked.
+/// The inode number of each descriptor's file, once it was looked up; else 0.
 static FILES: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
 pub struct State {
     control: Control,
-    /// Without symbolic links, ending in `/`.
+    /// The root directory, without symbolic links and ending in `/`.
     root: Vec<u8>,
 }
 
-/// Runs when the library is loaded, before `main` and before there is a second thread. A process that was
-/// told to be on a device and cannot be must not run at full speed and be believed.
+/// Attaches to the device. Runs when the library is loaded, before `main` and before there is a
+/// second thread. If the process names a device that is not available, it exits, because results at
+/// full speed would be wrong.
 pub fn attach() {
     let Some(device) = std::env::var_os(DEVICE_ENV).filter(|named| !named.is_empty()) else { return };
     let root = std::env::var_os(ROOT_ENV).filter(|named| !named.is_empty()).map(PathBuf::from);
@@ -74,12 +75,13 @@ impl State {
         self.control.block()
     }
 
-    /// Of a hybrid device.
+    /// Returns the cache of a hybrid device.
     pub fn cache(&self) -> Option<Cache<'_>> {
         self.control.cache()
     }
 
-    /// The root directory as a C string for system calls.
+    /// Copies the root directory to `out` as a C string for system calls. Returns false if it is
+    /// too long.
     pub fn root(&self, out: &mut [u8; libc::PATH_MAX as usize]) -> bool {
         if self.root.len() >= out.len() {
             return false;
@@ -89,7 +91,8 @@ impl State {
         true
     }
 
-    /// Asks the kernel for the open file's path, so relative paths, links and `openat` need no thought.
+    /// Returns true if an open file is under the root. Asks the kernel for its path, so relative
+    /// paths, links and `openat` need no special handling.
     pub fn holds(&self, fd: c_int) -> bool {
         let mut link = [0u8; 32];
         let mut path = [0u8; libc::PATH_MAX as usize];
@@ -111,7 +114,7 @@ impl State {
         path.starts_with(&self.root) || path == &self.root[..self.root.len() - 1]
     }
 
-    /// As [`holds`](Self::holds), for a path that nobody opened.
+    /// Same as [`holds`](Self::holds), for a path that is not open.
     ///
     /// # Safety
     /// `path` is null or a C string.
@@ -120,7 +123,7 @@ impl State {
             return false;
         }
         let flags = libc::O_PATH | libc::O_CLOEXEC;
-        // SAFETY: a C string by contract; the descriptor is ours until closed.
+        // SAFETY: a C string by contract. The descriptor is ours until closed.
         unsafe {
             let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) as c_int;
             if fd < 0 {
@@ -133,7 +136,7 @@ impl State {
     }
 }
 
-/// `/proc/self/fd/N` without an allocation.
+/// Writes `/proc/self/fd/N` to `out` without an allocation.
 fn proc_link(fd: c_int, out: &mut [u8; 32]) -> bool {
     const PREFIX: &CStr = c"/proc/self/fd/";
     let Ok(mut number) = u32::try_from(fd) else { return false };
@@ -172,7 +175,7 @@ pub fn set_flags(fd: c_int, flags: u32) {
     }
 }
 
-/// `copy` is another number of the same open file.
+/// Records that `copy` is another number of the same open file.
 pub fn copy_flags(fd: c_int, copy: c_int) {
     set_flags(copy, flags(fd));
     image::duplicated(fd, copy);
@@ -187,7 +190,7 @@ pub fn forget_range(first: u32, last: u32) {
     });
 }
 
-/// The device and the descriptor's flags, when it is on one.
+/// Returns the device and the descriptor's flags, if the descriptor is on a device.
 pub fn on_device(fd: c_int) -> Option<(&'static ControlBlock, u32)> {
     let flags = flags(fd);
     if flags & ON_DEVICE == 0 {
@@ -196,7 +199,7 @@ pub fn on_device(fd: c_int) -> Option<(&'static ControlBlock, u32)> {
     state().map(|state| (state.block(), flags))
 }
 
-/// The inode number of a descriptor's file.
+/// Returns the inode number of a descriptor's file.
 pub fn file_of(fd: c_int) -> u64 {
     let Some(slot) = usize::try_from(fd).ok().and_then(|fd| FILES.get(fd)) else { return 0 };
     match slot.load(Ordering::Relaxed) {
@@ -215,7 +218,7 @@ pub fn status(fd: c_int) -> Option<libc::stat> {
     unsafe { (libc::fstat(fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }
 }
 
-/// Notes a read of `[begin, end)`; whether it continued the one before.
+/// Records a read of `[begin, end)`. Returns true if it continued the preceding read.
 pub fn continues(fd: c_int, begin: u64, end: u64) -> bool {
     let slot = usize::try_from(fd).ok().and_then(|fd| READ_END.get(fd));
     slot.is_some_and(|slot| slot.swap(end, Ordering::Relaxed) == begin)
@@ -233,10 +236,10 @@ pub fn now() -> u64 {
     (at.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(at.tv_nsec as u64)
 }
 
-/// Makes the thread wait until an operation entered at `entered` is done by the device. `work` gets the
-/// operation's start in the thread's own account and gives its end.
+/// Makes the thread wait until the device has finished an operation that entered at `entered`.
+/// `work` receives the operation's start in the thread's account and returns its end.
 pub fn wait(block: &ControlBlock, entered: u64, work: impl FnOnce(u64) -> u64) {
-    // A thread that is ending has no account left: it waits plainly.
+    // A thread that is ending has lost its account and waits with an empty one.
     let mut pace = PACE.try_with(Cell::get).unwrap_or(Pace::new());
     let end = work(pace.start(entered));
     let before = now();
@@ -255,7 +258,7 @@ fn sleep_until(nanos: u64) {
         tv_sec: (nanos / 1_000_000_000) as libc::time_t,
         tv_nsec: (nanos % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: plain calls. The default timer slack of 50 us would double many a wait.
+    // SAFETY: plain calls. The default timer slack of 50 us would double many waits.
     unsafe {
         if !fine {
             libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong, 0, 0, 0);

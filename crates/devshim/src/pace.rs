@@ -1,20 +1,21 @@
-//! A thread's own account with the device, in virtual time.
+//! The account of one thread with the device, in virtual time.
 //!
-//! Sleeping costs tens of microseconds however short the sleep, and a busy machine wakes a thread late. So a
-//! thread may run ahead of the device by a little before it sleeps, and what it overslept is taken off its
-//! next waits: single waits are rough below 100 us, the average is right.
+//! Even the shortest sleep costs tens of microseconds, and a busy machine wakes a thread late. So a
+//! thread may run ahead of the device by a little before it sleeps, and time that it overslept is
+//! subtracted from its next waits. Single waits below 100 us are inexact, but the average is right.
 
-/// Shorter debts are carried, not slept.
+/// Minimum nanoseconds of a sleep. Shorter debts are carried over.
 const SLEEP_MIN_NS: u64 = 50_000;
-/// Lateness beyond this is the machine's fault and is not made up for.
+/// Maximum nanoseconds of lateness that later waits make up for. The machine is responsible for the
+/// rest.
 const CREDIT_MAX_NS: u64 = 10_000_000;
-/// A thread that left the device alone for so long starts with a clean account.
+/// Nanoseconds without device access after which a thread's account is reset.
 const FORGET_NS: u64 = 50_000_000;
 
-/// Pure: the caller reads the clock and sleeps.
+/// A thread's account. It is pure: the caller reads the clock and sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Where the device's time stood for this thread when the real clock showed `real`.
+    /// The device time of this thread at the moment at which the real clock showed `real`.
     device: u64,
     real: u64,
 }
@@ -24,7 +25,7 @@ impl Pace {
         Pace { device: 0, real: 0 }
     }
 
-    /// When, in the device's time, an operation begins that the thread makes at `now`.
+    /// Returns the device time at which an operation begins that the thread starts at `now`.
     pub fn start(&self, now: u64) -> u64 {
         let idle = now.saturating_sub(self.real);
         if idle > FORGET_NS {
@@ -33,8 +34,8 @@ impl Pace {
         self.device.saturating_add(idle)
     }
 
-    /// Closes an operation made at `entered` that the device ends at `end`, now that the real call returned.
-    /// Gives the time to sleep until, if it is worth sleeping.
+    /// Accounts for an operation that entered at `entered` and that the device ends at `end`, after
+    /// the real call returned. Returns the time until which to sleep, if that is worthwhile.
     pub fn finish(&mut self, entered: u64, now: u64, end: u64) -> Option<u64> {
         let passed = self.start(entered).saturating_add(now.saturating_sub(entered));
         self.device = passed.max(end).max(now.saturating_sub(CREDIT_MAX_NS));
@@ -42,7 +43,7 @@ impl Pace {
         (end > now.saturating_add(SLEEP_MIN_NS)).then_some(end)
     }
 
-    /// The sleep is over, probably late.
+    /// Accounts for the end of a sleep, which is probably late.
     pub fn woke(&mut self, now: u64) {
         self.device = self.device.max(now.saturating_sub(CREDIT_MAX_NS));
         self.real = now;

@@ -1,6 +1,7 @@
-//! How much the directory tree on the device holds, by asking the kernel.
+//! The space that the directory tree on the device uses, as the kernel reports it.
 //!
-//! Plain system calls on stack buffers: this runs inside other people's `write`.
+//! This runs inside the program's own `write` calls, so it uses plain system calls and buffers on
+//! the stack.
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
@@ -19,8 +20,8 @@ const RECORD_NAME: usize = 19;
 #[repr(align(8))]
 struct Entries([u8; 2048]);
 
-/// Allocated bytes under the root. A file with several links counts once over all of them; a file that was
-/// unlinked while open counts no more.
+/// Returns the allocated bytes under the root. A file with several links counts once in total. A
+/// file that was unlinked while open does not count.
 pub fn used_bytes(state: &State) -> u64 {
     let mut root = [0u8; libc::PATH_MAX as usize];
     if !state.root(&mut root) {
@@ -29,7 +30,8 @@ pub fn used_bytes(state: &State) -> u64 {
     tree_bytes(libc::AT_FDCWD, root.as_ptr().cast(), DEPTH_MAX)
 }
 
-/// What the device holds, measured now unless it was within `age_ns`.
+/// Returns the usage of the device. Measures it unless the last measurement is younger than
+/// `age_ns`.
 pub fn used_lately(state: &State, block: &ControlBlock, age_ns: u64) -> u64 {
     if let Some(used) = block.used_if_younger(now(), age_ns) {
         return used;
@@ -40,7 +42,8 @@ pub fn used_lately(state: &State, block: &ControlBlock, age_ns: u64) -> u64 {
     used
 }
 
-/// Whether there is room for a write or allocation that reaches up to `end` in the file `fd`.
+/// Returns true if there is room for a write or allocation of `bytes` in the file `fd` that ends at
+/// `end`.
 pub fn has_room(state: &State, fd: c_int, bytes: u64, end: Option<u64>) -> bool {
     let block = state.block();
     if block.capacity().is_none() || block.admit(bytes) {
@@ -53,12 +56,12 @@ pub fn has_room(state: &State, fd: c_int, bytes: u64, end: Option<u64>) -> bool 
         }
         None => bytes,
     };
-    // What only overwrites, as a recycled log does, needs no room and no measuring.
+    // A pure overwrite, such as by a recycled log, needs neither room nor a measurement.
     if needed == 0 {
         return true;
     }
-    // Our own bytes are admitted and not yet there to be measured. Those of other threads' writes in flight
-    // slip through: the limit is exact to one write per thread.
+    // The bytes of this call are admitted but not yet measurable. Those of other threads' writes in
+    // flight are missed, so the limit is exact to one write per thread.
     let mark = block.admitted().saturating_sub(bytes);
     let used = used_bytes(state);
     block.admit_measured(mark, now(), used, needed)
@@ -93,7 +96,8 @@ fn tree_bytes(parent: c_int, name: *const c_char, depth: u32) -> u64 {
                 let path = name.as_ptr().cast::<c_char>();
                 total = total.saturating_add(match record[RECORD_TYPE] {
                     libc::DT_DIR => tree_bytes(dir, path, depth - 1),
-                    // Some file systems do not say; what is no directory adds nothing as one.
+                    // Some file systems do not report the type. A file that is not a directory adds
+                    // nothing as one.
                     libc::DT_UNKNOWN => tree_bytes(dir, path, depth - 1).max(file_bytes(dir, path)),
                     _ => file_bytes(dir, path),
                 });
@@ -108,7 +112,7 @@ fn tree_bytes(parent: c_int, name: *const c_char, depth: u32) -> u64 {
 
 fn file_bytes(dir: c_int, name: *const c_char) -> u64 {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: `name` is the kernel's C string; the structure is filled when 0 is returned.
+    // SAFETY: `name` is the kernel's C string. The structure is filled if 0 is returned.
     let status = unsafe {
         if libc::fstatat(dir, name, status.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) != 0 {
             return 0;

@@ -1,4 +1,5 @@
-//! What the preload library does to a real process, by the device's own counters and the calls' results.
+//! The effects of the preload library on a real process, observed through the device's counters and
+//! the results of calls.
 
 mod bench;
 
@@ -45,8 +46,8 @@ fn slow_changes_a_running_process() {
     device.control.set_slow(50.0).unwrap();
     exercise.ask("sync-mean 10").unwrap();
     let slow = device.control.stats().stalled_ns - before;
-    // Ten syncs of 50 ms. What the device made the process wait is the model's own clock; only the
-    // repayment of late wakings can shorten it.
+    // Ten syncs of 50 ms. The stall time is the model's own, and only the repayment of late
+    // wake-ups can shorten it.
     assert!(slow >= 450_000_000, "stalled {slow} ns");
 }
 
@@ -117,7 +118,7 @@ fn injected_faults_reach_the_calls_they_are_for() {
 
 /// A hybrid whose cache holds 256 blocks.
 const HYBRID: &str = "hybrid,cache=1MiB";
-/// For what is to stay in its cache: in a small one a set of blocks may be full by chance.
+/// For data that must stay in the cache: in a small cache a set of blocks may be full by chance.
 const ROOMY_HYBRID: &str = "hybrid,cache=64MiB";
 const FILLED: u64 = 512 << 10;
 
@@ -212,7 +213,7 @@ fn the_wall_clock_jumps_forth_and_back() {
     for (hours, nanos) in [(0, 0), (2, 999_999_999), (-3, -1), (0, 0)] {
         device.control.set_wall_offset(hours * HOUR * 1_000_000_000 + nanos);
         let ahead = exercise.ask("wall-clock").unwrap() as i64 - machine();
-        // To the minute: a busy machine may take its time over an answer.
+        // Within a minute, because a busy machine may answer slowly.
         assert!((ahead - hours * HOUR).abs() < 60, "{ahead} s for {hours} h");
     }
 }

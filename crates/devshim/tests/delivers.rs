@@ -1,8 +1,9 @@
-//! Each profile delivers its numbers within 15%, measured on the wall clock.
+//! Each profile delivers its numbers within 15%, measured by the wall clock.
 //!
-//! The one place where a time is asserted. Devices are slowed until their waits are far above what a busy
-//! machine adds by itself, and of several windows the best counts, since noise only ever takes away: what a
-//! thread overslept is taken off its next waits, but a pause between windows lets that be forgotten.
+//! No other test asserts a time. Devices are slowed until their waits far exceed the delays that a
+//! busy machine adds. The best of several windows counts, because disturbances only slow a device
+//! down. Time that a thread overslept is subtracted from its next waits, but a pause between
+//! windows resets that.
 
 mod bench;
 
@@ -13,7 +14,7 @@ use device::Profile;
 
 const WINDOWS: usize = 4;
 const TOLERANCE: f64 = 0.15;
-/// A thread that leaves its device alone for longer than 50 ms is owed nothing any more.
+/// Pause between windows. A thread that does not use its device for 50 ms loses its credit.
 const PAUSE: Duration = Duration::from_millis(80);
 
 fn delivers(profile: &str, factor: f64) {
@@ -22,8 +23,9 @@ fn delivers(profile: &str, factor: f64) {
     delivers_as(&device, &wanted);
 }
 
-/// A hybrid whose cache holds all that the test writes is as fast as its cache; one whose cache holds next to
-/// nothing of it is as fast as what is behind, but for syncs: what is in the cache is durable.
+/// A hybrid whose cache holds all data of the test is as fast as its cache. One whose cache holds
+/// almost none is as fast as the device behind, except for syncs, because data in the cache is
+/// durable.
 fn hybrid_delivers() {
     let fits = Device::new("hybrid", 200.0);
     let wanted = fits.control.profile();
@@ -76,7 +78,7 @@ fn delivers_as(device: &Device, wanted: &Profile) {
 
 #[test]
 fn every_profile_delivers_its_numbers() {
-    // One after the other: together they would measure each other.
+    // One after the other, because concurrent tests would disturb each other.
     delivers("nvm", 200.0);
     delivers("high-end-ssd", 100.0);
     delivers("plain-ssd", 10.0);

@@ -1,4 +1,4 @@
-//! A program we did not write, under the library: a Redis that syncs every write, where one is installed.
+//! A foreign program under the library: a Redis that syncs every write, if one is installed.
 
 mod bench;
 
@@ -54,8 +54,8 @@ fn a_redis_that_syncs_always_has_its_log_on_the_device() {
     let before = device.control.stats();
     let sent: u64 = (0..50).map(|_| set(&"v".repeat(1000))).sum();
     let after = device.control.stats();
-    // The log holds the commands as they came, and nothing else of Redis writes to a file meanwhile: neither
-    // its replies, on a socket, nor its own notes, on standard output.
+    // The log holds exactly the commands as sent. Meanwhile Redis writes nothing else to a file:
+    // its replies go to a socket, its messages to standard output.
     assert_eq!(after.bytes_written - before.bytes_written, sent);
     assert_eq!(after.syncs - before.syncs, 50);
 }

@@ -1,4 +1,4 @@
-//! What is left when the power goes: what was synced, and nothing that hangs on more than that.
+//! The state after a loss of power: synced data, and nothing that depends on unsynced data.
 
 mod bench;
 
@@ -24,7 +24,7 @@ impl Disk {
     }
 
     fn ask(&mut self, words: &str) {
-        // Names in a line are those of the device's files.
+        // A word with `@` stands for a file on the device.
         let words: Vec<String> = words
             .split(' ')
             .map(|word| match word.strip_prefix('@') {
@@ -39,13 +39,13 @@ impl Disk {
         lines.iter().for_each(|line| self.ask(line));
     }
 
-    /// SIGKILL, and a new process.
+    /// Kills the process with SIGKILL and starts a new one.
     fn kill(&mut self) {
         self.process.kill();
         self.process = self.device.exercise_with_image(&self.image);
     }
 
-    /// Kills the process and takes the power away; what is left, by name.
+    /// Kills the process, loses power and returns the remaining files by name.
     fn lose_power(&mut self, survival: Survival) -> BTreeMap<String, Vec<u8>> {
         self.process.kill();
         self.image.lose_power(survival).unwrap();
@@ -105,13 +105,13 @@ fn renames_removals_and_directories_hang_on_the_sync_of_their_directory() {
     disk.ask_all(&["rename @old @new", "unlink @gone", "sync-dir @"]);
     assert_eq!(disk.lose_power(Survival::Synced), tree(&[("new", b"AA")]));
 
-    // Over another file, as a pointer to the newest is replaced.
+    // Over another file, as when a pointer to the newest file is replaced.
     disk.ask_all(&["open @next", "fill 0 67 2", "sync", "rename @next @new"]);
     assert_eq!(disk.lose_power(Survival::Synced), tree(&[("new", b"AA")]));
     disk.ask_all(&["open @next", "fill 0 67 2", "sync", "rename @next @new", "sync-dir @"]);
     assert_eq!(disk.lose_power(Survival::Synced), tree(&[("new", b"CC")]));
 
-    // What is in a directory that is not known yet is nowhere.
+    // Files in a directory whose own name is not durable are lost.
     disk.ask_all(&["make-dir @d", "open @d/in", "fill 0 68 1", "sync", "sync-dir @d"]);
     assert_eq!(disk.lose_power(Survival::Synced), tree(&[("new", b"CC")]));
     disk.ask_all(&["make-dir @d", "open @d/in", "fill 0 68 1", "sync", "sync-dir @d", "sync-dir @"]);
@@ -163,10 +163,11 @@ fn deleted_files_leave_the_image_and_the_devices_room() {
     assert_eq!((left("files"), left("pins")), (0, 0));
 }
 
-/// The exercise in the test's own words: what is durable, and what is there now.
+/// A model of the exercise program: its durable and its current state.
 #[derive(Default)]
 struct Model {
-    /// Bytes of a file now, and as last synced; by a number that a file keeps through renames.
+    /// The current and the last synced bytes of each file. The index identifies a file through
+    /// renames.
     files: Vec<(Vec<u8>, Vec<u8>)>,
     now: BTreeMap<String, usize>,
     synced: BTreeMap<String, usize>,
@@ -264,7 +265,8 @@ fn whatever_is_done_exactly_what_was_synced_is_left_and_torn_states_keep_all_of_
     }
 }
 
-/// Whether every sector is as it is now or as it was synced, and the length one of the two.
+/// Returns true if every sector has its current or its synced content, and the length is one of the
+/// two.
 fn is_between(left: &[u8], (now, synced): &(Vec<u8>, Vec<u8>)) -> bool {
     let sector = |bytes: &[u8], at: usize| {
         let mut sector = [0; 512];
@@ -272,7 +274,7 @@ fn is_between(left: &[u8], (now, synced): &(Vec<u8>, Vec<u8>)) -> bool {
         sector[..part.len()].copy_from_slice(part);
         sector
     };
-    // The last sector may be cut by the length.
+    // The length may cut the last sector.
     let cut = |mut sector: [u8; 512], at: usize| {
         sector[(left.len() - at).min(512)..].fill(0);
         sector

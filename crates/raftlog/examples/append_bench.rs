@@ -1,5 +1,5 @@
-//! Medians in microseconds of one write and its sync, by size: into files that grow, that were reserved, that were
-//! written before, and through the log. `append_bench [DIR]`.
+//! Median microseconds of one write with its sync, by size: into files that grow, that were
+//! reserved, and that were written before, and through the log. Usage: `append_bench [DIR]`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ fn median(mut nanos: Vec<u128>) -> f64 {
     nanos[nanos.len() / 2] as f64 / 1000.0
 }
 
-/// The median over appends to a file that `prepare` has made ready for this many bytes.
+/// Returns the median over appends to a file that `prepare` has prepared for this many bytes.
 fn into_file(path: &Path, bytes: usize, prepare: impl Fn(&File, u64), sync: impl Fn(&File)) -> f64 {
     let file = File::options().read(true).write(true).create_new(true).open(path).expect("a new file");
     prepare(&file, APPENDS * bytes as u64);
@@ -50,7 +50,7 @@ fn into_log(dir: &Path, bytes: usize) -> f64 {
     let log = RaftLog::open(dir, &Options::of_size(64 << 20)).expect("a new log");
     let value = Bytes::from(vec![7; bytes]);
     let mut nanos = Vec::new();
-    // Until every segment was written at least once.
+    // Enough appends to write every segment at least once.
     let warm = (160 << 20) / (bytes as u64 + 512);
     for index in 1..=warm + APPENDS {
         let entry = Entry { index, term: 1, data: value.clone(), ..Entry::default() };

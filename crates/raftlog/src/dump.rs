@@ -1,4 +1,4 @@
-//! A log as a person reads it: what lies where, and what a start would do with it.
+//! A readable listing of a log, with the outcome of a start from it.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,8 +7,9 @@ use wal::{recover, scan, Disk, Found, LogError, MarkFile, Place, Record, Recover
 
 use crate::files::{Access, Files};
 
-/// Writes what is in the log's directory, which is only read: each segment, with `each_block` every block and section in
-/// it, then the regions as a start would find them, or why it would refuse. A log that is open may be caught half-way.
+/// Writes the contents of the log in `dir` without changing it: the segments (with `each_block`
+/// also their blocks and sections), then the regions as a start would find them, or the reason why
+/// a start would refuse the log. A log in use may change during the listing.
 pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()> {
     let told = |error: LogError| io::Error::other(error.to_string());
     let (files, secret) = Files::open(dir, Access::Read).map_err(told)?;
@@ -35,7 +36,7 @@ pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()
             None => "no blocks".to_owned(),
         };
         let torn = found.iter().filter(|block| block.updates.is_none()).count();
-        let torn = if torn > 0 { format!(", {torn} of them not whole") } else { String::new() };
+        let torn = if torn > 0 { format!(", {torn} of them damaged") } else { String::new() };
         writeln!(out, "segment {segment:08}, {len} bytes: {range}{torn}{}", role(&recovered, segment))?;
         if each_block {
             found.iter().try_for_each(|block| write_block(block, out))?;
@@ -43,16 +44,16 @@ pub fn dump(dir: &Path, each_block: bool, out: &mut impl Write) -> io::Result<()
     }
     match recovered {
         Ok(recovered) => write_outcome(&recovered, out),
-        Err(error) => writeln!(out, "a start refuses it: {error}"),
+        Err(error) => writeln!(out, "a start would refuse this log: {error}"),
     }
 }
 
 fn role(recovered: &Result<Recovered, LogError>, segment: u32) -> &'static str {
     match recovered {
         Err(_) => "",
-        Ok(of) if of.in_use.last().is_some_and(|last| last.id == segment) => "; it is written next",
-        Ok(of) if of.in_use.iter().any(|used| used.id == segment) => "; it is needed",
-        Ok(_) => "; it is to be overwritten",
+        Ok(of) if of.in_use.last().is_some_and(|last| last.id == segment) => "; the next block goes here",
+        Ok(of) if of.in_use.iter().any(|used| used.id == segment) => "; holds needed blocks",
+        Ok(_) => "; free to be overwritten",
     }
 }
 
@@ -66,7 +67,7 @@ fn write_block(block: &Found, out: &mut impl Write) -> io::Result<()> {
         header.incarnation,
         header.length,
         header.synced,
-        if block.updates.is_none() { ", not whole" } else { "" }
+        if block.updates.is_none() { ", damaged" } else { "" }
     )?;
     for update in block.updates.iter().flatten() {
         match update {
@@ -93,8 +94,8 @@ fn write_outcome(recovered: &Recovered, out: &mut impl Write) -> io::Result<()> 
         let bounds = recovered.index.bounds(region);
         let state = match recovered.index.hard_state(region) {
             Some(state) => {
-                let vote = state.vote.map_or("nobody".to_owned(), |peer| format!("peer {peer}"));
-                format!("term {}, vote for {vote}, committed through {}", state.term, state.commit)
+                let vote = state.vote.map_or("none".to_owned(), |peer| format!("peer {peer}"));
+                format!("term {}, vote {vote}, committed through {}", state.term, state.commit)
             }
             None => "no hard state".to_owned(),
         };
@@ -104,7 +105,15 @@ fn write_outcome(recovered: &Recovered, out: &mut impl Write) -> io::Result<()> 
         writeln!(out, "peer of region {region}: {life:?}")?;
     }
     if let Some(cut) = recovered.cut {
-        writeln!(out, "a start cuts {} blocks off, from {} on: they were not synced", cut.blocks, cut.first)?;
+        writeln!(
+            out,
+            "a start would cut off {} blocks from block {} on: they were never synced",
+            cut.blocks, cut.first
+        )?;
     }
-    writeln!(out, "a start goes on after block {}, as start {}", recovered.sequence, recovered.incarnation)
+    writeln!(
+        out,
+        "a start would continue after block {} as start {}",
+        recovered.sequence, recovered.incarnation
+    )
 }

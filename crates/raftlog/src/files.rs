@@ -1,10 +1,10 @@
-//! The log's files: what [`wal`] asks of a disk, by system calls.
+//! The files of the log: [`wal`]'s trait `Disk` by system calls.
 //!
 //! ```text
-//! LOG                  the log's secret; the last file that a new log gets
+//! LOG                  the log's secret; the last file created for a new log
 //! SYNCED, FIRST        the marks
 //! 00000000.segment     a segment, zeros where it was never written
-//! 00000000.new         one that is being made
+//! 00000000.new         a segment that is being made
 //! LOCK                 locked while the log is open
 //! ```
 
@@ -28,14 +28,15 @@ const LOCK: &str = "LOCK";
 const SEGMENT: &str = "segment";
 const UNFINISHED: &str = "new";
 const MAGIC: u64 = 0x5374_6C79_4C6F_6731;
-/// The identity is kept twice, in sectors of its own.
+/// Offsets of the two copies of the identity, each in its own sector.
 const COPY_OFFSETS: [usize; 2] = [0, 512];
 const COPY_LEN: usize = 24;
 const ZEROS: usize = 1 << 20;
-/// Bytes of a segment that a start still reads. A block's length takes four bytes, and one block may fill a segment.
+/// Maximum length in bytes of a segment that a start reads. A block's length field has four bytes,
+/// and one block may fill a segment.
 const SEGMENT_BYTES_MAX: u64 = 8 << 30;
 
-/// Whether files may be written.
+/// The access to the files of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Write,
@@ -51,12 +52,12 @@ struct Inner {
     segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
     marks: BTreeMap<MarkFile, File>,
     sync_nanos: AtomicU64,
-    /// Locked for as long as it is open.
+    /// The lock file, held while the log is open for writing.
     _lock: Option<File>,
 }
 
 impl Files {
-    /// Opens the files of a log, and makes those of a new one where there is none.
+    /// Opens the files of a log. With write access, creates a new log where there is none.
     pub(crate) fn open(dir: &Path, access: Access) -> Result<(Files, Secret), LogError> {
         let opened = open(dir, access);
         opened.map_err(|error| match error.kind() {
@@ -67,7 +68,7 @@ impl Files {
         })
     }
 
-    /// The time that syncs of segments took so far.
+    /// Returns the total time spent in syncs of segments.
     pub(crate) fn sync_time(&self) -> Duration {
         Duration::from_nanos(self.0.sync_nanos.load(Ordering::Relaxed))
     }
@@ -99,7 +100,10 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
                 let file = open_file(&path, access)?;
                 let len = file.metadata()?.len();
                 if len > SEGMENT_BYTES_MAX {
-                    return Err(damaged(format!("{} has {len} bytes, as no segment has", path.display())));
+                    return Err(damaged(format!(
+                        "{} has {len} bytes, more than a segment can have",
+                        path.display()
+                    )));
                 }
                 segments.insert(segment, Arc::new(file));
             }
@@ -125,7 +129,8 @@ fn open(dir: &Path, access: Access) -> io::Result<(Files, Secret)> {
             ErrorKind::NotFound => damaged(format!("{} is missing", path.display())),
             _ => error,
         })?;
-        // What is read now counts as synced: a killed process may not have synced it.
+        // The mark is trusted from here on, so sync it: a killed process may have left it in the
+        // page cache.
         if access == Access::Write {
             file.sync_data()?;
         }
@@ -151,7 +156,8 @@ fn open_file(path: &Path, access: Access) -> io::Result<File> {
     OpenOptions::new().read(true).write(access == Access::Write).open(path)
 }
 
-/// The name of a segment's file. Each number has one name; the largest number is none, for another must follow it.
+/// Returns the name of a segment's file. Each number has exactly one name. The largest number is
+/// not used, so that every number has a successor.
 fn name_of(segment: SegmentId) -> String {
     format!("{segment:08}.{SEGMENT}")
 }
@@ -159,10 +165,10 @@ fn name_of(segment: SegmentId) -> String {
 fn number_of(path: &Path) -> io::Result<SegmentId> {
     let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
     let has_name = |number: &SegmentId| *number < SegmentId::MAX && path.ends_with(name_of(*number));
-    number.filter(has_name).ok_or_else(|| damaged(format!("{} is no segment's name", path.display())))
+    number.filter(has_name).ok_or_else(|| damaged(format!("{} is not the name of a segment", path.display())))
 }
 
-/// A quota is room as well: an operator gives more, and the store goes on.
+/// An exceeded quota counts as a full disk: once an operator raises it, the store goes on.
 fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
@@ -178,7 +184,8 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Makes the files of a new log. Its identity is the last one: without it there is no log yet.
+/// Creates the files of a new log. The identity comes last, so that an interrupted creation leaves
+/// no log.
 fn found(dir: &Path) -> io::Result<()> {
     let mut secret = [0; 8];
     getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
@@ -221,7 +228,7 @@ fn read_identity(path: &Path) -> io::Result<Secret> {
             return Ok(Secret(secret));
         }
     }
-    Err(damaged(format!("neither copy in {} can be read", path.display())))
+    Err(damaged(format!("both copies in {} are damaged", path.display())))
 }
 
 fn told(error: io::Error) -> DiskError {
@@ -231,8 +238,9 @@ fn told(error: io::Error) -> DiskError {
     }
 }
 
-/// The kernel may have dropped the pages that it could not write, and tells so once. Neither a retry nor anything else
-/// that this process says about its log can be believed.
+/// Aborts the process after a failed sync. The kernel may have dropped the pages it could not
+/// write, and reports that only once. So a retry proves nothing, and the process must not
+/// acknowledge anything further.
 fn end(error: &io::Error) -> ! {
     tracing::error!(%error, "a sync of the log failed; the process ends");
     std::process::abort();
@@ -258,7 +266,7 @@ impl Disk for Files {
             Ok(file)
         };
         let file = made().inspect_err(|_| {
-            // It is removed at the next start if it cannot be now.
+            // If the removal fails, the next start removes the file.
             let _ = fs::remove_file(&unfinished);
         });
         self.0.segments.write().insert(segment, Arc::new(file.map_err(told)?));

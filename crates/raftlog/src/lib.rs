@@ -1,5 +1,8 @@
-//! The log of all regions of a store, in one directory: one write and one `fdatasync` for a worker's turn, however many
-//! regions it touches. The format and the order of what happens are [`wal`]'s; here are its files and its locks.
+//! The Raft logs of all regions of a store, in one directory. A batch of the worker costs one write
+//! and one `fdatasync`, however many regions it touches.
+//!
+//! The crate [`wal`] defines the format and the order of writes and syncs. This crate supplies the
+//! files and the locks that let one thread append while others read and recycle.
 
 #![forbid(unsafe_code)]
 

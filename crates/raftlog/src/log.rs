@@ -1,4 +1,4 @@
-//! The log as a store uses it: one thread appends, others read and recycle.
+//! The log as a store uses it: one thread appends, others read and recycle segments.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use wal::{
 use crate::files::{Access, Files};
 use crate::options::Options;
 
-/// What an append took.
+/// The size and duration of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
     pub bytes: usize,
-    /// The whole call.
+    /// The duration of the whole call.
     pub total: Duration,
-    /// Of it, waiting for `fdatasync`.
+    /// The part of it spent in `fdatasync`.
     pub sync: Duration,
 }
 
@@ -38,9 +38,9 @@ impl SharedIndex for LockedIndex {
     }
 }
 
-/// All regions' logs. Clones share one.
+/// The logs of all regions of a store. Clones share the same log.
 ///
-/// Only one process may have a directory open.
+/// Only one process at a time may open a directory for writing.
 #[derive(Clone)]
 pub struct RaftLog {
     shared: Arc<Shared>,
@@ -51,19 +51,20 @@ struct Shared {
     secret: Secret,
     index: LockedIndex,
     writer: Mutex<Appender<Files, LockedIndex>>,
-    /// Which block is the first that is needed. Locked by whoever recycles, before the writer.
+    /// The mark of the first needed block. The recycling thread locks it before `writer`.
     first: Mutex<Mark>,
-    /// Since it was opened.
+    /// Bytes of blocks written since the log was opened.
     written: AtomicU64,
-    /// A write has failed, so nobody knows what the device holds.
+    /// A write has failed, so the contents of the device are unknown.
     is_stopped: AtomicBool,
-    /// Something to recycle, or a segment to make.
+    /// True if there may be a segment to recycle or to make.
     has_work: Mutex<bool>,
     work: Condvar,
 }
 
 impl RaftLog {
-    /// Opens the log in `dir`, which is made if need be, and checks it: see [`wal::recover`].
+    /// Opens the log in `dir`, creates it if it does not exist, and checks it: see
+    /// [`wal::recover`].
     pub fn open(dir: &Path, options: &Options) -> Result<RaftLog> {
         let begun = Instant::now();
         let (files, secret) = Files::open(dir, Access::Write)?;
@@ -73,7 +74,7 @@ impl RaftLog {
             tracing::info!(
                 blocks = cut.blocks,
                 from = cut.first,
-                "the log's end was not synced when it was written last, and is cut"
+                "cut off blocks at the end of the log that were never synced; nothing acknowledged was in them"
             );
         }
         let index = LockedIndex::default();
@@ -93,30 +94,36 @@ impl RaftLog {
         Ok(RaftLog { shared: Arc::new(shared) })
     }
 
-    /// Writes the batch and, with `sync`, returns once all of it is on the device. A large batch is several blocks, of
-    /// which a crash may leave the first ones: that is as if less had been asked for, since nothing of a batch is told
-    /// to anyone before all of it is durable, and each region's own blocks are in order.
+    /// Writes the batch. With `sync`, returns only when the whole batch is durable.
     ///
-    /// After [`LogError::NoSpace`] the same batch may be appended again. Aborts the process when the sync fails.
+    /// A large batch takes several blocks, and a crash may leave only the first of them. That is
+    /// safe: a region's blocks are written in order, and no part of a batch is announced to anyone
+    /// before all of it is durable.
+    ///
+    /// After [`LogError::NoSpace`] the same batch may be appended again. A failed sync aborts the
+    /// process.
     pub fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended> {
         self.write(|writer| writer.append(batch, sync))
     }
 
-    /// Makes everything appended without sync durable.
+    /// Makes durable all batches that were appended without sync.
     pub fn sync(&self) -> Result<Appended> {
         self.write(|writer| writer.sync().map(|()| 0))
     }
 
-    /// Drops the region's entries through `index`, whose `term` stays known. A later batch tells the device: a
-    /// truncation that is forgotten leaves a longer log.
+    /// Drops the region's entries through `index` in memory. The `term` of the entry at `index`
+    /// stays known. A later batch records the truncation on disk. If a crash loses it, the log is
+    /// only longer than needed.
     pub fn truncate(&self, region: RegionId, index: LogIndex, term: Term) {
         let state = LogState { truncated_index: index, truncated_term: term };
         self.shared.index.with(|index| index.truncate(region, state));
         self.wake();
     }
 
-    /// Lets go of segments that are not needed. Names the regions that hold most of a log that is too large. Not to be
-    /// called from the thread that appends.
+    /// Releases segments that are not needed. If the log is too large and most of it is needed,
+    /// returns the regions that hold needed entries in the oldest segment.
+    ///
+    /// Must not be called from the thread that appends, which would wait for its syncs.
     pub fn recycle(&self) -> Result<Vec<RegionId>> {
         self.refuse_if_stopped()?;
         let mut first_mark = self.shared.first.lock();
@@ -134,8 +141,8 @@ impl RaftLog {
         }
     }
 
-    /// Makes segments ahead of need, so that appends need not wait for them. Not to be called from the thread that
-    /// appends.
+    /// Creates segments in advance, so that appends need not wait for them. Must not be called from
+    /// the thread that appends.
     pub fn prepare(&self) -> Result<()> {
         self.refuse_if_stopped()?;
         loop {
@@ -146,7 +153,8 @@ impl RaftLog {
         }
     }
 
-    /// Waits until there may be something to recycle, but not longer than this.
+    /// Waits until there may be work for [`RaftLog::recycle`] or [`RaftLog::prepare`], at most for
+    /// `at_most`.
     pub fn await_work(&self, at_most: Duration) {
         let mut has_work = self.shared.has_work.lock();
         if !*has_work {
@@ -160,12 +168,13 @@ impl RaftLog {
         self.shared.work.notify_all();
     }
 
-    /// Makes the mark of what was synced survive power loss. A store that idles calls it.
+    /// Makes the mark of the synced sequence survive a loss of power. The store calls it when the
+    /// log is idle.
     pub fn sync_mark(&self) -> Result<()> {
         self.shared.writer.lock().sync_mark().map_err(|error| self.failed(error))
     }
 
-    /// Begins the logs of regions that a cluster is founded with, and their peers' lives, in one synced write.
+    /// Starts the logs of a new cluster's regions and records their peers, in one synced write.
     pub fn found(&self, descriptors: &[RegionDescriptor]) -> Result<()> {
         let begin = |descriptor: &RegionDescriptor| {
             let life = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
@@ -177,30 +186,30 @@ impl RaftLog {
         self.record(descriptors.iter().map(begin).collect(), true)
     }
 
-    /// Records whether this store has the peers; synced.
+    /// Records the lifecycles of these peers, synced.
     pub fn set_peers(&self, peers: &[(RegionId, PeerLife)]) -> Result<()> {
         let record = |(region, life): &(RegionId, PeerLife)| (*region, vec![Record::Life(life.clone())]);
         self.record(peers.iter().map(record).collect(), true)
     }
 
-    /// Deletes a peer's log and leaves its tombstone, in one synced write. To be called once a flush of the rows covers
-    /// whatever made the log unneeded.
+    /// Deletes a peer's log and leaves a tombstone, in one synced write. Must be called only after
+    /// a flush covers the row changes that made the log unneeded.
     pub fn destroy(&self, region: RegionId, peer: PeerId) -> Result<()> {
         let tombstone = Record::Life(PeerLife::Tombstone { peer });
         self.record(vec![(region, vec![Record::Forgotten, tombstone])], true)
     }
 
-    /// Deletes what a peer wrote that never came to hold anything: it has no life on record.
+    /// Deletes the log of a peer that has no lifecycle record, because it never held any rows.
     pub fn forget(&self, region: RegionId) -> Result<()> {
         self.record(vec![(region, vec![Record::Forgotten])], false)
     }
 
-    /// Every peer that this store has or had, ascending by region.
+    /// Returns all peers that this store has or had, ascending by region.
     pub fn peers(&self) -> Vec<(RegionId, PeerLife)> {
         self.shared.index.with(|index| index.lives())
     }
 
-    /// Keeps a value for the store as a whole; synced.
+    /// Stores a value for the store as a whole, synced.
     pub fn set_store_value(&self, name: &[u8], value: &[u8]) -> Result<()> {
         let record = Record::Value { name: name.to_vec(), value: Bytes::copy_from_slice(value) };
         self.record(vec![(0, vec![record])], true)
@@ -210,22 +219,24 @@ impl RaftLog {
         self.shared.index.with(|index| index.value(name))
     }
 
-    /// Regions that have anything in the log, ascending.
+    /// Returns the regions with any state or entries in the log, ascending.
     pub fn regions(&self) -> Vec<RegionId> {
         self.shared.index.with(|index| index.regions())
     }
 
-    /// Bytes of the segments in use, as far as they are written.
+    /// Returns the bytes of the segments in use, counting the last one only as far as it is
+    /// written.
     pub fn used_bytes(&self) -> u64 {
         self.shared.writer.lock().used_bytes()
     }
 
-    /// Bytes of the blocks that were written for callers since it was opened.
+    /// Returns the bytes of blocks written for callers since the log was opened. Blocks rewritten
+    /// by recycling do not count.
     pub fn written_bytes(&self) -> u64 {
         self.shared.written.load(Ordering::Relaxed)
     }
 
-    /// Number of the last block, over all restarts.
+    /// Returns the sequence of the last block, which counts across restarts.
     pub fn sequence(&self) -> u64 {
         self.shared.writer.lock().sequence()
     }
@@ -267,7 +278,7 @@ impl RaftLog {
         Ok(())
     }
 
-    /// After anything but a full disk and a refused batch no write may follow.
+    /// Stops the log after any error except a full disk or a refused batch: no write may follow.
     fn failed(&self, error: LogError) -> LogError {
         if !matches!(error, LogError::NoSpace(_) | LogError::Range { .. }) {
             self.shared.is_stopped.store(true, Ordering::Release);
@@ -279,7 +290,7 @@ impl RaftLog {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Err(error) = self.writer.get_mut().sync_mark() {
-            tracing::warn!(%error, "the mark of what was synced could not be synced at close");
+            tracing::warn!(%error, "could not sync the mark of the last synced block when the log was closed");
         }
     }
 }

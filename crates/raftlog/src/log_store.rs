@@ -1,4 +1,4 @@
-//! The log as `replica` reads it.
+//! The implementation of `replica`'s trait for reading the log.
 
 use raft::eraftpb::Entry;
 use replica::{HardState, LogBounds, LogError, LogStore};

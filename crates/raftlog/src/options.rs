@@ -1,17 +1,19 @@
-//! Sizes of the log.
+//! The sizes of the log and its segments.
 
 use wal::layout::ALIGNMENT;
 use wal::Sizes;
 
 const MIB: u64 = 1 << 20;
-/// A log of this size has so many segments before it is too large, unless it is so small that they are.
+/// The number of segments in a log of its nominal size. A small log has fewer, because a segment
+/// has at least 1 MiB.
 const SEGMENTS: u64 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Of a segment; one that is made for a larger entry is larger.
+    /// The size of a segment in bytes. A segment made for a larger entry is larger.
     pub segment_bytes: u64,
-    /// Above this what is needed of old segments is written again, so that they can be overwritten.
+    /// The size of the log in bytes above which needed data of old segments is rewritten, so that
+    /// the segments can be reused.
     pub log_bytes: u64,
 }
 
@@ -22,7 +24,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A log that is to stay at about so many bytes.
+    /// Returns the options of a log with a nominal size of `bytes`.
     pub fn of_size(bytes: u64) -> Options {
         Options { segment_bytes: (bytes / SEGMENTS).max(MIB), log_bytes: bytes }
     }

@@ -1,4 +1,5 @@
-//! What an append asks of the kernel, and of the file system's journal: in steady state no metadata changes.
+//! The system calls and file-system journal commits of an append: in steady state no metadata
+//! changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ fn append(log: &RaftLog, index: u64) {
     log.append(&LogBatch { number: index, writes: vec![write], must_sync: true }, true).unwrap();
 }
 
-/// Goes round several times, so that all segments were written before.
+/// Returns a log that has reused its segments several times, so that all of them were written
+/// before.
 fn settled(dir: &Path) -> (RaftLog, u64) {
     let log = RaftLog::open(dir, &Options { segment_bytes: 1 << 20, log_bytes: 4 << 20 }).unwrap();
     let mut next = 1;
@@ -39,13 +41,13 @@ fn go_on(log: &RaftLog, mut next: u64, count: u64) -> u64 {
     next
 }
 
-/// What the traced process does.
+/// The process that is traced.
 #[test]
 #[ignore = "started by another test under strace"]
 fn append_in_steady_state() {
     let dir = std::env::var(DIR).unwrap();
     let (log, mut next) = settled(Path::new(&dir));
-    // Marks the beginning in the trace.
+    // Marks the beginning of the measured part in the trace.
     let _ = fs::metadata("/steady");
     for _ in 0..APPENDS {
         append(&log, next);
@@ -75,18 +77,18 @@ fn an_append_is_two_writes_and_one_sync() {
     let steady = text.lines().skip_while(|line| !line.contains("\"/steady\"")).skip(1);
     let lines: Vec<&str> = steady.take_while(|line| !line.contains("\"/end\"")).collect();
     let count = |call: &str| lines.iter().filter(|line| line.contains(call)).count() as u64;
-    // A block and the mark. Four segments of those before are passed on the way.
+    // Two writes per append: a block and the mark. All appends together fill about four segments.
     assert_eq!(count("pwrite64("), 2 * APPENDS);
     assert!((APPENDS..APPENDS + 8).contains(&count("fdatasync(")), "{} syncs", count("fdatasync("));
     let others: Vec<_> = lines
         .iter()
         .filter(|line| !line.contains("pwrite64(") && !line.contains("fdatasync("))
-        // Segments that are made because the log is not recycled meanwhile.
+        // Calls that make segments, because the log is not recycled meanwhile.
         .collect();
     assert!(others.len() < 200, "{} other calls: {:?}", others.len(), &others[..20]);
 }
 
-/// A file system with a journal, in a file.
+/// A journaling file system in a file.
 struct Journaled {
     dir: tempfile::TempDir,
     device: String,
@@ -111,7 +113,7 @@ impl Journaled {
         self.dir.path().join("point")
     }
 
-    /// Transactions that the journal has committed.
+    /// Returns the number of transactions that the journal has committed.
     fn commits(&self) -> Option<u64> {
         let name = self.device.rsplit('/').next()?;
         let of_device =
@@ -143,9 +145,9 @@ fn an_append_commits_nothing_to_a_journal() {
     }
     let commits = journaled.commits().unwrap() - before;
     drop(log);
-    // The kernel commits times of files every few seconds, and a segment that is made is a commit or two.
+    // The kernel commits file times every few seconds. Making a segment costs a commit or two.
     assert!(commits < APPENDS / 8, "{commits} commits for {APPENDS} appends");
-    // The other way, so that this would be seen: a file that grows commits each time.
+    // The converse, which shows that commits are counted: each append to a growing file commits.
     let grown = fs::File::create(journaled.point().join("grown")).unwrap();
     let before = journaled.commits().unwrap();
     for _ in 0..50 {

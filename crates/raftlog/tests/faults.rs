@@ -1,4 +1,4 @@
-//! Devices that fail: a full one is waited out, a failing one stops the store.
+//! Device faults: the log waits for room on a full device, and stops on a failing one.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -25,7 +25,7 @@ fn batch(index: LogIndex) -> LogBatch {
     LogBatch { number: index, writes: vec![write], must_sync: true }
 }
 
-/// What the faulty process does: appends until it is told no, and says what it was told.
+/// The process with the injected fault. It appends until it is refused, and reports the errors.
 #[test]
 #[ignore = "started by the other tests under strace"]
 fn append_until_refused() {
@@ -47,7 +47,8 @@ fn append_until_refused() {
     say("nothing failed".to_owned());
 }
 
-/// Runs `append_until_refused` with a system call failing; `None` where nothing can be traced.
+/// Runs `append_until_refused` with an injected system call failure. Returns `None` where tracing
+/// is not possible.
 fn run_with_fault(dir: &Path, inject: &str) -> Option<Output> {
     let traced = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,pwrite64", "-e", inject])
@@ -143,7 +144,7 @@ fn a_full_device_refuses_batches_whole_and_takes_them_when_there_is_room() {
         assert_eq!(log.bounds(1).unwrap().last, last, "nothing of a refused batch is kept");
         assert_eq!(log.entries(1, last, last + 1, u64::MAX).unwrap()[0].data[0], last as u8);
     }
-    // As a killed process finds it: at the wall the log opens, or says that there is no room.
+    // At the limit, a restarted process opens the log or reports that there is no room.
     let sequence = log.sequence();
     drop(log);
     match RaftLog::open(&dir, &small()) {
@@ -176,14 +177,14 @@ fn a_full_device_is_waited_out_without_reopening() {
     while log.append(&batch(last + 1), true).is_ok() {
         last += 1;
     }
-    // Not a page is left: another file can be made, and nothing can be written to it.
+    // Leaves not a single free page: another file can be created, but no data can be written to it.
     let filler = device.0.path().join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
     for _ in 0..3 {
         assert!(matches!(log.append(&batch(last + 1), true), Err(LogError::NoSpace(_))));
     }
-    // What recycles wants to make segments, and finds no room either.
+    // Recycling wants to make segments, and finds no room either.
     log.truncate(1, last / 2, 1);
     if let Err(error) = log.recycle() {
         assert!(matches!(error, LogError::NoSpace(_)), "{error:?}");
@@ -192,7 +193,7 @@ fn a_full_device_is_waited_out_without_reopening() {
     std::fs::remove_file(&filler).unwrap();
     for index in last + 1..=last + 20 {
         log.append(&batch(index), true).unwrap();
-        // As a process that is killed now leaves it.
+        // A copy of the files as a process killed now leaves them.
         let copy = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(device.0.path().join("log")).unwrap() {
             let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! The log over real files: what it keeps, what a crash may take, and what it refuses to pass over.
+//! The log over real files: what it persists, what a crash may lose, and which damage it refuses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn append(log: &RaftLog, region: RegionId, entries: Vec<Entry>) {
     log.append(&batch(vec![write(region, entries)]), true).unwrap();
 }
 
-/// The files as a crash at this moment leaves them.
+/// Returns a copy of the files as a crash at this moment leaves them.
 fn crash_copy(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(dir).unwrap() {
@@ -143,7 +143,7 @@ fn a_truncated_log_keeps_the_term_of_its_last_truncated_entry() {
     assert!(log.term(1, 5).is_err() && log.entries(1, 6, 8, u64::MAX).is_err());
     log.truncate(1, 10, 5);
     assert_eq!(log.bounds(1).unwrap(), LogBounds { first: 11, last: 10 });
-    // The next batch tells the device.
+    // The next batch records the truncation on disk.
     append(&log, 2, entries(5, 1..=1, b""));
     drop(log);
     let log = open(dir.path());
@@ -182,7 +182,7 @@ fn a_batch_larger_than_segments_is_many_blocks_and_may_be_written_again() {
     let written = log.append(&large, true).unwrap();
     assert!(written.bytes > 800_000, "{written:?}");
     assert!(log.sequence() >= before + 12, "{} blocks", log.sequence() - before);
-    // As after a full device, which may have taken the first blocks.
+    // A repetition, as after a full device that may have taken the first blocks.
     log.append(&large, true).unwrap();
     drop(log);
     let log = open(dir.path());
@@ -193,7 +193,7 @@ fn a_batch_larger_than_segments_is_many_blocks_and_may_be_written_again() {
     }
 }
 
-/// 2.2 GiB, of which the test itself holds 64 MiB.
+/// Writes 2.2 GiB, of which the test itself holds 64 MiB.
 #[test]
 #[ignore = "writes gigabytes; make test-large runs it"]
 fn more_than_two_gibibytes_that_waited_for_room_are_one_batch() {
@@ -211,7 +211,7 @@ fn more_than_two_gibibytes_that_waited_for_room_are_one_batch() {
     assert_eq!(log.entries(1, 41, 42, u64::MAX).unwrap()[0].data, payload);
 }
 
-/// Says how fast a log is read at a start: no process but this one has the machine.
+/// Prints how fast a start reads a log. No other process may run on the machine.
 #[test]
 #[ignore = "gigabytes: make test-large"]
 fn more_than_two_gibibytes_of_log_are_read_at_a_start() {
@@ -234,7 +234,7 @@ fn more_than_two_gibibytes_of_log_are_read_at_a_start() {
         }
         log.sync().unwrap();
         drop(log);
-        // Written out, so that it can be dropped from the page cache, where that is allowed.
+        // Written out, so that the log can be dropped from the page cache where that is permitted.
         rustix::fs::sync();
         let is_cold = fs::write("/proc/sys/vm/drop_caches", "3").is_ok();
         for cold in [is_cold, false] {
@@ -292,7 +292,7 @@ fn a_tail_torn_at_any_byte_falls_back_to_the_batch_before_when_it_was_not_synced
         let log = open(copy.path());
         let last = log.bounds(1).unwrap().last;
         assert_eq!(log.entries(1, 1, 4, u64::MAX).unwrap(), entries(1, 1..=3, b"kept"), "cut at {cut}");
-        // Atomic: all of the batch or none.
+        // Atomic: the whole batch or nothing.
         assert_eq!((last, log.bounds(2).unwrap().last), (3, 0), "cut at {cut}");
     }
     fs::write(&path, &whole[..after]).unwrap();
@@ -342,7 +342,7 @@ fn damage_in_the_middle_and_missing_files_are_corruption() {
     let copy = crash_copy(dir.path());
     let middle = copy.path().join(files[1].file_name().unwrap());
     let whole = fs::read(&middle).unwrap();
-    // The header of the segment's first block, and a payload.
+    // Offsets in the header of the segment's first block, and in a payload.
     for byte in [20, 4 << 10] {
         let mut bytes = whole.clone();
         bytes[byte] ^= 1;
@@ -434,7 +434,8 @@ fn reads_are_right_while_files_are_rewritten() {
     append(&log, 2, entries(1, 1..=1, &payload(2, 1)));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Also when an assertion here fails, or the reader would keep the scope open for ever.
+        // Set even if an assertion here fails. Otherwise the reader would keep the scope open
+        // forever.
         let stop = SetOnDrop(&done);
         let reader = log.clone();
         let done = &done;
@@ -471,13 +472,14 @@ fn a_second_opener_is_refused() {
     open(dir.path());
 }
 
-/// Segments are zeros where they were never written. No payload here ends in a zero.
+/// Returns the end of the written data. Unwritten parts of a segment are zeros, and no payload here
+/// ends in a zero.
 fn end_of_data(file: &Path) -> usize {
     let bytes = fs::read(file).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
 }
 
-/// Where the next block begins.
+/// Returns the offset at which the next block begins.
 fn end_of_blocks(file: &Path) -> usize {
     end_of_data(file).next_multiple_of(512)
 }
@@ -496,8 +498,8 @@ fn founded_regions_begin_after_what_no_log_holds() {
     assert_eq!(log.peers().len(), 2);
 }
 
-/// A snapshot's beginning: in one write the old entries go and new ones may follow, whatever files the old
-/// ones are in by then.
+/// A restart by a snapshot: one write drops the old entries and may add new ones, whichever files
+/// hold the old ones.
 #[test]
 fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_recycling() {
     let dir = tempfile::tempdir().unwrap();
@@ -510,7 +512,7 @@ fn a_log_that_begins_anew_keeps_nothing_of_the_old_one_over_restarts_and_recycli
     }
     let restart = |index, cause| Restart { index, term: 9, descriptor: founded(1), cause };
     let state = HardState { term: 9, vote: Some(2), commit: 50 };
-    // Before, within and after what it held.
+    // Before, within and after the range it held.
     for (number, index) in [(50, 50), (51, 300), (52, 260)] {
         let write = RegionWrite {
             region: 1,

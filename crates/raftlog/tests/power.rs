@@ -1,9 +1,9 @@
-//! The power goes while files of the log come and go: on an emulated device, which keeps what was synced and
-//! as much of the rest as a seed says.
+//! Loss of power while files of the log are created and deleted, on an emulated device that keeps
+//! all that was synced and a seeded part of the rest.
 //!
-//! A process of its own writes, truncates and recycles by a seed, and ends without closing anything. Then the
-//! device loses power. Whatever the log holds when it is opened again must be what it held after one of the
-//! writes since the last one that was synced.
+//! A child process writes, truncates and recycles by a seed, and exits without closing anything.
+//! Then the device loses power. The reopened log must hold the state after the last synced write,
+//! or after one of the later writes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use types::{Draw, LogIndex, RegionId, Term};
 
 const DIR: &str = "STEELYARD_TEST_LOG_DIR";
 const SEED: &str = "STEELYARD_TEST_LOG_SEED";
-/// How many seeds each test tries; a long run sets it.
+/// Name of the environment variable with the number of seeds that each test tries, for long runs.
 const ROUNDS: &str = "STEELYARD_LOG_ROUNDS";
 const REGIONS: u64 = 4;
 
@@ -31,7 +31,7 @@ fn rounds(short: u64) -> u64 {
     std::env::var(ROUNDS).map_or(short, |text| text.parse().expect("a number of rounds"))
 }
 
-/// What a region's log holds.
+/// The contents of a region's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Held {
     truncated: LogIndex,
@@ -49,7 +49,7 @@ type Model = BTreeMap<RegionId, Held>;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// Appends `count` entries from `first` on, over whatever was there.
+    /// Appends `count` entries from `first` on, in place of any existing ones.
     Append {
         region: RegionId,
         first: LogIndex,
@@ -75,8 +75,8 @@ fn payload(region: RegionId, index: LogIndex, term: Term) -> Bytes {
     Bytes::from(word.into_iter().cycle().take(length).collect::<Vec<u8>>())
 }
 
-/// The writes of a seed, and what the log holds after each of them. Entries are appended without a sync where
-/// the seed is even.
+/// Returns the operations of a seed, each with the contents of the log after it. Only even seeds
+/// append entries without sync.
 fn history(seed: u64) -> Vec<(Op, Model)> {
     let mut draw = Draw::new(seed);
     let mut model = Model::new();
@@ -88,7 +88,7 @@ fn history(seed: u64) -> Vec<(Op, Model)> {
         let (last, term) = (held.last(), 1 + number / 20);
         let op = match draw.below(20) {
             0..=11 => {
-                // Now and then a new leader's entries replace the last ones.
+                // Occasionally a new leader's entries replace the last ones.
                 let over = if draw.below(8) == 0 { draw.below(3).min(last - held.truncated) } else { 0 };
                 let (first, count) = (last + 1 - over, 1 + draw.below(6));
                 held.terms.retain(|index, _| *index < first);
@@ -112,14 +112,14 @@ fn history(seed: u64) -> Vec<(Op, Model)> {
         model.retain(|_, held| *held != Held::default());
         history.push((op, model.clone()));
     }
-    // What ends the run is where it is most dangerous: just after files have gone.
+    // Half of the runs end where a loss of power is most dangerous: just after files were deleted.
     if draw.below(2) == 0 {
         history.push((Op::Recycle, model));
     }
     history
 }
 
-/// What the process does whose power goes.
+/// The process that loses power.
 #[test]
 #[ignore = "started by the other tests on an emulated device"]
 fn write_until_the_power_goes() {
@@ -148,7 +148,7 @@ fn write_until_the_power_goes() {
             Op::Recycle => drop(log.recycle().unwrap()),
         }
     }
-    // The worst that a disk may do: names are as they are now, contents as they were synced.
+    // The worst case that a disk allows: names are current, contents are as last synced.
     File::open(dir).and_then(|dir| dir.sync_all()).unwrap();
     std::process::exit(77);
 }
@@ -169,7 +169,8 @@ fn found(log: &RaftLog) -> Model {
     model
 }
 
-/// Whether this was found of that: but a truncation may be forgotten, or be here before a later write is.
+/// Returns true if `found` is a valid outcome of `model`. A truncation may be lost, or may be
+/// present although a write before it is not.
 fn is_as(model: &Model, found: &Model, latest: &Model) -> bool {
     let blank = Held::default();
     let of = |model: &Model, region: RegionId| model.get(&region).unwrap_or(&blank).clone();

@@ -1,5 +1,5 @@
-//! Logs that have outgrown their segments many times: what a killed process leaves of them, and what is missed
-//! if one of their files is lost.
+//! Logs that have reused their segments many times: recovery after a killed process, and detection
+//! of a lost file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use types::{LogIndex, RegionId};
 
 const BUSY: RegionId = 1;
 const COLD: RegionId = 2;
-/// Entries of the busy region that are kept behind its newest one.
+/// Number of entries that the busy region keeps.
 const KEPT: u64 = 12;
 
 /// Eight segments, and a few more while the log is busy.
@@ -30,7 +30,7 @@ fn state(index: LogIndex) -> HardState {
     HardState { term: 1 + index / 50, vote: Some(index % 3), commit: index }
 }
 
-/// A log, and what was written to it.
+/// A log together with the data written to it.
 struct Written {
     log: RaftLog,
     last: LogIndex,
@@ -55,7 +55,7 @@ impl Written {
         self.log.append(&LogBatch { number: 1, writes: vec![write], must_sync: true }, true).unwrap();
     }
 
-    /// Writes a file or so, and truncates, as a store does; recycles now and then.
+    /// Writes about one segment and truncates, as a store does. Recycles every few calls.
     fn go_on(&mut self) {
         for _ in 0..10 {
             self.last += 1;
@@ -72,9 +72,9 @@ impl Written {
         }
     }
 
-    /// Fails unless everything that was written is there.
+    /// Panics unless all written data is in the log.
     fn assert_is_in(&self, log: &RaftLog) {
-        // The last truncations are with the device once something else is written.
+        // The last truncations reach the disk only with a later write.
         let LogBounds { first, last } = log.bounds(BUSY).unwrap();
         assert!(first <= self.truncated + 1 && last == self.last, "{first}..={last}");
         assert_eq!(log.bounds(COLD).unwrap(), LogBounds { first: 1, last: 3 });
@@ -90,7 +90,7 @@ impl Written {
     }
 }
 
-/// The files as a killed process leaves them at this moment.
+/// Returns a copy of the files as a process killed at this moment leaves them.
 fn crash_copy(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(dir).unwrap() {

@@ -1,7 +1,9 @@
-//! What decoding a request costs: `cargo run --release -p steelyard-resp --example decode_speed`.
+//! A measurement of the cost of decoding a request: `cargo run --release -p steelyard-resp
+//! --example decode_speed`.
 //!
-//! The input is copied into a receive buffer as a socket read would do it, a pipeline of 16 at a time; the copy is
-//! part of the figure. The best of several rounds is printed, for the machine may be doing something else as well.
+//! The input is copied into a receive buffer as a socket read does, 16 pipelined requests at a
+//! time, and the copy is part of the figure. The best of several rounds is printed, because other
+//! processes may use the machine too.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 

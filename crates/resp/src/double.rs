@@ -1,11 +1,11 @@
-//! Doubles as Redis 7.0 prints them: C's `%.17g`.
+//! The text of doubles as Redis 7.0 prints them: C's `%.17g`.
 
 use std::io::Write;
 
-/// Digits that tell every double from its neighbours.
+/// Number of significant digits that distinguish every double from its neighbours.
 const SIGNIFICANT_DIGITS: i32 = 17;
 
-/// Room for sign, 17 digits, point, four zeros or an exponent.
+/// Maximum bytes of the text: sign, 17 digits, point, and four zeros or an exponent.
 const TEXT_BYTES_MAX: usize = 32;
 
 pub(crate) struct DoubleText {
@@ -36,7 +36,8 @@ impl DoubleText {
             text.push(b"inf");
             return text;
         }
-        // `d.dddddddddddddddde[-]x`: seventeen digits, rounded as C does it, and the exponent that picks the form.
+        // `d.dddddddddddddddde[-]x`: seventeen digits rounded as in C, and the exponent that
+        // selects the form.
         let mut scientific = [0u8; TEXT_BYTES_MAX];
         let mut rest = &mut scientific[..];
         write!(rest, "{:.16e}", value.abs()).expect("a double's digits and exponent fit");
@@ -52,7 +53,7 @@ impl DoubleText {
         text
     }
 
-    /// `digits`, without trailing zeros, are those of d.ddd times ten to the `exponent`.
+    /// Appends the `%g` form of d.ddd times ten to the `exponent`. `digits` has no trailing zeros.
     fn push_general(&mut self, digits: &[u8], exponent: i32) {
         if !(-4..SIGNIFICANT_DIGITS).contains(&exponent) {
             self.push(&digits[..1]);
@@ -92,7 +93,7 @@ mod tests {
         String::from_utf8(DoubleText::new(value).as_bytes().to_vec()).unwrap()
     }
 
-    /// The right-hand sides are what C's `printf("%.17g")` writes.
+    /// The expected texts are the output of C's `printf("%.17g")`.
     #[test]
     fn doubles_are_printed_as_c_prints_them() {
         for (value, expected) in [

@@ -1,4 +1,4 @@
-//! Writing: replies in either protocol version, and requests.
+//! Encoders: replies in either protocol version, and requests.
 
 use bytes::{BufMut, BytesMut};
 use memchr::memchr2;
@@ -6,7 +6,7 @@ use memchr::memchr2;
 use crate::double::DoubleText;
 use crate::Reply;
 
-/// What `HELLO` chose for the connection.
+/// The protocol version that `HELLO` selected for the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     #[default]
@@ -14,7 +14,7 @@ pub enum Protocol {
     Resp3,
 }
 
-/// Appends `reply` to `out` as `protocol` writes it.
+/// Appends `reply` to `out` in the given protocol version.
 pub fn encode(reply: &Reply, protocol: Protocol, out: &mut BytesMut) {
     let resp3 = protocol == Protocol::Resp3;
     match reply {
@@ -56,7 +56,7 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut BytesMut) {
     }
 }
 
-/// Appends one request, as every client library writes it: an array of bulk strings.
+/// Appends one request in the form that client libraries use: an array of bulk strings.
 pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut BytesMut) {
     put_length(b'*', args.len(), out);
     for arg in args {
@@ -71,7 +71,8 @@ fn put_items(kind: u8, items: &[Reply], protocol: Protocol, out: &mut BytesMut) 
     }
 }
 
-/// A line of free text. CR and LF in it would end it early and let a value forge the next reply: they become spaces.
+/// Appends a line of free text. CR and LF become spaces, because they would end the line early and
+/// let a value forge the next reply.
 fn put_text(kind: u8, text: &[u8], out: &mut BytesMut) {
     out.reserve(text.len() + 3);
     out.put_u8(kind);
@@ -101,7 +102,7 @@ fn put_length(kind: u8, length: usize, out: &mut BytesMut) {
 fn put_number<N: itoa::Integer>(kind: u8, number: N, out: &mut BytesMut) {
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(number).as_bytes();
-    // One append instead of three: a u64 has at most 20 digits, an i64 20 with its sign.
+    // One append instead of three. The digits, including a sign, take at most 20 bytes.
     let mut line = [0u8; 24];
     line[0] = kind;
     line[1..=digits.len()].copy_from_slice(digits);

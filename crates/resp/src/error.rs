@@ -1,8 +1,9 @@
-//! Why a byte stream is not RESP. The connection cannot go on after any of them.
+//! Protocol errors: reasons why a byte stream is not valid RESP. Any of them ends the connection.
 
 use thiserror::Error;
 
-/// `Display` is the whole text that Redis sends after `-ERR `; what Redis has no text for is worded alike.
+/// A protocol error. `Display` gives the whole text after `-ERR `. It is Redis's text where Redis
+/// has one, and in the same style otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProtocolError {
     // Requests, in Redis's words (`networking.c`).
@@ -24,7 +25,7 @@ pub enum ProtocolError {
     TooBigInline,
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// Redis closes such a connection without a word (`client-query-buffer-limit`).
+    /// Redis closes such a connection without a reply (`client-query-buffer-limit`).
     #[error("Protocol error: too big request")]
     TooBigRequest,
 
@@ -45,8 +46,8 @@ pub enum ProtocolError {
     TooDeepReply,
 }
 
-/// The text stands in an error line: CR and LF become spaces, as Redis does it. What is no character of its own is
-/// shown as the replacement character.
+/// Returns the character that stands for a byte in an error line. CR and LF become spaces, as in
+/// Redis. A byte that is not ASCII becomes the replacement character.
 fn printable(byte: u8) -> char {
     match byte {
         b'\r' | b'\n' => ' ',

@@ -1,6 +1,7 @@
-//! Bodies of the fuzz targets, called by `fuzz/` and, over seeded mutations, by `tests/fuzz_short.rs`.
+//! The bodies of the fuzz targets. `fuzz/` calls them, and `tests/fuzz_short.rs` runs them over
+//! seeded mutations.
 //!
-//! An input is two bytes that choose how the stream is received, then the stream itself.
+//! An input is two bytes that choose how the stream is received, followed by the stream itself.
 
 use bytes::BytesMut;
 
@@ -9,14 +10,14 @@ use crate::{
     Request,
 };
 
-/// What a decoder may hold beyond a small multiple of what has arrived.
+/// Bytes that a decoder may hold beyond a small multiple of the bytes received.
 const SLACK_BYTES: usize = 256 << 10;
 
-/// How one input is received.
+/// A fuzz input, with the way in which its stream is received.
 struct Reception<'a> {
-    /// Chooses the limits.
+    /// Selects the limits.
     variant: u8,
-    /// Chooses the cuts.
+    /// Selects the cuts.
     cuts: u8,
     stream: &'a [u8],
 }
@@ -27,7 +28,7 @@ impl<'a> Reception<'a> {
         Some(Reception { variant, cuts, stream })
     }
 
-    /// The stream in pieces of one byte, or of lengths that vary from 1 to 64.
+    /// Returns the stream in pieces of one byte, or of lengths from 1 to 64.
     fn pieces(&self) -> Vec<&'a [u8]> {
         let (mut pieces, mut rest, mut state) = (Vec::new(), self.stream, u32::from(self.cuts));
         while !rest.is_empty() {
@@ -41,7 +42,7 @@ impl<'a> Reception<'a> {
     }
 }
 
-/// Feeds `pieces` to `decode` and collects what comes out, up to the first error.
+/// Feeds `pieces` to `decode` and collects the decoded items, up to the first error.
 fn receive<T>(
     pieces: &[&[u8]],
     mut decode: impl FnMut(&mut BytesMut) -> Result<Option<T>, ProtocolError>,
@@ -65,7 +66,8 @@ fn receive<T>(
     (decoded, None)
 }
 
-/// Requests do not depend on how the stream was cut, keep their limits, and survive being written and read again.
+/// Checks that decoded requests do not depend on the cuts, respect the limits, and survive being
+/// written and read again.
 pub fn resp_request(input: &[u8]) {
     let Some(reception) = Reception::new(input) else { return };
     let limits = match reception.variant % 3 {
@@ -101,7 +103,8 @@ pub fn resp_request(input: &[u8]) {
     assert_eq!(again, (requests, None), "a request that was read can be written and read again");
 }
 
-/// Replies do not depend on how the stream was cut, and are the same bytes again after being written and read.
+/// Checks that decoded replies do not depend on the cuts, and give the same bytes after being
+/// written and read again.
 pub fn resp_reply(input: &[u8]) {
     let Some(reception) = Reception::new(input) else { return };
     let limits = match reception.variant % 2 {
@@ -120,7 +123,7 @@ pub fn resp_reply(input: &[u8]) {
     };
     let (replies, error) = decode(&limits, &[reception.stream]);
     let (in_pieces, error_in_pieces) = decode(&limits, &reception.pieces());
-    // Compared as they are written, for a NaN is not equal to itself.
+    // Compares the encoded bytes, because a NaN does not equal itself.
     let written = |replies: &[Reply], protocol| {
         let mut out = BytesMut::new();
         replies.iter().for_each(|reply| encode(reply, protocol, &mut out));
@@ -129,7 +132,7 @@ pub fn resp_reply(input: &[u8]) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let first = written(&replies, protocol);
         assert_eq!(written(&in_pieces, protocol), first, "the cuts do not matter");
-        // A long error may come as a string but is written as a line.
+        // A long error may arrive as a string but is written as a line.
         let wide = ReplyLimits { line_bytes_max: usize::MAX, ..ReplyLimits::default() };
         let (again, error) = decode(&wide, &[&first]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Inline requests: a line of words with the shell-like quoting of Redis's `sdssplitargs`.
+//! Inline requests: a line of words, quoted as in Redis's `sdssplitargs`.
 
 use bytes::Bytes;
 
@@ -6,8 +6,8 @@ use crate::ProtocolError;
 
 /// Splits a line, without its line end, into words.
 ///
-/// Words are copied: the few who type requests are not worth keeping a receive buffer alive for. Unlike in Redis,
-/// whose strings end at it here, NUL is a byte like any other.
+/// Words are copied, so that a hand-typed request does not keep a receive buffer alive. NUL is an
+/// ordinary byte here, whereas Redis ends a string at it.
 pub(crate) fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     let mut words = Vec::new();
     let mut at = 0;
@@ -24,11 +24,12 @@ pub(crate) fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     }
 }
 
-/// Reads one word that starts at `at`; returns where it ends.
+/// Reads the word that starts at `at` into `word`. Returns the position of its end.
 fn read_word(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     while let Some(&byte) = line.get(at) {
         match byte {
-            // Not all of `is_space`: a vertical tab or form feed parts words only before their first byte.
+            // Fewer bytes than `is_space`: a vertical tab or form feed separates words only before
+            // their first byte.
             b' ' | b'\n' | b'\r' | b'\t' => return Ok(at),
             b'"' => return read_double_quoted(line, at + 1, word),
             b'\'' => return read_single_quoted(line, at + 1, word),
@@ -84,7 +85,7 @@ fn read_single_quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Result<
     }
 }
 
-/// A closing quote also ends the word: a space or nothing follows it.
+/// Checks that a closing quote ends the word, so that a space or the end of the line follows it.
 fn end_of_quotes(line: &[u8], at: usize) -> Result<usize, ProtocolError> {
     match line.get(at) {
         Some(&byte) if !is_space(byte) => Err(ProtocolError::UnbalancedQuotes),
@@ -92,7 +93,7 @@ fn end_of_quotes(line: &[u8], at: usize) -> Result<usize, ProtocolError> {
     }
 }
 
-/// C's `isspace`.
+/// Equals C's `isspace`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

@@ -1,6 +1,7 @@
-//! Decimal integers as RESP writes them.
+//! Parsing of the decimal integers in RESP lines.
 
-/// Exactly the numbers that Redis's `string2ll` takes: no sign but `-`, no leading zero, no `-0`, no blanks.
+/// Parses exactly the numbers that Redis's `string2ll` accepts: no sign but `-`, no leading zero,
+/// no `-0`, no blanks.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         b"0" => return Some(0),

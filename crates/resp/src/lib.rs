@@ -1,10 +1,13 @@
-//! RESP2 and RESP3: requests in, replies out, and the same again from the client's side.
+//! Encoders and decoders of RESP2 and RESP3, for the server's and the client's side.
 //!
-//! A server feeds what it receives to a [`Decoder`] and writes with [`encode`]; a client writes with
-//! [`encode_request`] and reads with a [`ReplyDecoder`]. Both decoders are incremental: they keep their place in
-//! what has only partly arrived, so a byte is looked at a bounded number of times however it was cut into packets,
-//! and the result never depends on the cuts. Nothing is allocated because a peer *declared* a length; memory
-//! follows what has arrived. Once a decoder has failed it stays failed, for the stream has no next boundary.
+//! A server feeds received bytes to a [`Decoder`] and writes replies with [`encode`]. A client
+//! writes with [`encode_request`] and reads with a [`ReplyDecoder`].
+//!
+//! Both decoders are incremental. They remember their position in a message that has arrived in
+//! part, so each byte is examined a bounded number of times, and the result does not depend on how
+//! the stream was split into packets. A decoder allocates memory in proportion to the bytes
+//! received, never to a length that the peer *declared*. A decoder that has failed stays failed,
+//! because the next message boundary is unknown.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,10 @@
-//! What a peer may make us hold. Every limit is checked on the declared number, before anything is allocated.
+//! Limits on the memory that a peer can make a receiver hold. Each is checked against the declared
+//! number, before anything is allocated.
 
-/// Arguments of a request before authentication (Redis: `processMultibulkBuffer`).
+/// Maximum number of arguments of a request before authentication (Redis:
+/// `processMultibulkBuffer`).
 pub(crate) const UNAUTHENTICATED_ARGS_MAX: usize = 10;
-/// Length of one argument before authentication (same place).
+/// Maximum bytes of one argument before authentication (Redis: `processMultibulkBuffer`).
 pub(crate) const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 << 10;
 
 const _: () = assert!(
@@ -14,16 +16,18 @@ const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Limits on requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest argument (`proto-max-bulk-len`).
+    /// Maximum bytes of an argument (`proto-max-bulk-len`).
     pub bulk_bytes_max: usize,
-    /// Arguments of one request.
+    /// Maximum number of arguments of one request.
     pub args_max: usize,
-    /// Longest inline request, and longest line that holds a length, without its line feed.
+    /// Maximum bytes of an inline request, and of a line that holds a length, without its line
+    /// feed.
     pub line_bytes_max: usize,
-    /// Longest request as sent, framing included (the part of `client-query-buffer-limit`).
+    /// Maximum bytes of a request as sent, framing included (its share of
+    /// `client-query-buffer-limit`).
     pub request_bytes_max: usize,
-    /// Whether the peer has authenticated, or need not. If not, Redis's stricter limits hold as well: 10 arguments of
-    /// 16384 bytes.
+    /// True if the peer has authenticated or need not. If false, Redis's stricter limits also
+    /// apply: 10 arguments of 16384 bytes.
     pub authenticated: bool,
 }
 
@@ -40,7 +44,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For a peer that has yet to authenticate.
+    /// Returns the limits for a peer that has not yet authenticated.
     pub fn unauthenticated() -> Limits {
         Limits {
             request_bytes_max: UNAUTHENTICATED_REQUEST_BYTES_MAX,
@@ -53,15 +57,15 @@ impl Limits {
 /// Limits on replies, for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyLimits {
-    /// Longest bulk string.
+    /// Maximum bytes of a bulk string.
     pub bulk_bytes_max: usize,
-    /// Longest line: simple strings, errors, numbers, lengths.
+    /// Maximum bytes of a line: a simple string, an error, a number or a length.
     pub line_bytes_max: usize,
-    /// Aggregates inside each other.
+    /// Maximum depth of nested aggregates.
     pub nesting_max: usize,
-    /// Values in one reply, at all depths, attributes included.
+    /// Maximum number of values in one reply, at all depths, including attributes.
     pub elements_max: usize,
-    /// Longest reply as sent, framing included.
+    /// Maximum bytes of a reply as sent, framing included.
     pub reply_bytes_max: usize,
 }
 

@@ -1,15 +1,16 @@
-//! A reply, independent of the protocol version it will be written in.
+//! A reply, independent of the protocol version in which it will be written.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// What a command answers. The encoder turns it into RESP2 or RESP3.
+/// The reply to a command. The encoder writes it as RESP2 or RESP3.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// `+OK` and its like. Never holds CR or LF.
+    /// A simple string such as `+OK`. Must not contain CR or LF.
     Simple(Cow<'static, str>),
-    /// `-ERR ...`: the whole line after the dash, code first. The encoder replaces CR and LF by spaces.
+    /// An error line such as `-ERR ...`: the whole text after the dash, code first. The encoder
+    /// replaces CR and LF with spaces.
     Error(Cow<'static, str>),
     Int(i64),
     Bulk(Bytes),
@@ -26,14 +27,14 @@ pub enum Reply {
     Double(f64),
     /// RESP2: `:1` or `:0`.
     Bool(bool),
-    /// RESP2: a bulk string. The format is three letters, `txt` or `mkd`.
+    /// RESP2: a bulk string. The format has three letters, `txt` or `mkd`.
     Verbatim(&'static str, Bytes),
     /// RESP2: an array.
     Push(Vec<Reply>),
 }
 
 impl Reply {
-    /// What the strings in it take, and a little for each reply.
+    /// Returns the estimated bytes of memory: those of the strings, plus a constant per reply.
     pub fn bytes(&self) -> usize {
         const EACH: usize = 16;
         let all = |replies: &[Reply]| replies.iter().map(Reply::bytes).sum::<usize>();

@@ -1,4 +1,4 @@
-//! The reply decoder: what a client needs, for RESP2 and RESP3 alike.
+//! The reply decoder for clients, for RESP2 and RESP3 alike.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
@@ -7,9 +7,10 @@ use crate::length::parse_integer;
 use crate::receive_buffer::make_room;
 use crate::{ProtocolError, Reply, ReplyLimits};
 
-/// Shorter strings are copied: a slice would keep a receive buffer many times its size alive.
+/// Maximum bytes of a string that is copied. A slice that short would keep a receive buffer of many
+/// times its size alive.
 const COPIED_BYTES_MAX: usize = 1024;
-/// Elements that an aggregate is given room for before they arrive.
+/// Maximum number of elements for which an aggregate reserves room before they arrive.
 const RESERVED_ELEMENTS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ enum Aggregate {
     Map,
     Set,
     Push,
-    /// Facts about the value that follows it; skipped.
+    /// Metadata about the value that follows it. It is skipped.
     Attribute,
 }
 
@@ -33,36 +34,36 @@ enum Text {
 #[derive(Debug)]
 struct Open {
     kind: Aggregate,
-    /// Elements still to come, at least one; a pair counts as two.
+    /// The number of elements missing, at least one. A pair counts as two.
     left: usize,
     elements: Vec<Reply>,
 }
 
-/// One step through a reply.
+/// One step of decoding a reply.
 enum Token {
     Value(Reply),
     Open(Aggregate, usize),
-    /// A string's length has been read; the string comes next.
+    /// A string's length was read. The string comes next.
     Text,
 }
 
 /// Decodes the replies of one connection.
 ///
-/// Attributes are skipped. A big number is given as a bulk string of its digits, as RESP2 would have it. Text that is
-/// not UTF-8 is made so with replacement characters where [`Reply`] holds text. The streamed types (`$?`, `*?`), which
-/// no server sends, are refused.
+/// Attributes are skipped. A big number is returned as a bulk string of its digits, as in RESP2.
+/// Where [`Reply`] holds text, invalid UTF-8 is replaced with replacement characters. The streamed
+/// types (`$?`, `*?`), which no server sends, are refused.
 #[derive(Debug, Default)]
 pub struct ReplyDecoder {
     limits: ReplyLimits,
-    /// Outermost first.
+    /// The open aggregates, outermost first.
     open: Vec<Open>,
     /// The string in progress, once its length line has arrived.
     text: Option<(Text, usize)>,
-    /// How many bytes of the buffer have been searched in vain for the end of a line.
+    /// The number of bytes in the buffer that are known not to contain the end of a line.
     searched: usize,
-    /// Bytes of the reply in progress that were taken off the buffer.
+    /// The number of bytes of the reply in progress already taken off the buffer.
     taken_bytes: usize,
-    /// Elements that the reply in progress has announced so far.
+    /// The number of elements that the reply in progress has announced so far.
     announced: usize,
     failed: Option<ProtocolError>,
 }
@@ -72,11 +73,12 @@ impl ReplyDecoder {
         ReplyDecoder { limits, ..ReplyDecoder::default() }
     }
 
-    /// Takes the next reply off the front of `buf`; `None` when more bytes are needed first. Between two calls the
-    /// caller only appends to `buf`.
+    /// Takes the next reply off the front of `buf`. Returns `None` if more bytes are needed.
+    /// Between two calls the caller may only append to `buf`.
     ///
     /// # Errors
-    /// The peer does not speak the protocol or exceeds a limit; every later call answers the same.
+    /// If the peer violates the protocol or exceeds a limit. Every later call returns the same
+    /// error.
     ///
     /// # Panics
     /// If `buf` has lost bytes since the last call.
@@ -121,7 +123,7 @@ impl ReplyDecoder {
         }
     }
 
-    /// Puts a value where it belongs; returns the reply when that completes it.
+    /// Adds a value to the innermost open aggregate. Returns the reply if that completes it.
     fn place(&mut self, mut value: Reply) -> Option<Reply> {
         loop {
             let Some(innermost) = self.open.last_mut() else { return Some(value) };
@@ -135,7 +137,7 @@ impl ReplyDecoder {
         }
     }
 
-    /// Reads a line; a string's length is kept in `self.text`.
+    /// Reads a line. The length of a string that follows is stored in `self.text`.
     fn read_line(&mut self, buf: &mut BytesMut) -> Result<Option<Token>, ProtocolError> {
         let end = memchr(b'\n', &buf[self.searched..]).map(|offset| self.searched + offset);
         if end.unwrap_or(buf.len()) > self.limits.line_bytes_max {
@@ -208,7 +210,7 @@ impl ReplyDecoder {
         Ok(Token::Open(kind, elements.unwrap_or_default()))
     }
 
-    /// Reads a string and its CRLF, once they are there.
+    /// Reads a string and its CRLF once they have arrived.
     fn read_text(
         &mut self,
         kind: Text,
@@ -254,7 +256,7 @@ impl ReplyDecoder {
     }
 }
 
-/// The value of a complete aggregate; an attribute has none.
+/// Returns the value of a complete aggregate, or `None` for an attribute.
 fn close(kind: Aggregate, elements: Vec<Reply>) -> Option<Reply> {
     Some(match kind {
         Aggregate::Array => Reply::Array(elements),
@@ -278,7 +280,7 @@ fn parse_length(text: &[u8]) -> Result<usize, ProtocolError> {
         .ok_or(ProtocolError::InvalidReplyLength)
 }
 
-/// Decimal or exponent form, `inf`, `-inf`, `nan`.
+/// Parses the decimal or exponent form, `inf`, `-inf` or `nan`.
 fn parse_double(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }

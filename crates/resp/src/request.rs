@@ -1,11 +1,13 @@
-//! The request decoder: multibulk and inline requests out of a growing receive buffer.
+//! The request decoder: reads multibulk and inline requests from a growing receive buffer.
 //!
-//! The bytes of a request that has only partly arrived stay in the caller's buffer; the decoder remembers where in it
-//! every complete argument lies. When the last one is there, the request is split off as one piece and each argument
-//! is a slice of it, not a copy. Keeping the bytes in one place (rather than splitting off argument by argument)
-//! bounds what a peer that sends byte by byte can pin: a small multiple of what it has sent.
+//! The bytes of a request that has arrived in part stay in the caller's buffer, and the decoder
+//! remembers the position of each complete argument. When the last argument is complete, the
+//! request is split off the buffer as one piece, and each argument is a slice of it, not a copy.
+//! Splitting off each argument separately would let a peer that sends byte by byte pin far more
+//! memory. This way it pins only a small multiple of the bytes it has sent.
 //!
-//! Like Redis, the decoder does not look at the two bytes that end a line after its CR, or an argument.
+//! As in Redis, the two bytes after an argument are not checked, nor is the byte after the CR of a
+//! line.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
@@ -16,21 +18,23 @@ use crate::limits::{UNAUTHENTICATED_ARGS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
 use crate::receive_buffer::make_room;
 use crate::{Limits, ProtocolError};
 
-/// A request of this size takes its memory away with it, so that an idle connection does not keep it.
+/// Size in bytes from which a request takes its memory with it, so that an idle connection does not
+/// keep the memory.
 const LARGE_REQUEST_BYTES: usize = 256 << 10;
-/// Argument positions that a decoder keeps room for between requests.
+/// Maximum number of argument positions whose memory a decoder keeps between requests.
 const KEPT_ARGS_MAX: usize = 1024;
 
-/// One request; never without arguments.
+/// One request with at least one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The command's name first.
+    /// The arguments. The first is the command's name.
     pub args: Vec<Bytes>,
 }
 
 impl Request {
-    /// The same request in memory of its own, of exactly its size. Arguments are slices of the receive buffer and keep
-    /// all of it alive; whoever keeps them for long calls this first.
+    /// Returns the same request in separate memory of exactly its size. Arguments are slices of the
+    /// receive buffer and keep all of it alive, so code that holds a request for long must call
+    /// this.
     pub fn compact(&self) -> Request {
         let mut all = BytesMut::with_capacity(self.args.iter().map(Bytes::len).sum());
         let args = self.args.iter().map(|arg| {
@@ -41,7 +45,8 @@ impl Request {
     }
 }
 
-/// The same bytes in memory of their own: for an argument that outlives its request (see [`Request::compact`]).
+/// Returns the same bytes in separate memory, for an argument that outlives its request (see
+/// [`Request::compact`]).
 pub fn compact(arg: &Bytes) -> Bytes {
     Bytes::copy_from_slice(arg)
 }
@@ -50,15 +55,15 @@ pub fn compact(arg: &Bytes) -> Bytes {
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
-    /// Arguments still to come of the multibulk request in progress; 0 between requests.
+    /// The number of arguments missing from the multibulk request in progress; 0 between requests.
     args_left: usize,
-    /// Where in the buffer the next length line or argument starts; 0 between requests.
+    /// The position in the buffer of the next length line or argument; 0 between requests.
     position: usize,
-    /// How many bytes from `position` on have been searched in vain for the end of a line.
+    /// The number of bytes from `position` on that are known not to contain the end of a line.
     searched: usize,
-    /// Length of the argument in progress, once its length line has arrived.
+    /// The length of the argument in progress, once its length line has arrived.
     arg_bytes: Option<usize>,
-    /// (start, end) in the buffer of the arguments that have arrived.
+    /// The (start, end) positions in the buffer of the complete arguments.
     arrived: Vec<(usize, usize)>,
     failed: Option<ProtocolError>,
 }
@@ -76,7 +81,7 @@ impl Decoder {
         }
     }
 
-    /// From the next length line on, these limits hold.
+    /// Sets the limits that apply from the next length line on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -85,13 +90,14 @@ impl Decoder {
         &self.limits
     }
 
-    /// Takes the next request off the front of `buf`; `None` when more bytes are needed first.
+    /// Takes the next request off the front of `buf`. Returns `None` if more bytes are needed.
     ///
-    /// Between two calls the caller only appends to `buf`. The call may enlarge `buf`, when the argument in progress is
-    /// long, or move what is left of it. Empty requests (`*0`, blank lines) are skipped.
+    /// Between two calls the caller may only append to `buf`. A call may enlarge `buf` for a long
+    /// argument, or move its remaining bytes. Empty requests (`*0`, blank lines) are skipped.
     ///
     /// # Errors
-    /// The peer does not speak the protocol or exceeds a limit; every later call answers the same.
+    /// If the peer violates the protocol or exceeds a limit. Every later call returns the same
+    /// error.
     ///
     /// # Panics
     /// If `buf` has lost bytes since the last call.
@@ -134,7 +140,8 @@ impl Decoder {
         }
     }
 
-    /// Reads `*<count>`; false when it has not arrived yet. An empty request is taken off the buffer.
+    /// Reads `*<count>`. Returns false if it has not arrived yet. Takes an empty request off the
+    /// buffer.
     fn begin_multibulk(&mut self, buf: &mut BytesMut) -> Result<bool, ProtocolError> {
         let Some((count, next)) = self.read_length(buf, ProtocolError::TooBigMultibulkCount)? else {
             return Ok(false);
@@ -155,7 +162,8 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Reads the arguments in progress as far as they have arrived; true when all have.
+    /// Reads the arguments in progress as far as they have arrived. Returns true if all are
+    /// complete.
     fn read_arguments(&mut self, buf: &BytesMut) -> Result<bool, ProtocolError> {
         while self.args_left > 0 {
             let arg_bytes = match self.arg_bytes {
@@ -178,7 +186,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Reads `$<length>` and moves behind it.
+    /// Reads `$<length>` and moves past it.
     fn read_argument_length(&mut self, buf: &BytesMut) -> Result<Option<usize>, ProtocolError> {
         let Some((length, next)) = self.read_length(buf, ProtocolError::TooBigBulkCount)? else {
             return Ok(None);
@@ -194,7 +202,7 @@ impl Decoder {
         if !self.limits.authenticated && length > UNAUTHENTICATED_BULK_BYTES_MAX {
             return Err(ProtocolError::UnauthenticatedBulkLength);
         }
-        // Also what makes `position + arg_bytes + 2` safe from overflow everywhere else.
+        // This check also makes `position + arg_bytes + 2` safe from overflow everywhere else.
         match next.checked_add(length).and_then(|end| end.checked_add(2)) {
             Some(end) if end <= self.limits.request_bytes_max => {}
             _ => return Err(ProtocolError::TooBigRequest),
@@ -203,8 +211,9 @@ impl Decoder {
         Ok(Some(length))
     }
 
-    /// The number on the line at `position` (`None` when it is none) and where the next line starts; `None` while the
-    /// line has not arrived whole. The line's first byte, its type, is left to the caller.
+    /// Reads the line at `position`. Returns its number (`None` if invalid) and the position of the
+    /// next line, or `None` while the line is incomplete. The caller checks the line's first byte,
+    /// its type.
     #[allow(clippy::type_complexity)]
     fn read_length(
         &mut self,
@@ -212,7 +221,8 @@ impl Decoder {
         too_long: ProtocolError,
     ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
         let line = &buf[self.position..];
-        // Nearly every line is two to five bytes; to set up a search takes longer than to look at them.
+        // Nearly every line has two to five bytes. Setting up a search takes longer than examining
+        // them.
         let cr = match line.iter().take(8).position(|&byte| byte == b'\r') {
             Some(cr) => Some(cr),
             None => memchr(b'\r', &line[self.searched..]).map(|offset| self.searched + offset),
@@ -226,7 +236,7 @@ impl Decoder {
             return Ok(None);
         }
         self.searched = 0;
-        // An empty line has no type either: it holds no number, and its first byte is its CR.
+        // An empty line has no type and no number. Its first byte is its CR.
         let number = line[..length].get(1..).and_then(parse_integer);
         Ok(Some((number, self.position + length + 2)))
     }
@@ -247,14 +257,14 @@ impl Decoder {
         Ok(Some(args))
     }
 
-    /// All arguments are there: splits them off the buffer.
+    /// Splits a complete request off the buffer.
     fn finish(&mut self, buf: &mut BytesMut) -> Request {
         let whole = buf.split_to(self.position).freeze();
         let args = self.arrived.iter().map(|&(start, end)| whole.slice(start..end)).collect();
         self.arrived.clear();
         self.arrived.shrink_to(KEPT_ARGS_MAX);
-        // `buf` still shares the request's allocation. What is left is usually little; the copy is never larger than
-        // the request was.
+        // `buf` still shares the request's allocation. The remainder is usually small, and the copy
+        // is never larger than the request.
         if self.position >= LARGE_REQUEST_BYTES && buf.len() <= self.position {
             *buf = BytesMut::from(&buf[..]);
         }

@@ -1,5 +1,5 @@
-//! The fuzz targets' bodies over mutations of `fuzz/seeds`, from fixed seeds: the same inputs on every run.
-//! `fuzz/README.md` tells how to run them for longer, guided by coverage.
+//! The bodies of the fuzz targets over mutations of `fuzz/seeds`, from fixed seeds, so that each
+//! run has the same inputs. `fuzz/README.md` describes longer runs guided by coverage.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use steelyard_resp as resp;
 
 const MUTATIONS: u64 = 200_000;
 
-/// Bytes and numbers at which RESP changes its mind.
+/// Bytes and numbers at which a RESP decoder changes its behaviour.
 const TOKENS: [&[u8]; 28] = [
     b"\r\n",
     b"\r",

@@ -1,4 +1,4 @@
-//! Both decoders and both encoders over generated values, alone and against the crate `redis-protocol`.
+//! Property tests of both decoders and both encoders, alone and against the crate `redis-protocol`.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
@@ -7,7 +7,7 @@ use redis_protocol::resp2::types::{OwnedFrame as Frame2, Resp2Frame};
 use redis_protocol::resp3::types::{OwnedFrame as Frame3, VerbatimStringFormat};
 use steelyard_resp::{encode, encode_request, Decoder, Limits, Protocol, Reply, ReplyDecoder, Request};
 
-/// Feeds `stream` in two pieces, cut anywhere, and takes everything that comes out.
+/// Feeds `stream` in two pieces, cut anywhere, and returns all decoded items.
 fn received<T>(
     stream: &[u8],
     cut: prop::sample::Index,
@@ -54,7 +54,7 @@ fn reply() -> impl Strategy<Value = Reply> {
     })
 }
 
-/// What is left of a reply in RESP2.
+/// Returns the reply as a RESP2 client receives it.
 fn as_resp2(reply: &Reply) -> Reply {
     let all = |items: &[Reply]| Reply::Array(items.iter().map(as_resp2).collect());
     match reply {
@@ -74,7 +74,7 @@ fn encoded(reply: &Reply, protocol: Protocol) -> BytesMut {
     out
 }
 
-/// Whether another decoder's RESP2 frame says what `reply`, already reduced to RESP2, says.
+/// Returns true if another decoder's RESP2 frame equals `reply`, already reduced to RESP2.
 fn says_same2(reply: &Reply, frame: &Frame2) -> bool {
     match (reply, frame) {
         (Reply::Simple(text), Frame2::SimpleString(data)) => text.as_bytes() == data,
@@ -112,8 +112,8 @@ fn says_same3(reply: &Reply, frame: &Frame3) -> bool {
     }
 }
 
-/// Whether `redis-protocol` can hold the reply: its sets and maps are hash tables that drop what is equal and refuse
-/// aggregates as keys.
+/// Returns true if `redis-protocol` can represent the reply. Its sets and maps are hash tables that
+/// drop duplicates and refuse aggregates as keys.
 fn comparable3(reply: &Reply) -> bool {
     match reply {
         Reply::Set(_) | Reply::Map(_) => false,

@@ -1,4 +1,5 @@
-//! Counting a region's keys and bytes anew, as a split must: the counts of its state are of all its slots.
+//! Recounts of a region's keys and bytes. A split needs them, because the region's state only has
+//! totals over all of its slots.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,7 +9,8 @@ use types::SlotRange;
 use crate::rows::{decode_key_row, table_range, Part, TABLE_KEYS};
 use crate::{meta, Counted, DbCounts, KeyRef, Result, Txn};
 
-/// What these slots hold, as the batch sees it. It visits all of their rows.
+/// Counts the keys and bytes in these slots as the batch sees them. Visits all rows of the slots'
+/// keys table.
 pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Counted> {
     let mut counts: BTreeMap<u16, DbCounts> = BTreeMap::new();
     let mut bytes = 0;
@@ -35,7 +37,8 @@ pub fn count_keys(txn: &Txn<'_>, slots: SlotRange) -> Result<Counted> {
     Ok(Counted { keys: counts.into_iter().collect(), bytes })
 }
 
-/// What a row of the keys table adds to [`RegionState::bytes`](crate::RegionState::bytes).
+/// Returns the bytes that a row of the keys table adds to
+/// [`RegionState::bytes`](crate::RegionState::bytes).
 fn row_bytes(key: &KeyRef<'_>, part: &Part<'_>, value: &[u8]) -> Result<u64> {
     let length = match part {
         Part::Meta => key.key.len() + meta::string_len(value)?,
@@ -70,7 +73,7 @@ mod tests {
         }
         middle.sort_unstable();
         let at = middle[100];
-        // Half of it is in the keyspace and half in the batch.
+        // Half of the range is in the keyspace and half in the batch.
         let (writes, state) = txn.finish();
         keyspace.write(writes);
         let mut txn = Txn::new(&keyspace, 1, state);

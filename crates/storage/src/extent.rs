@@ -1,4 +1,5 @@
-//! Which rows of a store are a region's, and how they are deleted without touching those of others.
+//! The row ranges that belong to a region, and their deletion without touching rows of other
+//! regions.
 
 use std::ops::ControlFlow;
 
@@ -8,8 +9,8 @@ use types::{RegionDescriptor, RegionId, SlotRange, META_REGION};
 use crate::rows::{prefix_end, region_state_row, slots_range, SPACE_META_REGION, SPACE_REGION_STATE};
 use crate::{Reader, Result, StorageError, WriteSet};
 
-/// The range of the rows that are a region's by its slots, or the cluster's own for the meta region. `None`: a region that
-/// has no slots.
+/// Returns the range of a region's data rows: those of its slots, or all cluster state for the meta
+/// region. Returns `None` if `slots` is `None` for another region.
 pub fn data_range(region: RegionId, slots: Option<SlotRange>) -> Option<(Bytes, Bytes)> {
     if region == META_REGION {
         let from = Bytes::from_static(&[SPACE_META_REGION]);
@@ -19,17 +20,17 @@ pub fn data_range(region: RegionId, slots: Option<SlotRange>) -> Option<(Bytes, 
     slots.map(slots_range)
 }
 
-/// The range of the rows that say what the region is and how far it is applied.
+/// Returns the range of the region's own rows: its applied state and its descriptor.
 pub fn own_range(region: RegionId) -> (Bytes, Bytes) {
     let from = region_state_row(region);
     let to = prefix_end(&from);
     (from, to)
 }
 
-/// Of these slots those that no other region with a descriptor here has.
+/// Returns the part of `slots` that no other region with a descriptor on this store covers.
 ///
-/// A peer that missed a split or a merge still speaks of slots that have gone to a region which may have come to this
-/// store on its own.
+/// A peer that missed a split or a merge still claims slots that now belong to another region. That
+/// region may have reached this store independently, so its rows must not be deleted.
 pub fn without_others(rows: &impl Reader, region: RegionId, slots: &[SlotRange]) -> Result<Vec<SlotRange>> {
     let mut left = slots.to_vec();
     let mut unreadable = None;
@@ -52,7 +53,8 @@ pub fn without_others(rows: &impl Reader, region: RegionId, slots: &[SlotRange])
     unreadable.map_or(Ok(left), Err)
 }
 
-/// Deletes the region's own rows and all rows of `slots`; of the meta region all that it has.
+/// Returns a write set that deletes the region's own rows and all rows of `slots`. For the meta
+/// region it deletes all cluster state.
 pub fn deletion(region: RegionId, slots: &[SlotRange]) -> WriteSet {
     let data: Vec<(Bytes, Bytes)> = match region {
         META_REGION => data_range(region, None).into_iter().collect(),

@@ -1,8 +1,9 @@
-//! Rows: how keys become rows, how rows are read, and how one apply batch sees its own writes.
+//! Rows: the encoding of keys as rows, the interface for reading rows, and the overlay in which an
+//! apply batch sees its own writes.
 //!
-//! A keyspace is a sorted map of byte rows. This crate has the [`Reader`] trait over it, the [`Txn`]
-//! overlay in which commands execute, the RAM tier ([`tier`]), and the memory engine that tests use. The
-//! RocksDB engine is in `rocks`.
+//! A keyspace is a sorted map of rows, which are byte strings. This crate has the [`Reader`] trait
+//! for it, the [`Txn`] overlay in which commands execute, the RAM tier ([`tier`]), and the
+//! in-memory engine for tests. The RocksDB engine is in the crate `rocks`.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +29,8 @@ pub use rows::KeyRef;
 pub use state::{Counted, DbCounts, RegionState, SEMANTICS_VERSION};
 pub use txn::{load_state, Txn, WriteSet};
 
-/// A local failure (disk, corruption). It never becomes a reply: it stalls or stops the store.
+/// A failure of this store alone, such as a disk error or corruption. It must never become a reply:
+/// it stalls or stops the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
     #[error("no space left on the data device: {0}")]
@@ -37,20 +39,20 @@ pub enum StorageError {
     Corrupt(String),
     #[error("storage engine: {0}")]
     Engine(String),
-    /// Only of a reader that does not wait for a device.
+    /// Returned only by readers that do not wait for a device.
     #[error("a row is not in RAM")]
     NotInRam,
 }
 
 pub type Result<T> = std::result::Result<T, StorageError>;
 
-/// Called with a row's key and value; `Break` ends the scan.
+/// A callback that receives a row's key and value. `Break` ends the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// A consistent view of a sorted map of rows.
 pub trait Reader {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>>;
 
-    /// Visits the rows in `from..to` (`to` exclusive) in ascending order until `visit` breaks.
+    /// Visits the rows in `from..to` in ascending order until `visit` breaks.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()>;
 }

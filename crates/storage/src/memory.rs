@@ -1,7 +1,8 @@
-//! The engine for tests and the simulator: a sorted map that loses, at a crash, what was not flushed.
+//! The engine for tests and the simulator: a sorted map that loses unflushed writes at a crash.
 //!
-//! It behaves as RocksDB without a WAL and with one column family: a flush covers whole write sets in
-//! their order, so what survives is always a prefix; ingested rows are durable at once.
+//! It behaves like RocksDB with one column family and no WAL. A flush covers whole write sets in
+//! their order, so a crash always leaves a prefix of the write sets. Ingested rows are durable at
+//! once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -12,46 +13,47 @@ use crate::{Reader, Result, Visit, WriteSet};
 
 #[derive(Clone, Debug, Default)]
 pub struct MemoryKeyspace {
-    /// Flushed rows with the write sets of `memtable` applied.
+    /// The flushed rows with the write sets of `memtable` applied.
     rows: BTreeMap<Bytes, Bytes>,
     flushed: BTreeMap<Bytes, Bytes>,
-    /// Write sets since the last flush, oldest first.
+    /// The write sets since the last flush, oldest first.
     memtable: VecDeque<WriteSet>,
 }
 
 impl MemoryKeyspace {
-    /// Applies a write set as a whole. It is visible at once and durable after the next flush.
+    /// Applies a write set atomically. It is visible at once and durable after the next flush.
     pub fn write(&mut self, writes: WriteSet) {
         apply(&mut self.rows, &writes);
         self.memtable.push_back(writes);
     }
 
-    /// Makes everything written so far durable.
+    /// Makes all writes so far durable.
     pub fn flush(&mut self) {
         self.flush_oldest(self.memtable.len());
     }
 
-    /// Makes the `count` oldest unflushed write sets durable, as when only the immutable memtables have
-    /// been written when the power goes.
+    /// Makes the `count` oldest unflushed write sets durable. Models a loss of power after only the
+    /// immutable memtables were written.
     pub fn flush_oldest(&mut self, count: usize) {
         for writes in self.memtable.drain(..count.min(self.memtable.len())) {
             apply(&mut self.flushed, &writes);
         }
     }
 
-    /// Number of write sets that a crash would lose.
+    /// Returns the number of write sets that a crash would lose.
     pub fn unflushed(&self) -> usize {
         self.memtable.len()
     }
 
-    /// Forgets what was not flushed.
+    /// Discards all unflushed writes.
     pub fn crash(&mut self) {
         self.memtable.clear();
         self.rows = self.flushed.clone();
     }
 
-    /// Replaces the rows of `from..to` by `rows`, durable at once. As in RocksDB, unflushed rows of that
-    /// range are flushed first, and with them every write set, for a flush keeps their order.
+    /// Replaces the rows of `from..to` with `rows`, durable at once. If unflushed writes overlap
+    /// the range, all write sets are flushed first, as in RocksDB, because a flush keeps their
+    /// order.
     pub fn ingest(&mut self, from: &[u8], to: &[u8], rows: impl IntoIterator<Item = (Bytes, Bytes)>) {
         let overlaps = self.memtable.iter().any(|writes| {
             writes.rows.iter().any(|(row, _)| *from <= row[..] && row[..] < *to)
@@ -75,7 +77,7 @@ impl MemoryKeyspace {
         self.rows.is_empty()
     }
 
-    /// All rows, ascending.
+    /// Returns all rows, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.rows.iter()
     }

@@ -1,4 +1,4 @@
-//! Merges rows that are written over rows that lie below them.
+//! A merge of written rows with the rows of the layer below.
 
 use std::iter::Peekable;
 use std::ops::ControlFlow;
@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::{Result, Visit};
 
-/// A written row: its key, and its value unless it is deleted.
+/// A written row: its key, and its value or `None` if it is deleted.
 pub(crate) type Written<'a> = (&'a Bytes, &'a Option<Bytes>);
 
-/// Visits, in ascending order, the rows of `written` that have a value and those of `below` that are neither
-/// written nor hidden. Both must be ascending. Stops when `visit` breaks.
+/// Visits two ascending sequences of rows merged in ascending order: the rows of `written` that
+/// have a value, and the rows of `below` that are neither in `written` nor hidden. Stops when
+/// `visit` breaks.
 pub(crate) fn merge<'a>(
     written: impl Iterator<Item = Written<'a>>,
     is_hidden: impl Fn(&[u8]) -> bool,

@@ -1,5 +1,5 @@
-//! The value of a key's meta row: its type, its time, and either the string itself or a collection's
-//! generation and size.
+//! The value of a key's meta row: the key's type, its expiry time, and either the string itself or
+//! the generation and size of a collection.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -8,13 +8,13 @@ use crate::{Result, StorageError};
 const META_VERSION: u8 = 1;
 const TAG_STRING: u8 = 1;
 const TAG_HASH: u8 = 2;
-/// Version, type, expiry.
+/// Bytes of version, type and expiry time.
 const HEADER_LEN: usize = 1 + 1 + 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     String(Bytes),
-    /// `generation` names the hash's element rows; `len` counts them and is never 0.
+    /// A hash. `generation` identifies its element rows. `len` is their number and never 0.
     Hash {
         generation: u64,
         len: u64,
@@ -22,7 +22,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Length of a string; 0 for a collection.
+    /// Returns the length of a string, or 0 for a collection.
     pub fn string_len(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.len(),
@@ -31,10 +31,10 @@ impl Value {
     }
 }
 
-/// What a key's meta row says.
+/// A decoded meta row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// When the key's time is over; `None` when it has none.
+    /// The time at which the key expires, or `None`.
     pub expire_at_ms: Option<u64>,
     pub value: Value,
 }
@@ -57,7 +57,7 @@ impl Meta {
         }
     }
 
-    /// A string's bytes are a slice of `row`, not a copy.
+    /// Decodes a meta row. A string's bytes are a slice of `row`, not a copy.
     pub fn decode(row: &Bytes) -> Result<Meta> {
         let corrupt = |what: &str| StorageError::Corrupt(format!("{what} of a key's meta row"));
         if row.len() < HEADER_LEN {
@@ -80,8 +80,8 @@ impl Meta {
     }
 }
 
-/// A string's meta row, straight from the borrowed value. A time of 0 cannot be kept apart from none, so
-/// callers delete keys whose time is 0 or less instead of storing them.
+/// Encodes the meta row of a string from a borrowed value. The format cannot tell a time of 0 from
+/// none, so callers delete a key whose expiry time is 0 or less.
 pub fn encode_string(expire_at_ms: Option<u64>, value: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_LEN + value.len());
     put_header(TAG_STRING, expire_at_ms, &mut out);
@@ -95,7 +95,7 @@ fn put_header(tag: u8, expire_at_ms: Option<u64>, out: &mut BytesMut) {
     out.put_u64(expire_at_ms.unwrap_or(0));
 }
 
-/// Length of the string that a meta row holds; 0 for a collection.
+/// Returns the length of the string in a meta row, or 0 for a collection.
 pub fn string_len(row: &[u8]) -> Result<usize> {
     match row {
         [META_VERSION, TAG_STRING, ..] if row.len() >= HEADER_LEN => Ok(row.len() - HEADER_LEN),
@@ -104,7 +104,7 @@ pub fn string_len(row: &[u8]) -> Result<usize> {
     }
 }
 
-/// When a key's time is over, from its meta row alone.
+/// Returns the expiry time in a meta row, without decoding the rest.
 pub fn expire_at(row: &[u8]) -> Result<Option<u64>> {
     match row.get(..HEADER_LEN) {
         Some([META_VERSION, _, at @ ..]) => {

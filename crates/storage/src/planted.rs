@@ -1,20 +1,21 @@
-//! Bugs that the simulator must find in the RAM tier, each a line or two away from the code that it breaks.
+//! Failpoints of the RAM tier: bugs that the simulator must detect. Each takes effect a line or two
+//! away from the code it breaks.
 //!
-//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one build holds
-//! all of them, and each thread chooses at most one.
+//! Without the feature `planted` none of them exists and [`is`] is a constant `false`. With it, one
+//! build contains all of them, and each thread enables at most one.
 
-/// What is broken on purpose.
+/// A bug that can be enabled on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// What flash said of a row is kept though a memtable was dropped since.
+    /// A value read from flash is cached although a memtable was dropped since the read.
     StaleFill,
-    /// A memtable is dropped before the row cache knows all of its rows.
+    /// A memtable is dropped before all of its rows are in the row cache.
     DroppedUnsettled,
     /// Rows that a snapshot replaced on flash stay in the row cache.
     ReplacedStays,
-    /// Of several memtables an older one is asked first.
+    /// If several memtables have a row, the oldest is used instead of the newest.
     OldestFirst,
-    /// A row that was deleted is looked for on flash.
+    /// A deleted row is looked up on flash.
     NoTombstones,
 }
 
@@ -31,7 +32,7 @@ mod chosen {
         static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// From now on this thread has this bug and no other of this crate.
+    /// Enables `bug` on this thread and disables any other of this crate.
     pub fn set(bug: Option<Bug>) {
         CHOSEN.with(|chosen| chosen.set(bug));
     }

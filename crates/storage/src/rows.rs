@@ -1,6 +1,6 @@
-//! The row format: which bytes a key, its elements, its expiry and a region's state become.
+//! The row format: the encoding of keys, elements, expiry times and region states as rows.
 //!
-//! Drawn byte by byte in `docs/FORMAT.md`; changing anything here changes what is on disk.
+//! `docs/FORMAT.md` draws it byte by byte. Changing anything here changes the on-disk format.
 //! Integers in row keys are big-endian, so that the engine's byte order is their numeric order.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -8,12 +8,12 @@ use types::{key_hash, slot_of_key, RegionId, Slot, SlotRange};
 
 use crate::{Result, StorageError};
 
-/// The first byte of a row: the table space.
+/// Table spaces: the first byte of a row.
 pub const SPACE_DATA: u8 = b'd';
 pub const SPACE_META_REGION: u8 = b'm';
 pub const SPACE_REGION_STATE: u8 = b'r';
 
-/// The tables inside a slot.
+/// Tables within a slot.
 pub const TABLE_KEYS: u8 = 1;
 pub const TABLE_EXPIRY: u8 = 2;
 pub const TABLE_GARBAGE: u8 = 3;
@@ -21,12 +21,12 @@ pub const TABLE_GARBAGE: u8 = 3;
 const KIND_META: u8 = 0;
 const KIND_ELEMENT: u8 = 1;
 
-/// Space, slot, table.
+/// Bytes of space, slot and table.
 const TABLE_PREFIX_LEN: usize = 1 + 2 + 1;
-/// Database, hash, key length.
+/// Bytes of database, hash and key length.
 const KEY_HEADER_LEN: usize = 2 + 8 + 4;
 
-/// A user key with everything its rows derive from it.
+/// A user key with all values that its rows derive from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRef<'a> {
     pub slot: Slot,
@@ -60,7 +60,8 @@ impl<'a> KeyRef<'a> {
         out
     }
 
-    /// The row that says what the key is; a string's value is in it.
+    /// Returns the key's meta row, whose value holds the key's type, expiry time and, for a string,
+    /// the string.
     pub fn meta_row(&self) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 1);
         out.put_u8(KIND_META);
@@ -75,20 +76,20 @@ impl<'a> KeyRef<'a> {
         out.freeze()
     }
 
-    /// What an element adds to a region's bytes: its sub-key and its value.
+    /// Returns the bytes that an element adds to a region's bytes: its sub-key and its value.
     pub fn element_bytes(&self, row: &[u8], value: usize) -> usize {
-        // The kind and the generation stand before the sub-key.
+        // The kind (1 byte) and the generation (8 bytes) precede the sub-key.
         row.len().saturating_sub(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + 9) + value
     }
 
-    /// The range of all element rows of one generation.
+    /// Returns the range of all element rows of one generation.
     pub fn element_range(&self, generation: u64) -> (Bytes, Bytes) {
         let from = self.element_row(generation, b"");
         let to = prefix_end(&from);
         (from, to)
     }
 
-    /// The first row behind all rows of this key: where a walk over keys goes on.
+    /// Returns an upper bound of all rows of this key, where a walk over keys continues.
     pub fn end_row(&self) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 1);
         out.put_u8(0xff);
@@ -110,14 +111,14 @@ impl<'a> KeyRef<'a> {
     }
 }
 
-/// What stands behind the key in a row of the keys table.
+/// The part that follows the key in a row of the keys table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
     Meta,
     Element { generation: u64, subkey: &'a [u8] },
 }
 
-/// Reads a row of the keys table.
+/// Decodes a row of the keys table into the key and the part behind it.
 pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
     let (slot, rest) = strip_table(row, TABLE_KEYS)?;
     let (key, rest) = strip_key(slot, rest, row)?;
@@ -132,7 +133,7 @@ pub fn decode_key_row(row: &[u8]) -> Result<(KeyRef<'_>, Part<'_>)> {
     Ok((key, part))
 }
 
-/// Reads a row of the expiry index: the key's time and the key.
+/// Decodes an expiry row into the time and the key.
 pub fn decode_expiry_row(row: &[u8]) -> Result<(u64, KeyRef<'_>)> {
     let (slot, rest) = strip_table(row, TABLE_EXPIRY)?;
     if rest.len() < 8 {
@@ -145,7 +146,7 @@ pub fn decode_expiry_row(row: &[u8]) -> Result<(u64, KeyRef<'_>)> {
     }
 }
 
-/// Reads a garbage row: the key and the dead generation.
+/// Decodes a garbage row into the key and the dead generation.
 pub fn decode_garbage_row(row: &[u8]) -> Result<(KeyRef<'_>, u64)> {
     let (slot, rest) = strip_table(row, TABLE_GARBAGE)?;
     let (key, rest) = strip_key(slot, rest, row)?;
@@ -155,7 +156,7 @@ pub fn decode_garbage_row(row: &[u8]) -> Result<(KeyRef<'_>, u64)> {
     }
 }
 
-/// The table a data row belongs to, with its slot.
+/// Returns the slot and the table of a data row.
 pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
     match row {
         [SPACE_DATA, high, low, table, ..] => Ok((u16::from_be_bytes([*high, *low]), *table)),
@@ -163,16 +164,17 @@ pub fn table_of(row: &[u8]) -> Result<(Slot, u8)> {
     }
 }
 
-/// What a row asks to be done in its slot one day, beside commands.
+/// Background work that a row calls for in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upkeep {
-    /// A key is due at that time.
+    /// A key expires at this time.
     Expire { at_ms: u64 },
-    /// A collection is gone whose elements are still there.
+    /// A collection is deleted, but its element rows still exist.
     Sweep,
 }
 
-/// `None` for most rows, at the cost of a look at a byte.
+/// Returns the slot and the background work that a row calls for. Most rows need none, which costs
+/// the check of one byte.
 pub fn upkeep_of(row: &[u8]) -> Option<(Slot, Upkeep)> {
     let upkeep = match row {
         [SPACE_DATA, _, _, TABLE_GARBAGE, ..] => Upkeep::Sweep,
@@ -184,29 +186,30 @@ pub fn upkeep_of(row: &[u8]) -> Option<(Slot, Upkeep)> {
     Some((u16::from_be_bytes([row[1], row[2]]), upkeep))
 }
 
-/// All rows of a slot range: what a region holds, and what a snapshot of it carries.
+/// Returns the range of all rows of a slot range: the data of a region, and of its snapshots.
 pub fn slots_range(slots: SlotRange) -> (Bytes, Bytes) {
     let mut from = BytesMut::with_capacity(3);
     from.put_u8(SPACE_DATA);
     from.put_u16(slots.first);
     let mut to = BytesMut::with_capacity(3);
     to.put_u8(SPACE_DATA);
-    // Slots stop at 16383, so the next number always fits.
+    // The largest slot is 16383, so the next number always fits.
     to.put_u16(slots.last + 1);
     (from.freeze(), to.freeze())
 }
 
-/// One table of one slot.
+/// Returns the range of one table of one slot.
 pub fn table_range(slot: Slot, table: u8) -> (Bytes, Bytes) {
     range_of(slot, table, &[])
 }
 
-/// One database in the keys or garbage table of one slot.
+/// Returns the range of one database in the keys or garbage table of one slot.
 pub fn db_range(slot: Slot, table: u8, db: u16) -> (Bytes, Bytes) {
     range_of(slot, table, &db.to_be_bytes())
 }
 
-/// The keys-table position of a hash: the first row whose key hashes to `hash` or more.
+/// Returns the position of a hash in the keys table: the first row whose key hashes to `hash` or
+/// more.
 pub fn hash_start(slot: Slot, db: u16, hash: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(TABLE_PREFIX_LEN + 10);
     out.put_u8(SPACE_DATA);
@@ -217,7 +220,7 @@ pub fn hash_start(slot: Slot, db: u16, hash: u64) -> Bytes {
     out.freeze()
 }
 
-/// The expiry rows of a slot whose time is `now_ms` or earlier.
+/// Returns the range of a slot's expiry rows whose time is `now_ms` or earlier.
 pub fn due_range(slot: Slot, now_ms: u64) -> (Bytes, Bytes) {
     let (from, end) = table_range(slot, TABLE_EXPIRY);
     let to = match now_ms.checked_add(1) {
@@ -234,7 +237,8 @@ pub fn region_state_row(region: RegionId) -> Bytes {
     out.freeze()
 }
 
-/// The region's descriptor as of what is applied, beside its state.
+/// Returns the row of the region's descriptor as of the applied index. It lies beside the region's
+/// state.
 pub fn region_descriptor_row(region: RegionId) -> Bytes {
     let mut out = BytesMut::with_capacity(10);
     out.put_slice(&region_state_row(region));
@@ -242,10 +246,10 @@ pub fn region_descriptor_row(region: RegionId) -> Bytes {
     out.freeze()
 }
 
-/// The smallest row above every row that begins with `prefix`.
+/// Returns the smallest row above every row that begins with `prefix`.
 ///
 /// # Panics
-/// If `prefix` is all `0xff`; no row prefix is, since they begin with a table space.
+/// If all bytes of `prefix` are `0xff`. No row prefix is, because rows begin with a table space.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let last = prefix.iter().rposition(|&b| b != 0xff).expect("a row prefix begins with a table space");
     let mut end = BytesMut::from(&prefix[..=last]);

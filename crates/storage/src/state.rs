@@ -1,7 +1,8 @@
-//! What a region knows about its own rows: how far it has applied, its time, and its counts.
+//! A region's state row: how far the region has applied its log, its time, and its counts of keys
+//! and bytes.
 //!
-//! The row is written in the same batch as the rows it speaks of, so whatever the engine has kept after
-//! a crash is a consistent prefix of the log and says which.
+//! It is written in the same batch as the rows it describes. So after a crash the engine holds a
+//! consistent prefix of the log, and this row tells how long that prefix is.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::{LogIndex, Term, UnixMillis, FIRST_INDEX, FIRST_TERM};
@@ -12,7 +13,8 @@ const STATE_VERSION: u8 = 2;
 const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 8 + 2;
 const COUNTS_LEN: usize = 2 + 8 + 8;
 
-/// Semantics that this program executes. Rises only when every store of a cluster supports it.
+/// The version of command semantics that this program executes. It may rise only when every store
+/// of a cluster supports the new version.
 pub const SEMANTICS_VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,10 +23,10 @@ pub struct DbCounts {
     pub with_expiry: u64,
 }
 
-/// What some slots hold: [`count_keys`](crate::count_keys).
+/// The counts of some slots, as returned by [`count_keys`](crate::count_keys).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// By database, ascending.
+    /// Counts by database, in ascending order.
     pub keys: Vec<(u16, DbCounts)>,
     pub bytes: u64,
 }
@@ -33,19 +35,20 @@ pub struct Counted {
 pub struct RegionState {
     pub applied_index: LogIndex,
     pub applied_term: Term,
-    /// A region's time: the last stamp that was applied. Never goes back.
+    /// The region's time: the largest stamp applied so far. It never decreases.
     pub last_stamp_ms: UnixMillis,
-    /// The generation that the next new collection gets. Generations are never used twice.
+    /// The generation that the next new collection receives. A region never uses a generation
+    /// twice.
     pub next_generation: u64,
     pub semantics: u32,
-    /// Of keys and values as clients gave them: each key once, with a string's value or each field and value of
-    /// a collection. Elements of a dead generation count until they are swept.
+    /// Bytes of keys and values as clients sent them: each key once, with a string's value or each
+    /// field and value of a collection. Elements of a dead generation count until they are swept.
     bytes: u64,
-    /// By database, ascending, only those that hold keys.
+    /// Counts by database, in ascending order, without databases that hold no keys.
     counts: Vec<(u16, DbCounts)>,
 }
 
-/// A region as it is founded: its log begins after an entry that no log holds.
+/// The state of a new region. Its log begins after a first entry that no log holds.
 impl Default for RegionState {
     fn default() -> RegionState {
         RegionState {
@@ -68,7 +71,7 @@ impl RegionState {
         }
     }
 
-    /// Databases that hold keys, ascending.
+    /// Returns the databases that hold keys, ascending.
     pub fn databases(&self) -> impl Iterator<Item = (u16, DbCounts)> + '_ {
         self.counts.iter().copied()
     }
@@ -82,10 +85,12 @@ impl RegionState {
         }
     }
 
-    /// Counts a key that came (`+1`) or went (`-1`), and one that got a time or lost it.
+    /// Adjusts the number of keys and of keys with an expiry time: `+1` for one that was added,
+    /// `-1` for one that was removed.
     ///
     /// # Panics
-    /// If a count would fall below zero: then rows and counts disagree, which replication must not spread.
+    /// If a count would fall below zero. Rows and counts then disagree, and replication must not
+    /// spread that.
     pub fn adjust(&mut self, db: u16, keys: i64, with_expiry: i64) {
         let old = self.counts(db);
         let new = DbCounts {
@@ -95,27 +100,28 @@ impl RegionState {
         self.set_counts(db, new);
     }
 
-    /// Nothing is left.
+    /// Resets all counts to zero.
     pub fn clear_counts(&mut self) {
         self.counts.clear();
         self.bytes = 0;
     }
 
-    /// Bytes of live keys and values.
+    /// Returns the bytes of keys and values, including elements that wait to be swept.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Counts bytes that came and bytes that went.
+    /// Adds `came` bytes and subtracts `went`.
     ///
     /// # Panics
-    /// If more went than had come: then rows and counts disagree, which replication must not spread.
+    /// If the total would fall below zero. Rows and counts then disagree, and replication must not
+    /// spread that.
     pub fn adjust_bytes(&mut self, came: usize, went: usize) {
         let more = self.bytes.saturating_add(came as u64);
         self.bytes = more.checked_sub(went as u64).expect("bytes are counted when they come");
     }
 
-    /// The region's time once an entry with `stamp_ms` is applied.
+    /// Advances the region's time to `stamp_ms` unless it is later already, and returns it.
     pub fn advance_time(&mut self, stamp_ms: UnixMillis) -> UnixMillis {
         self.last_stamp_ms = self.last_stamp_ms.max(stamp_ms);
         self.last_stamp_ms
@@ -127,7 +133,8 @@ impl RegionState {
         generation
     }
 
-    /// The state of a region that takes these counts with it. Time and generations go on in both.
+    /// Moves these counts out and returns the state of the new region that takes them. Both regions
+    /// continue with the same time and next generation.
     pub fn split_off(&mut self, counted: &Counted) -> RegionState {
         let mut child = RegionState {
             last_stamp_ms: self.last_stamp_ms,
@@ -147,7 +154,7 @@ impl RegionState {
         child
     }
 
-    /// The region holds what was counted and no more. Time and generations go on.
+    /// Replaces the counts with `counted`. Time and generations continue.
     pub fn recount(&mut self, counted: &Counted) {
         self.clear_counts();
         self.bytes = counted.bytes;
@@ -156,8 +163,8 @@ impl RegionState {
         }
     }
 
-    /// Takes over the keys of a region that merges into this one. Its time and generations count on from the
-    /// later of both: no generation of either is used twice.
+    /// Adds the counts of a region that merges into this one. Time and next generation become the
+    /// maximum of both, so that no generation of either region is used twice.
     pub fn absorb(&mut self, source: &RegionState) {
         for (db, gained) in source.databases() {
             let had = self.counts(db);

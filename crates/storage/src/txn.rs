@@ -1,5 +1,5 @@
-//! The overlay in which an entry's commands execute: each sees what those before it wrote, and all of
-//! it leaves as one write set.
+//! The overlay in which the commands of a log entry execute. Each command sees the writes of those
+//! before it, and all writes together form one write set.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,13 +12,13 @@ use crate::rows::region_state_row;
 use crate::state::{DbCounts, RegionState};
 use crate::{Reader, Result, Visit};
 
-/// What an apply batch changes. Ranges are deleted first, then rows are written: an engine applies both
-/// in that order, atomically.
+/// The changes of an apply batch. An engine applies it atomically: it deletes the ranges first,
+/// then writes the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteSet {
-    /// `from..to`, `to` exclusive.
+    /// Ranges `from..to`.
     pub ranges_deleted: Vec<(Bytes, Bytes)>,
-    /// Ascending, each row once; `None` deletes it.
+    /// The written rows, ascending and without duplicates. `None` deletes a row.
     pub rows: Vec<(Bytes, Option<Bytes>)>,
 }
 
@@ -28,31 +28,31 @@ impl WriteSet {
     }
 }
 
-/// One region's rows as a batch of commands sees them.
+/// The rows of one region as a batch of commands sees them.
 ///
-/// Everything is held in a sorted map, since collections are read back by range within a batch; at a
-/// batch's size a look-up in it costs less than the copy of a value.
+/// Writes are held in a sorted map, because commands read collections back by range within a batch.
+/// At the size of a batch, a look-up in it costs less than copying a value.
 pub struct Txn<'a> {
     reader: &'a dyn Reader,
     region: RegionId,
-    /// `None` in a read, which seldom needs it and then fetches it.
+    /// The region's state, or `None` in a read, which loads it in the rare case that it needs it.
     state: Option<RegionState>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
     ranges_deleted: Vec<(Bytes, Bytes)>,
 }
 
 impl<'a> Txn<'a> {
-    /// Begins a batch over `reader` with the region's state as of `reader`.
+    /// Starts a batch over `reader`. `state` must be the region's state as of `reader`.
     pub fn new(reader: &'a dyn Reader, region: RegionId, state: RegionState) -> Txn<'a> {
         Txn { reader, region, state: Some(state), rows: BTreeMap::new(), ranges_deleted: Vec::new() }
     }
 
-    /// Begins a batch with the state that the rows themselves hold; a region without one is new.
+    /// Starts a batch with the state stored in the rows. A region without a state row is new.
     pub fn begin(reader: &'a dyn Reader, region: RegionId) -> Result<Txn<'a>> {
         Ok(Txn::new(reader, region, load_state(reader, region)?))
     }
 
-    /// For reads alone: writing panics.
+    /// Creates an overlay for reads only. Writing to it panics.
     pub fn read_only(reader: &'a dyn Reader, region: RegionId) -> Txn<'a> {
         Txn { reader, region, state: None, rows: BTreeMap::new(), ranges_deleted: Vec::new() }
     }
@@ -71,7 +71,7 @@ impl<'a> Txn<'a> {
         self.reader.get(row)
     }
 
-    /// Visits `from..to` in ascending order, with this batch's writes in their places.
+    /// Visits the rows in `from..to` in ascending order, including this batch's writes.
     pub fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         if from >= to {
             return Ok(());
@@ -94,7 +94,7 @@ impl<'a> Txn<'a> {
         self.write(row, None);
     }
 
-    /// Deletes every row in `from..to`, what this batch has written there included.
+    /// Deletes every row in `from..to`, including those that this batch has written.
     pub fn delete_range(&mut self, from: Bytes, to: Bytes) {
         assert!(self.state.is_some(), "a read does not write");
         if from >= to {
@@ -110,7 +110,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// A database's counts, in a read as well.
+    /// Returns the counts of a database. Also works in a read.
     pub fn counts(&self, db: u16) -> Result<DbCounts> {
         match &self.state {
             Some(state) => Ok(state.counts(db)),
@@ -118,19 +118,24 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Returns the region's state.
+    ///
     /// # Panics
     /// In a read.
     pub fn state(&self) -> &RegionState {
         self.state.as_ref().expect("a read has no state of its own")
     }
 
+    /// Returns the region's state for modification.
+    ///
     /// # Panics
     /// In a read.
     pub fn state_mut(&mut self) -> &mut RegionState {
         self.state.as_mut().expect("a read does not write")
     }
 
-    /// The batch's effects, the region's state among them, and that state for the next batch.
+    /// Returns the write set of the batch, which includes the region's state, and that state for
+    /// the next batch.
     pub fn finish(mut self) -> (WriteSet, RegionState) {
         let state = self.state.take().expect("a read does not write");
         self.rows.insert(region_state_row(self.region), Some(state.encode()));
@@ -157,7 +162,8 @@ impl Reader for Txn<'_> {
     }
 }
 
-/// The state that a region's rows hold; the default for a region that has applied nothing.
+/// Returns the state stored in a region's rows, or the default for a region that has applied
+/// nothing.
 pub fn load_state(reader: &dyn Reader, region: RegionId) -> Result<RegionState> {
     match reader.get(&region_state_row(region))? {
         Some(row) => RegionState::decode(&row),

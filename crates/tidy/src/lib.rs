@@ -1,4 +1,5 @@
-//! The rules of the house are tests, in `tests/house.rs`. Here is how they read Rust sources.
+//! The project's rules as tests. `tests/house.rs` holds the rules, and this library reads Rust
+//! sources for them.
 #![forbid(unsafe_code)]
 
 pub mod source;

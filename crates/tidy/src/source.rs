@@ -1,20 +1,22 @@
-//! Production code of a Rust source, found without a parser: comments and the contents of literals are blanked, and
-//! so is every item under `#[cfg(test)]`.
+//! Extraction of production code from a Rust source without a parser: comments, contents of
+//! literals and items under `#[cfg(test)]` are blanked out.
 //!
-//! Where it is in doubt how far such an item reaches, it ends early: what follows is checked rather than skipped.
+//! If it is unclear how far a test item reaches, it is taken to end early, so that the code after
+//! it is checked rather than skipped.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A line that is compiled into the program, and its number, from 1. Comments and the contents of literals are
-/// spaces, and so is the part of the line that belongs to a test item. Blank lines between items count as lines.
+/// A line that is compiled into the program, with its number counted from 1. Comments, contents of
+/// literals and parts of test items are replaced with spaces. Blank lines between items count as
+/// lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub number: usize,
     pub text: String,
 }
 
-/// Lines of `text` outside test items.
+/// Returns the lines of `text` outside of test items.
 pub fn production_lines(text: &str) -> Vec<Line> {
     let code: Vec<char> = blanked(text).chars().collect();
     let tests = test_items(&code);
@@ -35,7 +37,7 @@ pub fn production_lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Names of modules in files of their own that only tests have: `#[cfg(test)] mod NAME;`.
+/// Returns the names of test-only modules in separate files: `#[cfg(test)] mod NAME;`.
 pub fn test_modules(text: &str) -> Vec<String> {
     let code: Vec<char> = blanked(text).chars().collect();
     let items = test_items(&code);
@@ -48,8 +50,8 @@ pub fn test_modules(text: &str) -> Vec<String> {
     names.collect()
 }
 
-/// The file of a module that the file at `path` declares, without its extension, which is also the directory of that
-/// module's own modules.
+/// Returns the path, without extension, of a module that the file at `path` declares. It is also
+/// the directory of that module's own submodules.
 pub fn submodule(path: &Path, module: &str) -> PathBuf {
     match path.file_stem().and_then(|stem| stem.to_str()) {
         Some("lib" | "main" | "mod") | None => path.with_file_name(module),
@@ -57,7 +59,8 @@ pub fn submodule(path: &Path, module: &str) -> PathBuf {
     }
 }
 
-/// `text` with spaces for comments and for the contents of strings and characters; lines stay where they are.
+/// Returns `text` with spaces in place of comments and of the contents of strings and characters.
+/// Lines keep their numbers.
 fn blanked(text: &str) -> String {
     let source: Vec<char> = text.chars().collect();
     let mut code = source.clone();
@@ -107,7 +110,7 @@ fn find(source: &[char], from: usize, wanted: impl Fn(char) -> bool) -> usize {
     (from..source.len()).find(|at| wanted(source[*at])).unwrap_or(source.len())
 }
 
-/// Comments in `/* */` nest.
+/// Returns the end of a `/* */` comment. Such comments nest.
 fn end_of_comment(source: &[char], from: usize) -> usize {
     let (mut depth, mut at) = (0, from);
     while at < source.len() {
@@ -135,7 +138,8 @@ fn end_of_string(source: &[char], from: usize) -> usize {
     source.len()
 }
 
-/// An `r` behind a letter is part of a name, but for the prefixes of byte and C strings.
+/// Returns true if the `r` at this place is part of a name. It is one after another letter, except
+/// for the prefixes of byte and C strings.
 fn follows_name(source: &[char], at: usize) -> bool {
     let is_name = |at: usize| source[at].is_alphanumeric() || source[at] == '_';
     match at.checked_sub(1) {
@@ -145,7 +149,7 @@ fn follows_name(source: &[char], at: usize) -> bool {
     }
 }
 
-/// `r"…"`, `r#"…"#`; `None`: it is a name.
+/// Returns the end of `r"…"` or `r#"…"#`, or `None` if this is a name.
 fn end_of_raw_string(source: &[char], from: usize) -> Option<usize> {
     let open = find(source, from + 1, |char| char != '#');
     let hashes = open - from - 1;
@@ -160,7 +164,7 @@ fn end_of_raw_string(source: &[char], from: usize) -> Option<usize> {
     Some(end)
 }
 
-/// `None`: it is a lifetime.
+/// Returns the end of a character literal, or `None` if this is a lifetime.
 fn end_of_character(source: &[char], from: usize) -> Option<usize> {
     match source.get(from + 1)? {
         '\\' => {
@@ -171,7 +175,7 @@ fn end_of_character(source: &[char], from: usize) -> Option<usize> {
     }
 }
 
-/// Words and single signs of blanked code.
+/// Returns the words and single punctuation characters of blanked code.
 fn words(code: &[char]) -> Vec<&[char]> {
     let is_name = |char: char| char.is_alphanumeric() || char == '_';
     let mut words = Vec::new();
@@ -190,14 +194,15 @@ fn is(word: &[char], text: &str) -> bool {
     word.iter().copied().eq(text.chars())
 }
 
-/// Places of all test items, their attributes included. Items within items are not found: the outer one has them.
+/// Returns the ranges of all test items, including their attributes. An item within a test item is
+/// part of the outer one.
 fn test_items(code: &[char]) -> Vec<Range<usize>> {
     let mut items = Vec::new();
     let mut at = 0;
     while at < code.len() {
         match attribute(code, at) {
             Some(Attribute { end, is_test: true, is_inner: true }) => {
-                // Of the file, or of the block that it stands in.
+                // An inner attribute applies to the file or to the block that contains it.
                 let block_end = end_of_block(code, end);
                 items.push(at..block_end);
                 at = block_end.max(end);
@@ -216,9 +221,10 @@ fn test_items(code: &[char]) -> Vec<Range<usize>> {
 
 struct Attribute {
     end: usize,
-    /// `cfg(test)`, or `cfg(all(…))` of which `test` is a part. `cfg(any(test, …))` is also in the program.
+    /// True for `cfg(test)`, and for `cfg(all(…))` with `test` as one of its parts. Code under
+    /// `cfg(any(test, …))` is also in the program.
     is_test: bool,
-    /// `#![…]`.
+    /// True for `#![…]`.
     is_inner: bool,
 }
 
@@ -242,7 +248,7 @@ fn attribute(code: &[char], at: usize) -> Option<Attribute> {
     Some(Attribute { end, is_test, is_inner })
 }
 
-/// Of the parts of `all(…)`, those at the top.
+/// Returns true if `test` is one of the direct parts of `all(…)`.
 fn has_test(words: &[&[char]]) -> bool {
     let mut depth = 0;
     for word in words {
@@ -259,7 +265,7 @@ fn has_test(words: &[&[char]]) -> bool {
     false
 }
 
-/// Behind the bracket that closes the one at `open`.
+/// Returns the position after the bracket that closes the one at `open`.
 fn end_of_group(code: &[char], open: usize) -> usize {
     let mut depth = 0;
     for (at, char) in code.iter().enumerate().skip(open) {
@@ -275,7 +281,7 @@ fn end_of_group(code: &[char], open: usize) -> usize {
     code.len()
 }
 
-/// The bracket that closes the block that `from` stands in, or the end of the file.
+/// Returns the position of the bracket that closes the block around `from`, or the end of the file.
 fn end_of_block(code: &[char], from: usize) -> usize {
     let mut at = from;
     while at < code.len() {
@@ -288,16 +294,16 @@ fn end_of_block(code: &[char], from: usize) -> usize {
     code.len()
 }
 
-/// What ends an item.
+/// The syntax that ends an item.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// `use`, `static`, `let`: a semicolon, whatever braces come before it.
+    /// `use`, `static`, `let`: ends with a semicolon, even after braces.
     Statement,
-    /// `fn`, `mod`, `impl`: a semicolon or a block.
+    /// `fn`, `mod`, `impl`: ends with a semicolon or a block.
     Block,
-    /// A field, with its type or its value: a comma, but for those in angle brackets.
+    /// A field with its type or value: ends with a comma outside of angle brackets.
     Field,
-    /// A variant, an arm, an expression: a semicolon, a comma or a block.
+    /// A variant, a match arm or an expression: ends with a semicolon, a comma or a block.
     Other,
 }
 
@@ -334,7 +340,7 @@ fn form(code: &[char]) -> Form {
     }
 }
 
-/// The end of the item that begins at `from`, with attributes of its own before it.
+/// Returns the end of the item that begins at `from`, including further attributes before it.
 fn end_of_item(code: &[char], from: usize) -> usize {
     let mut at = find(code, from, |char| !char.is_whitespace());
     while let Some(attribute) = attribute(code, at) {
@@ -352,7 +358,7 @@ fn end_of_item(code: &[char], from: usize) -> usize {
                 at = end_of_group(code, at);
                 continue;
             }
-            // The end of what the item stands in.
+            // The end of the block that contains the item.
             ')' | ']' | '}' => return at,
             ';' => return at + 1,
             ',' if form == Form::Other || form == Form::Field && angles <= 0 => return at + 1,
@@ -369,7 +375,7 @@ fn end_of_item(code: &[char], from: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Production lines, trimmed, with their numbers; blank ones are left out.
+    /// Returns the non-blank production lines, trimmed, with their numbers.
     fn production(text: &str) -> Vec<(usize, String)> {
         let lines = production_lines(text).into_iter();
         lines
@@ -499,7 +505,7 @@ mod tests {
         assert_eq!(production(text).last().unwrap(), &(4, "fn b() {}".to_owned()));
     }
 
-    /// What does not end is no reason to panic, or to read beyond the end.
+    /// An unfinished source must not cause a panic or a read beyond its end.
     #[test]
     fn unfinished_sources_are_read_to_their_end() {
         for text in [

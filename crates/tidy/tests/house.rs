@@ -1,5 +1,6 @@
-//! What must be absent: edges that point up, impure dependencies and calls in pure crates, unsafe code
-//! outside its homes, modules in circles, modules without a subject, files past a thousand lines.
+//! Rules about things that must be absent: dependencies that point up, impure dependencies and
+//! calls in pure crates, unsafe code outside of its crates, circular modules, modules without a
+//! subject, and files of more than a thousand lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use steelyard_tidy::source::{production_lines, submodule, test_modules};
 
-/// Every crate, and which of ours it depends on. An arrow only ever points down.
+/// All crates with their dependencies among the project's crates. Dependencies only point down.
 const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("resp", &[]),
@@ -51,15 +52,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tidy", &[]),
 ];
 
-/// Which of our crates the tests of a crate depend on beside those: in no program, so they may be impure, but no
-/// less part of the map.
+/// Additional dependencies of the crates' tests. They are in no program, so they may be impure, but
+/// they too are part of the map.
 const TEST_EDGES: &[(&str, &[&str])] =
     &[("predict", &["device"]), ("raftlog", &["device", "devshim"]), ("steelyard", &["devshim", "faults"])];
 
 const PURE: &[&str] =
     &["types", "resp", "storage", "command", "replica", "node", "cluster", "placement", "predict", "wal"];
 
-/// What a pure crate may use from outside. A list of what is allowed: an unknown crate is a question.
+/// External crates that a pure crate may use. Any other crate must be discussed first.
 const PURE_EXTERNAL: &[&str] = &[
     "bytes",
     "hashbrown",
@@ -74,13 +75,14 @@ const PURE_EXTERNAL: &[&str] = &[
     "xxhash-rust",
 ];
 
-/// Engines and their only users. `raftlog` and `server` name Raft's message types, which they store and
-/// carry; they drive no Raft group.
+/// Engines and their only users. `raftlog` and `server` use Raft's message types, which they store
+/// and transmit, but they drive no Raft group.
 const OWNED: &[(&str, &[&str])] =
     &[("raft", &["replica", "wal", "raftlog", "server"]), ("rocksdb", &["rocks"])];
 
-/// `device` and `devshim` stand at the file-call boundary, `server` asks the kernel for locks, room and
-/// clocks, and `bench` for CPU times and a signal at its end to the processes that it started.
+/// Crates that may contain unsafe code. `device` and `devshim` intercept file calls, `server` asks
+/// the kernel for locks, free space and clocks, and `bench` reads CPU times and asks the kernel to
+/// signal its child processes when it ends.
 const UNSAFE_ALLOWED: &[&str] = &["allocator", "bench", "device", "devshim", "server"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "common", "misc", "manager"];
 const BANNED_CALLS: &[&str] = &[
@@ -103,8 +105,8 @@ const BANNED_CALLS: &[&str] = &[
 ];
 const FILE_LINES_MAX: usize = 1000;
 
-/// Asked when the test runs: a target directory that several checkouts share may hold a test that another of
-/// them compiled.
+/// Returns the `crates` directory. It is read when the test runs, because several checkouts may
+/// share a target directory, which then may hold a test that another checkout compiled.
 fn crates_dir() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo tells a test where its package is");
     Path::new(&here).parent().expect("inside crates/").to_path_buf()
@@ -118,7 +120,7 @@ fn crate_names() -> BTreeSet<String> {
         .collect()
 }
 
-/// Names under the given kinds of dependencies, those of one target included.
+/// Returns the names under the given kinds of dependencies, including target-specific ones.
 fn dependencies_of(name: &str, kinds: &[&str]) -> BTreeSet<String> {
     fn collect(table: &toml::Table, kinds: &[&str], found: &mut BTreeSet<String>) {
         for kind in kinds {
@@ -142,12 +144,13 @@ fn dependencies_of(name: &str, kinds: &[&str]) -> BTreeSet<String> {
     found
 }
 
-/// What a crate is compiled with outside of its tests.
+/// Returns the dependencies with which a crate is compiled outside of its tests.
 fn dependencies(name: &str) -> BTreeSet<String> {
     dependencies_of(name, &["dependencies", "build-dependencies"])
 }
 
-/// Edges that a table lacks, and edges of the table that no manifest has.
+/// Returns messages for dependencies missing from a table, and for entries of the table that no
+/// manifest has.
 fn differences(table: &[(&str, &[&str])], edges: &BTreeSet<(String, String)>) -> Vec<String> {
     let listed: BTreeSet<(String, String)> = table
         .iter()
@@ -159,7 +162,8 @@ fn differences(table: &[(&str, &[&str])], edges: &BTreeSet<(String, String)>) ->
     extra.chain(gone).collect()
 }
 
-/// Every pair of our crates of which the first has the second among its dependencies, as `of` finds them.
+/// Returns all pairs of the project's crates of which the first depends on the second according to
+/// `of`.
 fn edges(of: impl Fn(&str) -> BTreeSet<String>) -> BTreeSet<(String, String)> {
     let ours = crate_names();
     let pairs = |from: &String| -> Vec<(String, String)> {
@@ -179,7 +183,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Sources of a crate that are in its library or program: no file of a module that only tests have.
+/// Returns the sources of a crate's library or program, without the files of test-only modules.
 fn production_sources(name: &str) -> Vec<(PathBuf, String)> {
     let src = crates_dir().join(name).join("src");
     let mut files = Vec::new();
@@ -197,11 +201,12 @@ fn production_sources(name: &str) -> Vec<(PathBuf, String)> {
     files.into_iter().filter(|(path, _)| !is_test(path)).collect()
 }
 
-/// Crates whose modules still depend on each other in circles. None may join them.
+/// Crates whose modules depend on each other in circles. No crate may be added.
 const WITH_CIRCLES: &[&str] = &["bench", "command", "devshim", "placement", "sim"];
 
-/// The first name of each path that begins at the crate's root, and of each path in a group that begins there. The code
-/// stands in a module `depth` levels below the root, so `super` repeated `depth` times names the root, too.
+/// Returns the first name of each path that begins at the crate's root, also of paths in groups.
+/// The code is in a module `depth` levels below the root, so `super` repeated `depth` times names
+/// the root too.
 fn modules_named(code: &str, depth: usize) -> BTreeSet<String> {
     let is_name = |char: char| char.is_alphanumeric() || char == '_';
     let first = |text: &str| text.trim_start().chars().take_while(|char| is_name(*char)).collect::<String>();
@@ -233,7 +238,7 @@ fn modules_named(code: &str, depth: usize) -> BTreeSet<String> {
     named
 }
 
-/// The modules below a crate's root, and which of each other they name.
+/// Returns the modules below a crate's root, each with the modules that it names.
 fn uses(crate_name: &str) -> BTreeMap<String, BTreeSet<String>> {
     let src = crates_dir().join(crate_name).join("src");
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -256,7 +261,7 @@ fn uses(crate_name: &str) -> BTreeMap<String, BTreeSet<String>> {
     uses
 }
 
-/// The modules that depend on themselves by way of others.
+/// Returns the modules that depend on themselves through others.
 fn in_circles(uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     let mut reached = uses.clone();
     loop {

@@ -1,5 +1,5 @@
-//! `scripts/setup.sh` on a machine that is made up: its programs are stand-ins in a directory of their own, which is
-//! all that is on the search path, and its package manager notes what it is asked for.
+//! `scripts/setup.sh` on a simulated machine. Its programs are stand-ins in a separate directory,
+//! which alone is on the search path. The package manager records the packages requested of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,9 +8,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// What every target needs, there already.
+/// Programs that every target needs, installed already.
 const INSTALLED: &[&str] = &["gcc", "g++", "cmake", "redis-server", "redis-cli", "strace", "ip"];
-/// The real ones.
+/// Real programs that the script uses.
 const TOOLS: &[&str] = &["sh", "ls", "grep", "env", "dirname", "rm"];
 
 fn repository() -> PathBuf {
@@ -22,12 +22,12 @@ struct Machine {
     programs: TempDir,
 }
 
-/// What a run of the script left.
+/// The result of a run of the script.
 struct Outcome {
     code: Option<i32>,
     out: String,
     err: String,
-    /// Arguments of `apt-get` and `service`, in their order.
+    /// The arguments of `apt-get` and `service`, in order.
     asked: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ fn a_name_that_is_no_target_is_refused() {
     assert!(outcome.out.is_empty() && outcome.asked.is_empty());
 }
 
-/// A typing error there would come to light on the first machine that lacks something.
+/// A misspelled target would only be noticed on the first machine that lacks something.
 #[test]
 fn the_makefile_names_targets_that_the_script_knows() {
     let makefile = fs::read_to_string(repository().join("Makefile")).unwrap();

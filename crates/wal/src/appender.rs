@@ -1,11 +1,14 @@
-//! The order of what happens to the files: the only place that writes it down. A store gives it files and a simulation
-//! an adversary.
+//! The writer of the log. It alone defines the order of writes and syncs. It runs over files in a
+//! store, and over a faulty disk in the tests.
 //!
-//! Each block is one write at the end of the newest segment. A sync covers all segments that were written since the
-//! last one, oldest first, then the mark is written. A segment that is not needed is overwritten only after
+//! Each block is one write at the end of the newest segment. A sync covers all segments written
+//! since the last sync, oldest first. After it the mark of the synced sequence is written.
 //!
-//! 1. what is needed of it was written again and synced, with every truncation that others rely on, and
-//! 2. the mark that names the first needed block, above it, was synced.
+//! A segment is overwritten only after
+//!
+//! 1. all that is needed of it was rewritten to the newest segment and synced, together with every
+//!    pending truncation, and
+//! 2. the mark that names a later block as the first needed one was synced.
 
 use std::collections::VecDeque;
 
@@ -23,18 +26,21 @@ use crate::reader::read_section;
 use crate::records::{decode_entries, encode_entries, LogState, PeerLife, Record};
 use crate::recovery::{Recovered, Segment};
 
-/// No block is larger, but for one with a single entry that is.
+/// Maximum size of a block in bytes, unless a single item (an entry, or the records of a group) is
+/// larger.
 const BLOCK_BYTES_MAX: u64 = 8 << 20;
-/// Truncations that ride along with one batch.
+/// Maximum number of pending truncations that one batch writes.
 const TRUNCATIONS_MAX: usize = 256;
-/// Free segments that are kept ready.
+/// Number of free segments to keep ready.
 const READY: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Of a segment, in bytes, a multiple of the blocks' alignment. One that is made for a larger entry is larger.
+    /// The size of a segment in bytes, a multiple of the block alignment. A segment made for a
+    /// larger entry is larger.
     pub segment_bytes: u64,
-    /// Above this what is needed of old segments is written again, so that they can be overwritten.
+    /// The size of the log in bytes above which needed entries of old segments are rewritten, so
+    /// that the segments can be reused.
     pub log_bytes: u64,
 }
 
@@ -44,40 +50,45 @@ pub struct Appender<D, S> {
     secret: Secret,
     sizes: Sizes,
     incarnation: u64,
-    /// Of the last block.
+    /// The sequence of the last block.
     sequence: u64,
     checksum: u64,
     synced: u64,
     synced_mark: Mark,
-    /// Oldest first. The last one is written, at `offset`.
+    /// The segments in use, oldest first. The next block goes into the last one, at `offset`.
     in_use: VecDeque<Segment>,
     offset: u64,
-    /// Segments that hold what is not synced, oldest first.
+    /// The segments with unsynced blocks, oldest first.
     unsynced: Vec<SegmentId>,
     free: Vec<(SegmentId, u64)>,
-    /// Not needed any more, but the mark does not say so yet.
+    /// The segments that are no longer needed, while the durable mark does not yet say so.
     released: Vec<Segment>,
     next_segment: SegmentId,
-    /// The last segment that was needed could not be made.
+    /// True if the last attempt to create a segment for an append failed.
     is_short: bool,
 }
 
-/// What became of the oldest segment.
+/// The outcome of an attempt to release the oldest segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// It is not needed once the mark says that this block is the first one.
+    /// The segment may be reused once the mark names `first` as the first needed block.
     Released { first: u64 },
-    /// It stays, and there is no reason to write anything for its sake.
+    /// The segment is kept: it is the only one in use, or the log is small enough.
     Kept,
-    /// The log is too large, and so much is needed of the segment that it is not written again. These regions hold it.
+    /// The log is too large, but rewriting the segment's entries would gain no space, because most
+    /// of the log is needed. The regions listed hold needed entries in the segment.
     Pinned(Vec<RegionId>),
 }
 
 impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
-    /// Goes on with a log. What was recovered is synced first: a process that was killed may have left it in the page
-    /// cache, and from now on it is vouched for. Blocks that nothing proves to be synced are written once more, as they
-    /// are, and so is the mark of the first block: after a sync that failed the cache may hold what the device does not,
-    /// and a sync alone would say yes. That mark is returned, for [`settle`].
+    /// Continues a recovered log and returns the appender with the mark of the first needed block,
+    /// to be passed to [`settle`].
+    ///
+    /// Recovered segments are synced first, because a killed process may have left blocks only in
+    /// the page cache, and later blocks declare them synced. Blocks that nothing proves to be
+    /// synced are rewritten unchanged, and so is the mark of the first needed block: after a failed
+    /// sync the page cache may differ from the device, and a sync alone would succeed without
+    /// writing anything.
     pub fn new(
         disk: D,
         secret: Secret,
@@ -126,7 +137,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         Ok((appender, first_mark))
     }
 
-    /// Writes a batch and, with `sync`, makes it durable. Returns the bytes written.
+    /// Writes a batch and, if `sync` is set, makes it durable. Returns the number of bytes written.
     pub fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<usize> {
         let mut groups = Vec::with_capacity(batch.writes.len());
         for write in &batch.writes {
@@ -151,12 +162,13 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         self.write(groups, sync)
     }
 
-    /// Writes records of regions, or of the store under 0. Those of one item come to lie in one block.
+    /// Writes records of regions, or of the store under region 0. All records of one item go into
+    /// one block.
     pub fn record(&mut self, records: Vec<(RegionId, Vec<Record>)>, sync: bool) -> Result<usize> {
         self.write(groups_of(records), sync)
     }
 
-    /// Makes durable what was written.
+    /// Makes all written blocks durable.
     pub fn sync(&mut self) -> Result<()> {
         if self.synced == self.sequence {
             return Ok(());
@@ -174,17 +186,19 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         Ok(self.synced_mark.write(&self.disk, self.synced)?)
     }
 
-    /// Makes the mark itself durable. A log that idles for longer than a power supply holds asks for it.
+    /// Makes the mark of the synced sequence durable. The caller does this once the log has been
+    /// idle for a while.
     pub fn sync_mark(&mut self) -> Result<()> {
         Ok(self.synced_mark.sync(&self.disk)?)
     }
 
-    /// The sequence of the last block.
+    /// Returns the sequence of the last block.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Bytes of the segments in use, as far as they are written.
+    /// Returns the bytes of the segments in use, counting the last one only as far as it is
+    /// written.
     pub fn used_bytes(&self) -> u64 {
         let full: u64 = self.in_use.iter().rev().skip(1).map(|segment| segment.len).sum();
         full + if self.in_use.is_empty() { 0 } else { self.offset }
@@ -218,11 +232,12 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         Ok(bytes)
     }
 
-    /// Where the next block lies, and how many bytes it may have. At least `least`.
+    /// Returns the position of the next block and its maximum size in bytes, which is at least
+    /// `least`. Takes a free segment or creates one if the current one is too full.
     fn room_for(&mut self, least: u64) -> Result<(Position, u64)> {
         let most = BLOCK_BYTES_MAX.max(least);
         if let Some(current) = self.in_use.back() {
-            // A file that was cut may end within the zeros behind its last block.
+            // A file that was cut off may end within the padding of its last block.
             let room = current.len.saturating_sub(self.offset);
             if room >= least {
                 return Ok((Position { segment: current.id, offset: self.offset }, room.min(most)));
@@ -264,8 +279,9 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         Ok(())
     }
 
-    /// Takes leave of the oldest segment, if nothing speaks against it. What is needed of it is written again where it
-    /// is little, and where the log is so large that it must be.
+    /// Releases the oldest segment if that is worthwhile. Records needed from it are rewritten once
+    /// the log takes half of `log_bytes`, or if no segment can be made; entries once it takes all
+    /// of it.
     pub fn release_oldest(&mut self) -> Result<Release> {
         let Some(first) = self.in_use.get(1).map(|next| next.first) else {
             return Ok(Release::Kept);
@@ -274,7 +290,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         let needed = self.index.with(|index| index.needed_through(first - 1));
         let enough = match (needed.records.is_empty(), needed.entries.is_empty()) {
             (true, true) => 0,
-            // Where no segment can be made, one is worth more than what it takes to write records again.
+            // If no segment can be created, a free one is worth the cost of rewriting records.
             (false, true) if self.is_short && self.free.is_empty() => 0,
             (false, true) => self.sizes.log_bytes / 2,
             (_, false) => self.sizes.log_bytes,
@@ -282,7 +298,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         if used <= enough {
             return Ok(Release::Kept);
         }
-        // Entries are written again only if that makes room: where most of the log is needed, it only grows.
+        // Rewriting entries frees no space if most of the log is needed. The log would only grow.
         if !needed.entries.is_empty() && self.index.with(|index| index.entry_bytes()) > used / 2 {
             let mut regions: Vec<RegionId> = needed.entries.iter().map(|(region, ..)| *region).collect();
             regions.dedup();
@@ -302,7 +318,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             let entries = content.and_then(|content| decode_entries(&content, low, high));
             let Some(entries) = entries.filter(|entries| entries.len() as u64 == high - low) else {
                 return Err(LogError::Corrupt(format!(
-                    "entries {low}..{high} of region {region}, in segment {}, are not what was written",
+                    "entries {low}..{high} of region {region}, in segment {}, are damaged",
                     run.place.segment
                 )));
             };
@@ -310,7 +326,7 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             encode_entries(&entries, &mut content);
             groups.push(Group { region, carried: Some(content), ..Group::default() });
         }
-        // The segment may be unneeded because of truncations that no block holds.
+        // The segment may be unneeded only because of truncations that no block holds yet.
         if !planted::is(Bug::TruncationsNotCarried) {
             groups.extend(self.truncations(usize::MAX));
         }
@@ -318,7 +334,8 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         Ok(())
     }
 
-    /// Takes back segments that were released: the mark that says so is synced.
+    /// Makes released segments with blocks below `first` available again. The mark that says so
+    /// must be synced.
     pub fn reuse_below(&mut self, first: u64) {
         let normal = self.sizes.segment_bytes;
         let disk = &self.disk;
@@ -337,23 +354,24 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
             bytes -= normal;
         }
         for (segment, _) in surplus {
-            // A file that stays is found at the next start.
+            // If the deletion fails, the next start finds the file again.
             let _ = disk.delete(segment);
         }
     }
 
-    /// The number and the length of a segment that should be made, so that appends need not wait for it.
+    /// Returns the number and the length of a segment to create in advance, so that appends need
+    /// not wait for it.
     pub fn wanted_segment(&mut self) -> Option<(SegmentId, u64)> {
         (self.free.len() < READY).then(|| self.new_segment(0))
     }
 
-    /// Takes in a segment that was made.
+    /// Adds a segment that was created in advance.
     pub fn add_segment(&mut self, segment: SegmentId, len: u64) {
         self.free.push((segment, len));
     }
 }
 
-/// Makes it durable that `first` is the first block that is needed. Not before the release is synced, and before
+/// Durably marks `first` as the first needed block. Must come after the release, and before
 /// [`Appender::reuse_below`].
 pub fn settle(disk: &impl Disk, mark: &mut Mark, first: u64) -> std::result::Result<(), DiskError> {
     mark.write(disk, first)?;
@@ -368,7 +386,7 @@ fn groups_of(records: Vec<(RegionId, Vec<Record>)>) -> Vec<Group<'static>> {
     records.into_iter().map(group).collect()
 }
 
-/// What of some groups is not written yet.
+/// The part of some groups that is not yet written.
 struct Cursor<'a> {
     groups: VecDeque<Group<'a>>,
 }
@@ -384,7 +402,7 @@ impl<'a> Cursor<'a> {
         self.groups.front().map(Group::least_block)
     }
 
-    /// Puts into the block what has room, in order.
+    /// Fills the block with as much as fits, in order.
     fn fill(&mut self, block: &mut Block) {
         while let Some(group) = self.groups.front_mut() {
             if !group.records.is_empty() {

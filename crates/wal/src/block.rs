@@ -1,4 +1,4 @@
-//! What is to be written, cut into blocks.
+//! Division of a batch into blocks, and the encoding of one block.
 
 use raft::eraftpb::Entry;
 use types::{LogIndex, RegionId, Term};
@@ -7,33 +7,34 @@ use crate::disk::SegmentId;
 use crate::layout::{block_len, BodyChecksum, Head, Header, Kind, Position, Secret, HEADER_LEN, HEAD_LEN};
 use crate::records::{self, Record, ENTRIES_HEAD_LEN};
 
-/// Sections of entries end here, so that a reader of few entries reads few others.
+/// Maximum bytes of a section of entries, unless it holds a single larger entry. It bounds how much
+/// a reader of a few entries has to read.
 const SECTION_BYTES_MAX: usize = 256 << 10;
 
-/// What one region, or the store, has to write. Its records come to lie in one block, with as many of the entries as
-/// have room; the other entries follow in later ones.
+/// All that a batch writes for one region, or for the store. All records go into one block,
+/// together with as many of the entries as fit. The remaining entries follow in later blocks.
 #[derive(Debug, Default)]
 pub struct Group<'a> {
     pub region: RegionId,
     pub records: Vec<Record>,
     pub entries: &'a [Entry],
-    /// The content of a section of entries that is moved.
+    /// The content of a section of entries that is moved from another segment.
     pub carried: Option<Vec<u8>>,
 }
 
-/// Where a section lies.
+/// The location of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub segment: SegmentId,
-    /// Of its head, from the start of the segment.
+    /// The offset of the section's head, in bytes from the start of the segment.
     pub offset: u64,
-    /// Bytes of its content.
+    /// The length of its content in bytes.
     pub length: u32,
-    /// The block's, by which its checksum is keyed.
+    /// The sequence of its block, which is part of the seed of the section's checksum.
     pub sequence: u64,
 }
 
-/// What a section means to the index.
+/// The change that a section makes to the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
     Entries { region: RegionId, first: LogIndex, term: Term, count: u32, place: Place, is_carried: bool },
@@ -52,7 +53,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block for this place, of at most `capacity` bytes with all that belongs to it.
+    /// Starts an empty block at this position, of at most `capacity` bytes including header and
+    /// padding.
     pub fn begin(position: Position, sequence: u64, capacity: u64, secret: Secret) -> Block {
         let body = vec![0; HEADER_LEN];
         let checksum = BodyChecksum::new(secret);
@@ -63,7 +65,7 @@ impl Block {
         self.updates.is_empty()
     }
 
-    /// Bytes of content that a further section may have.
+    /// Returns the bytes of content that one more section may have, without regard to padding.
     fn room(&self) -> usize {
         let room = self.capacity.saturating_sub(self.body.len() as u64 + HEAD_LEN as u64);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -73,7 +75,7 @@ impl Block {
         block_len(self.body.len() - HEADER_LEN + bytes) <= self.capacity
     }
 
-    /// Adds a section with this content. The caller has made sure of the room.
+    /// Adds a section with this content. The caller has checked that there is room.
     fn push(&mut self, kind: Kind, region: RegionId, encode: impl FnOnce(&mut Vec<u8>)) -> Place {
         let at = self.body.len();
         self.body.resize(at + HEAD_LEN, 0);
@@ -86,7 +88,7 @@ impl Block {
         Place { segment, offset: offset + at as u64, length: head.length, sequence: self.sequence }
     }
 
-    /// Adds all of a group's records, or none if they have no room together.
+    /// Adds all records of a group. If they do not all fit, adds none and returns false.
     pub fn push_records(&mut self, region: RegionId, records: &[Record]) -> bool {
         if !self.has_room_for(sections_len(records)) {
             return false;
@@ -99,7 +101,7 @@ impl Block {
         true
     }
 
-    /// Adds as many of the entries as have room, and returns their number.
+    /// Adds as many of the entries as fit, and returns their number.
     pub fn push_entries(&mut self, region: RegionId, entries: &[Entry]) -> usize {
         let mut done = 0;
         while done < entries.len() {
@@ -128,7 +130,7 @@ impl Block {
         done
     }
 
-    /// Adds a section that was read from another place, unless it has no room.
+    /// Adds a section read from another place. Returns false if it does not fit.
     pub fn push_carried(&mut self, region: RegionId, content: &[u8]) -> bool {
         if !self.has_room_for(HEAD_LEN + content.len()) {
             return false;
@@ -140,7 +142,8 @@ impl Block {
         true
     }
 
-    /// The block as it is written, padded, and the checksum of its header.
+    /// Completes the block: encodes its header, pads it to [`crate::layout::ALIGNMENT`], and
+    /// computes the checksum of its header.
     pub fn finish(mut self, incarnation: u64, synced: u64, previous: u64) -> Finished {
         let length = self.body.len() - HEADER_LEN;
         let header = Header {
@@ -168,7 +171,7 @@ pub struct Finished {
     pub checksum: u64,
 }
 
-/// The bytes of sections with these records.
+/// Returns the number of bytes that sections with these records take.
 fn sections_len(records: &[Record]) -> usize {
     records.iter().map(|record| HEAD_LEN + record.content_len()).sum()
 }
@@ -178,7 +181,8 @@ impl Group<'_> {
         self.records.is_empty() && self.entries.is_empty() && self.carried.is_none()
     }
 
-    /// The least bytes of a block for what comes first in the group: all of its records, or one entry, or what is carried.
+    /// Returns the size in bytes of the smallest block for the first part of the group: all of its
+    /// records, or one entry, or the carried section.
     pub fn least_block(&self) -> u64 {
         let entry = self.entries.first().map(|entry| HEAD_LEN + ENTRIES_HEAD_LEN + records::entry_len(entry));
         let carried = self.carried.as_ref().map(|content| HEAD_LEN + content.len());

@@ -1,31 +1,39 @@
-//! What the log asks of a device. The only door to the outside: a store gives it files, a simulation what it likes.
+//! The device interface of the log, through which all of its I/O goes. The store implements it with
+//! files, the tests with a simulated disk.
 
-/// A segment's number: that of its file. Never used twice in one log, but for a file that is overwritten.
+/// The number of a segment, which also names its file. A log never assigns a number twice; a
+/// segment that is overwritten keeps its number.
 pub type SegmentId = u32;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
-    /// Nothing was done, or what was done may be done again.
+    /// The disk is full. The operation had no effect, or may safely be repeated.
     #[error("no space left: {0}")]
     NoSpace(String),
     #[error("{0}")]
     Failed(String),
 }
 
-/// A small record that is rewritten in place, in two slots. See [`crate::mark`].
+/// A small record that is rewritten in place, in two alternating slots. See [`crate::mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MarkFile {
-    /// Through where the log is synced. Written after each sync, synced now and then.
+    /// The sequence of the last synced block. It is written after each sync of the log, but synced
+    /// itself only when the log is idle.
     Synced,
-    /// The first block that is needed. Synced before what lies below is overwritten.
+    /// The sequence of the first block that is needed. It is synced before a segment with older
+    /// blocks is overwritten.
     First,
 }
 
-/// Segments and marks. A write is durable once a later sync of the same segment has returned; until then a loss of
-/// power may keep any part of it, in any order. A sync that fails must end the process or, in a simulation, the store:
-/// the kernel may have dropped what was to be written.
+/// Storage for segments and marks.
+///
+/// A write is durable once a later sync of the same segment has returned. Until then a loss of
+/// power may keep any subset of the unsynced sectors, in any order. If a sync fails, the
+/// implementation must end the process (in a simulation: the store), because the kernel may have
+/// dropped the dirty pages.
 pub trait Disk {
-    /// Makes a segment of `len` zeros that is durable with its name.
+    /// Creates a segment of `len` zero bytes. The zeros and the segment's name are durable when
+    /// this returns.
     fn create(&self, segment: SegmentId, len: u64) -> Result<(), DiskError>;
 
     fn delete(&self, segment: SegmentId) -> Result<(), DiskError>;
@@ -34,16 +42,16 @@ pub trait Disk {
 
     fn sync(&self, segment: SegmentId) -> Result<(), DiskError>;
 
-    /// Fills `into` from the segment.
+    /// Fills `into` with the bytes of the segment at `offset`.
     fn read(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
 
-    /// The segments and their lengths in bytes, in any order.
+    /// Returns all segments with their lengths in bytes, in any order.
     fn segments(&self) -> Result<Vec<(SegmentId, u64)>, DiskError>;
 
     fn write_mark(&self, file: MarkFile, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
 
     fn sync_mark(&self, file: MarkFile) -> Result<(), DiskError>;
 
-    /// The whole of a mark, which is short.
+    /// Returns the whole content of a mark file, which is short.
     fn read_mark(&self, file: MarkFile) -> Result<Vec<u8>, DiskError>;
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with the log, sorted by what the store must do.
+//! Errors of the log, classified by what the store must do about them.
 
 use types::{LogIndex, RegionId};
 
@@ -8,19 +8,20 @@ pub type Result<T> = std::result::Result<T, LogError>;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// Nothing of the batch was acknowledged: the same batch may be appended again when there is room.
+    /// No part of the batch was acknowledged. The caller may append the same batch again once there
+    /// is room.
     #[error("no space left for the log: {0}")]
     NoSpace(String),
-    /// The device failed. The log takes no more; the store stops.
+    /// The device failed. The log accepts no further writes and the store stops.
     #[error("the log's device failed: {0}")]
     Device(String),
-    /// An earlier write failed with [`LogError::Device`].
+    /// An earlier write failed with [`LogError::Device`], so the log accepts no writes.
     #[error("the log has stopped after a failed write")]
     Stopped,
     #[error("the log is corrupt: {0}")]
     Corrupt(String),
-    /// The log ends before what had been synced, so acknowledged writes are gone. The files were left as they were
-    /// found.
+    /// The log ends before the last block known to be synced, so acknowledged writes are lost.
+    /// Recovery left the files unchanged.
     #[error(
         "the log ends at block {found}, but block {synced} had been synced: an acknowledged tail is lost. \
          This store must not vote or serve from these files; rebuild it from its peers"

@@ -1,7 +1,8 @@
-//! What the log holds, in memory: each region's state, and where its entries lie.
+//! The in-memory index of the log: the state of each region, and the location of its entries.
 //!
-//! Entries are known by runs, one for each section: an index, a count, a term and a place. Invariant of a region: its
-//! runs are ascending and do not overlap. Below the truncated index they may reach as far as their sections do.
+//! Entries are indexed by runs. A run covers the entries of one section: first index, count, term
+//! and place. Invariant: the runs of a region are ascending and do not overlap. The first run may
+//! begin below the truncated index, as its section does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,7 +33,7 @@ impl Run {
 struct RegionIndex {
     truncated: LogState,
     hard_state: Option<HardState>,
-    /// The blocks that hold these two.
+    /// The sequences of the blocks that hold `truncated` and `hard_state`.
     truncated_at: u64,
     hard_state_at: u64,
     runs: VecDeque<Run>,
@@ -50,7 +51,7 @@ impl RegionIndex {
         self.runs.get(after.checked_sub(1)?).filter(|run| index < run.end())
     }
 
-    /// Drops entries from `first` on.
+    /// Drops the entries from `first` on.
     fn cut_from(&mut self, first: LogIndex) {
         while self.runs.back().is_some_and(|run| run.first >= first) {
             self.runs.pop_back();
@@ -66,14 +67,16 @@ impl RegionIndex {
         }
     }
 
-    /// Puts entries where the same ones may be already, without a change to those around them.
+    /// Replaces the location of entries that a carried section holds. Entries around them stay as
+    /// they are.
     fn carry(&mut self, carried: Run) {
         let mut at = self.runs.partition_point(|run| run.end() <= carried.first);
         if let Some(run) = self.runs.get_mut(at).filter(|run| run.first < carried.first) {
             run.count = (carried.first - run.first) as u32;
             at += 1;
         }
-        // A section that was carried holds what was needed of another one, and no part of a third.
+        // A carried section holds the entries that were needed of one older section, and of no
+        // other.
         let is_covered = |run: &&Run| run.first < carried.end();
         match self.runs.range(at..).take_while(is_covered).count() {
             1 => self.runs[at] = carried,
@@ -90,13 +93,13 @@ impl RegionIndex {
     }
 }
 
-/// What of the log would be lost with its blocks through some sequence.
+/// The part of the log that would be lost with the blocks through some sequence.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Needed {
     pub records: Vec<(RegionId, Vec<Record>)>,
-    /// Entries `low..high` of a section.
+    /// The needed entries `low..high` of a section, as (region, run, low, high).
     pub entries: Vec<(RegionId, Run, LogIndex, LogIndex)>,
-    /// Bytes of the sections of entries.
+    /// Total bytes of those sections.
     pub entry_bytes: u64,
 }
 
@@ -105,17 +108,17 @@ pub struct Index {
     regions: BTreeMap<RegionId, RegionIndex>,
     lives: BTreeMap<RegionId, (PeerLife, u64)>,
     values: BTreeMap<Vec<u8>, (Bytes, u64)>,
-    /// Regions that were truncated here, and in no block yet.
+    /// Regions with a truncation that no block holds yet.
     pending: BTreeSet<RegionId>,
 }
 
-/// An index that is read while another thread appends. In a simulation, a cell.
+/// An index that one thread reads while another appends. A simulation uses a cell.
 pub trait SharedIndex {
     fn with<R>(&self, act: impl FnOnce(&mut Index) -> R) -> R;
 }
 
 impl Index {
-    /// Takes in a section that was written or read.
+    /// Updates the index with a section that was written or recovered.
     pub fn apply(&mut self, update: &Update) {
         match update {
             Update::Entries { region, first, term, count, place, is_carried } => {
@@ -164,9 +167,10 @@ impl Index {
         }
     }
 
-    /// Drops a region's entries through an index, here. A later block tells the device.
+    /// Drops a region's entries through an index in memory. A later block records the truncation on
+    /// disk.
     pub fn truncate(&mut self, region: RegionId, state: LogState) {
-        // A peer that is gone may be told so late.
+        // The peer may have been removed before its truncation arrives.
         let Some(of) = self.regions.get_mut(&region) else { return };
         if state.truncated_index > of.truncated.truncated_index {
             of.truncated = state;
@@ -175,13 +179,13 @@ impl Index {
         }
     }
 
-    /// Truncations that are in no block yet: at most so many.
+    /// Returns truncations that no block holds yet, at most `at_most` of them.
     pub fn pending(&self, at_most: usize) -> Vec<(RegionId, LogState)> {
         let of = |region: &RegionId| Some((*region, self.regions.get(region)?.truncated));
         self.pending.iter().filter_map(of).take(at_most).collect()
     }
 
-    /// Regions that have anything in the log, ascending.
+    /// Returns the regions with any state or entries in the log, ascending.
     pub fn regions(&self) -> Vec<RegionId> {
         self.regions.iter().filter(|(_, of)| !of.is_empty()).map(|(region, _)| *region).collect()
     }
@@ -206,7 +210,7 @@ impl Index {
         }
     }
 
-    /// The run that holds this entry.
+    /// Returns the run that holds this entry.
     pub fn run_at(&self, region: RegionId, index: LogIndex) -> Option<Run> {
         self.regions.get(&region)?.run_at(index).copied()
     }
@@ -219,7 +223,8 @@ impl Index {
         Ok(())
     }
 
-    /// Refuses entries that do not follow the region's log, or the beginning that comes with them.
+    /// Returns an error if the entries do not follow the region's log, or the restart (`begun`)
+    /// that comes with them.
     pub fn check_append(&self, region: RegionId, begun: Option<LogIndex>, entries: &[Entry]) -> Result<()> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (first, last) = (first.index, last.index);
@@ -241,7 +246,7 @@ impl Index {
         LogError::Range { region, first, last, asked }
     }
 
-    /// Every peer that this store has or had, ascending by region.
+    /// Returns the lifecycles of all peers that this store has or had, ascending by region.
     pub fn lives(&self) -> Vec<(RegionId, PeerLife)> {
         self.lives.iter().map(|(region, (life, _))| (*region, life.clone())).collect()
     }
@@ -250,7 +255,7 @@ impl Index {
         self.values.get(name).map(|(value, _)| value.clone())
     }
 
-    /// What is needed of the blocks through `sequence`.
+    /// Returns the records and entries of the blocks through `sequence` that are still needed.
     pub fn needed_through(&self, sequence: u64) -> Needed {
         let mut needed = Needed::default();
         for (region, of) in &self.regions {
@@ -284,16 +289,18 @@ impl Index {
         needed
     }
 
-    /// Bytes of the sections that hold entries which are needed.
+    /// Returns the total bytes of sections that hold needed entries.
     pub fn entry_bytes(&self) -> u64 {
         let of =
             |region: &RegionIndex| region.runs.iter().map(|run| u64::from(run.place.length)).sum::<u64>();
         self.regions.values().map(of).sum()
     }
 
-    /// Refuses a log in which a region's entries do not follow its truncation, or leave a hole. A commit index beyond
-    /// the entries that a loss of power left is taken back to them. Returns those hard states: they must be written
-    /// before entries are, for other entries may come to lie there.
+    /// Returns an error if a region's entries do not follow its truncation or have a gap.
+    ///
+    /// If a loss of power removed committed entries that were not synced, the commit index is
+    /// lowered to the last entry left. The hard states changed that way are returned. They must be
+    /// written before any new entries, because other entries may later take those indexes.
     pub fn check_recovered(&mut self) -> Result<Vec<(RegionId, HardState)>> {
         let mut corrected = Vec::new();
         for (region, of) in &mut self.regions {

@@ -1,27 +1,27 @@
-//! Blocks and sections, byte by byte. Drawn in docs/FORMAT-LOG.md.
+//! The byte layout of blocks and sections, drawn in docs/FORMAT-LOG.md.
 //!
-//! A block lies at a multiple of [`ALIGNMENT`] in a segment: a header of [`HEADER_LEN`] bytes, then sections one after
-//! the other. Integers are big-endian.
+//! A block starts at a multiple of [`ALIGNMENT`] in a segment. It is a header of [`HEADER_LEN`]
+//! bytes, followed by its sections. Integers are big-endian.
 
 use types::RegionId;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, Xxh3};
 
 use crate::disk::SegmentId;
 
-/// Blocks begin at multiples of this, so that no two of them share a sector of a device.
+/// Alignment of blocks in bytes, so that no two blocks share a sector of a device.
 pub const ALIGNMENT: u64 = 512;
 pub const HEADER_LEN: usize = 64;
-/// What precedes the content of a section.
+/// Bytes of the head that precedes the content of a section.
 pub const HEAD_LEN: usize = 24;
 
 const MAGIC: u32 = 0x5359_4C31;
 
-/// The secret of one log, drawn when it is made. All checksums are keyed by it, so that a value which a client wrote
-/// can not pass for a block.
+/// A random number that is drawn when a log is made. It seeds all checksums of the log, so that a
+/// value written by a client cannot pass for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secret(pub u64);
 
-/// Where a block lies, in bytes from the start of a segment.
+/// The location of a block: a segment, and the offset in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub segment: SegmentId,
@@ -30,24 +30,26 @@ pub struct Position {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of sections that follow.
+    /// The number of bytes of sections that follow.
     pub length: u32,
-    /// Counts the starts of this log, so that the same batch written by two of them has two checksums.
+    /// The number of this start of the log. It makes the checksums of the same batch differ if two
+    /// starts write it.
     pub incarnation: u64,
-    /// From 1, without gaps, over all restarts.
+    /// The position of the block in the log, counted from 1 without gaps, across restarts.
     pub sequence: u64,
-    /// All blocks through this sequence were on the device before this one was written.
+    /// All blocks through this sequence were durable before this block was written.
     pub synced: u64,
-    /// The checksum of the header of the block before: blocks form a chain, which no leftover of another one joins.
+    /// The checksum of the header of the previous block. It links the blocks into a chain, which no
+    /// leftover block can join.
     pub previous: u64,
-    /// Where this block lies. A block that is found elsewhere is none.
+    /// The position of this block. A header found at another position is not valid.
     pub position: Position,
-    /// Over the heads of all sections, which hold the checksums of their contents.
+    /// The checksum of the heads of all sections. The heads hold the checksums of their contents.
     pub body: u64,
 }
 
 impl Header {
-    /// Returns the bytes, the last eight of which are the header's checksum.
+    /// Returns the encoded header. Its last eight bytes are its checksum.
     pub fn encode(&self, secret: Secret) -> [u8; HEADER_LEN] {
         let offset = u32::try_from(self.position.offset / ALIGNMENT).expect("segments have fewer than 2 TiB");
         let mut out = [0; HEADER_LEN];
@@ -65,7 +67,8 @@ impl Header {
         out
     }
 
-    /// Reads the header of a block at this position, and its checksum. `None` where no block of this log begins.
+    /// Decodes the header of a block at this position and returns it with its checksum. Returns
+    /// `None` if no block of this log starts here.
     pub fn decode(bytes: &[u8], position: Position, secret: Secret) -> Option<(Header, u64)> {
         let bytes = bytes.get(..HEADER_LEN)?;
         if u32_at(bytes, 0) != MAGIC {
@@ -92,23 +95,24 @@ impl Header {
     }
 }
 
-/// What a section holds.
+/// The kind of content of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Entries of one term. They replace whatever the log has of the region from the first one's index on.
+    /// Entries of one term. They replace all entries of the region from the index of the first one
+    /// on.
     Entries = 1,
-    /// Entries that were moved out of a segment. They replace only themselves.
+    /// Entries that were moved out of an old segment. They replace only the same entries.
     Carried = 2,
     HardState = 3,
-    /// Where the region's log begins.
+    /// The last truncated entry of the region's log.
     Truncated = 4,
-    /// The region's log begins anew, without entries.
+    /// The region's log restarts after an entry, without entries or hard state.
     Begun = 5,
-    /// All that the log has of the region goes, but its peer's life.
+    /// All that the log holds of the region is dropped, except for the lifecycle of its peer.
     Forgotten = 6,
     Life = 7,
-    /// A value of the store as a whole.
+    /// A named value of the store as a whole.
     Value = 8,
 }
 
@@ -128,19 +132,19 @@ impl Kind {
     }
 }
 
-/// What precedes the content of a section.
+/// The head of a section, which precedes its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub kind: Kind,
-    /// Bytes of content.
+    /// The length of the content in bytes.
     pub length: u32,
-    /// 0 for what belongs to the store.
+    /// The region; 0 for a record of the store.
     pub region: RegionId,
     pub checksum: u64,
 }
 
 impl Head {
-    /// The head of a section of the block with this sequence.
+    /// Returns the head of a section that belongs to the block with this sequence.
     pub fn of(kind: Kind, region: RegionId, content: &[u8], sequence: u64, secret: Secret) -> Head {
         let length = u32::try_from(content.len()).expect("sections have fewer than 4 GiB");
         let checksum = checksum_of(kind, region, content, sequence, secret);
@@ -163,8 +167,8 @@ impl Head {
         Some(Head { kind, length, region, checksum })
     }
 
-    /// Whether this is the content, and that of a block with this sequence: not of one that lay here before, or lies
-    /// here since.
+    /// Returns true if `content` is the content of this section, written in the block with this
+    /// sequence. An older or newer section at the same place does not match.
     pub fn matches(&self, content: &[u8], sequence: u64, secret: Secret) -> bool {
         self.length as usize == content.len()
             && self.checksum == checksum_of(self.kind, self.region, content, sequence, secret)
@@ -172,7 +176,7 @@ impl Head {
 }
 
 fn checksum_of(kind: Kind, region: RegionId, content: &[u8], sequence: u64, secret: Secret) -> u64 {
-    // Odd factors: two of the three may change without cancelling each other out by chance alone.
+    // Odd multipliers keep changes of two of the inputs from simply cancelling each other out.
     let seed = secret
         .0
         .wrapping_add(sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -181,7 +185,7 @@ fn checksum_of(kind: Kind, region: RegionId, content: &[u8], sequence: u64, secr
     xxh3_64_with_seed(content, seed)
 }
 
-/// The checksum of a body: over its heads, in order.
+/// The checksum of a body, computed over the heads of its sections in order.
 pub struct BodyChecksum(Xxh3);
 
 impl BodyChecksum {
@@ -198,7 +202,7 @@ impl BodyChecksum {
     }
 }
 
-/// The bytes that a block takes with so many bytes of sections.
+/// Returns the bytes that a block with `body` bytes of sections takes, padding included.
 pub fn block_len(body: usize) -> u64 {
     (HEADER_LEN as u64 + body as u64).next_multiple_of(ALIGNMENT)
 }

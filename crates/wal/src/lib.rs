@@ -1,10 +1,15 @@
-//! A store's log of all its regions: format, index, order of writes and recovery, pure over a [`Disk`].
+//! The write-ahead log that holds the Raft logs of all regions of a store: on-disk format,
+//! in-memory index, order of writes, and recovery.
 //!
-//! The log is a chain of blocks in segments that are overwritten when nothing in them is needed. One block and one
-//! sync serve a whole batch, however many regions it touches. What is stored, and what is noticed when it is damaged,
-//! is in docs/FORMAT-LOG.md.
+//! The crate is pure: it does all I/O through the trait [`Disk`]. The store implements it with
+//! files, the tests with a disk that loses power.
 //!
-//! [`recover`] reads a log, an [`Appender`] goes on with it, [`read_entries`] reads what its index names.
+//! The log is a chain of blocks in segments. A segment is overwritten when nothing in it is needed.
+//! A batch is written as one block (several if it is large) and made durable by one sync, however
+//! many regions it touches. docs/FORMAT-LOG.md draws the format and lists which damage is detected.
+//!
+//! [`recover`] reads an existing log, an [`Appender`] continues it, and [`read_entries`] reads the
+//! entries that its [`Index`] points to.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,14 @@
-//! Numbers beside the segments: how far the log is synced, and which block is the first that is needed.
+//! Marks: numbers in small files beside the segments. One tells how far the log is synced, the
+//! other which block is the first that is needed.
 //!
 //! ```text
 //! slot, at 0 and at 512, big-endian:
 //!   number u64 | count u64 | xxh3-64 u64, keyed by the log's secret
 //! ```
 //!
-//! Writes go to one slot until it is synced, then to the other: a torn write leaves what was synced last. Of two
-//! whole slots the one with the larger count holds.
+//! Writes go to one slot until the file is synced, and then to the other slot. So a torn write
+//! leaves the number that was synced last. If both slots are whole, the one with the larger count
+//! is valid.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -15,7 +17,7 @@ use crate::layout::{u64_at, Secret};
 
 pub const SLOT_LEN: usize = 24;
 pub const SLOT_OFFSETS: [u64; 2] = [0, 512];
-/// The length of a mark's file.
+/// The length of a mark file in bytes.
 pub const MARK_LEN: usize = SLOT_OFFSETS[1] as usize + SLOT_LEN;
 
 #[derive(Clone, Debug)]
@@ -24,13 +26,13 @@ pub struct Mark {
     secret: Secret,
     number: u64,
     count: u64,
-    /// The slot that takes the next writes.
+    /// The slot that receives the next writes.
     slot: usize,
     is_dirty: bool,
 }
 
 impl Mark {
-    /// Reads a mark. `None` if neither slot is whole.
+    /// Reads a mark. Returns `None` if neither slot is whole.
     pub fn read(disk: &impl Disk, file: MarkFile, secret: Secret) -> Result<Option<Mark>, DiskError> {
         let bytes = disk.read_mark(file)?;
         let mut newest: Option<Mark> = None;
@@ -45,7 +47,7 @@ impl Mark {
         Ok(newest)
     }
 
-    /// Both slots of a new log's mark, which say 0.
+    /// Returns the file content of a new log's mark: both slots hold the number 0.
     pub fn blank(secret: Secret) -> Vec<u8> {
         let mut bytes = vec![0; MARK_LEN];
         for offset in SLOT_OFFSETS {

@@ -1,30 +1,31 @@
-//! Bugs that the tests must find, each a line or two away from the code that it breaks.
+//! Failpoints: bugs that the crate's tests must detect. Each takes effect a line or two away from
+//! the code it breaks.
 //!
-//! Without the feature `planted` none of this exists: [`is`] is a constant `false`. With it, one build holds
-//! all of them, and each thread chooses at most one.
+//! Without the feature `planted` none of them exists and [`is`] is a constant `false`. With it, one
+//! build contains all of them, and each thread enables at most one.
 
-/// What is broken on purpose.
+/// A bug that can be enabled on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// A sync is not made, and counts.
+    /// A sync is skipped but reported as done.
     AcknowledgeBeforeSync,
-    /// Of several segments that were written only the newest one is synced.
+    /// If several segments were written, only the newest one is synced.
     OlderSegmentNotSynced,
-    /// A segment is let go of before what is needed of it was written again.
+    /// A segment is released before the data still needed from it has been rewritten.
     NotCarried,
-    /// It was written again, and not synced.
+    /// Data carried out of a released segment is rewritten but not synced.
     CarryNotSynced,
-    /// Truncations that no block holds are forgotten when what they made unneeded goes.
+    /// A segment is released although only truncations that no block records made it unneeded.
     TruncationsNotCarried,
-    /// A segment is overwritten before the mark that says so is synced.
+    /// A segment is overwritten before the mark that allows it is synced.
     MarkNotSynced,
-    /// A block whose body is torn is taken for whole.
+    /// A block with a torn body is accepted as whole.
     TornBlockTaken,
-    /// A block follows another one by its sequence alone.
+    /// A block is accepted as the next one by its sequence alone, without comparing `previous`.
     StaleBlockFollowed,
-    /// What a killed process left in the page cache is vouched for without a sync.
+    /// Blocks that a killed process left in the page cache are treated as durable without a sync.
     StartNotSynced,
-    /// A commit index that was taken back is not written so.
+    /// A commit index that recovery lowered is not written back to the log.
     CorrectionNotWritten,
 }
 
@@ -51,7 +52,7 @@ mod chosen {
         static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Breaks this, or nothing, on this thread from now on.
+    /// Enables `bug` on this thread, or disables all with `None`.
     pub fn choose(bug: Option<Bug>) {
         CHOSEN.set(bug);
     }

@@ -1,4 +1,4 @@
-//! Entries, read from where the index says that they lie.
+//! Reads of entries by the locations that the index gives.
 
 use raft::eraftpb::Entry;
 use types::{LogIndex, RegionId};
@@ -10,8 +10,11 @@ use crate::index::{Run, SharedIndex};
 use crate::layout::{Head, Secret, HEAD_LEN};
 use crate::records::{decode_entries, entry_len};
 
-/// Reads entries of `low..high` from `low` on, as many as fit in `max_bytes`, at least one. Nothing is locked while the
-/// device is read: where a section has moved meanwhile, it is looked up again.
+/// Reads entries of `low..high`, starting at `low`: as many as fit in `max_bytes`, and at least
+/// one.
+///
+/// The index is not locked during device reads. If a section has moved in the meantime, it is
+/// looked up again.
 pub fn read_entries(
     disk: &impl Disk,
     index: &impl SharedIndex,
@@ -33,7 +36,7 @@ pub fn read_entries(
         };
         let mut run = look_up()?;
         let content = loop {
-            // A segment that was let go of meanwhile may be gone, or be another one's.
+            // A segment that was released in the meantime may be deleted or overwritten.
             let read = read_section(disk, secret, region, &run.place);
             if let Ok(Some(content)) = read {
                 break content;
@@ -61,7 +64,7 @@ pub fn read_entries(
     Ok(entries)
 }
 
-/// Reads the content of a section. `None` if something else lies there.
+/// Reads the content of a section. Returns `None` if the section is no longer at this place.
 pub(crate) fn read_section(
     disk: &impl Disk,
     secret: Secret,
@@ -79,7 +82,7 @@ pub(crate) fn read_section(
 fn unreadable(region: RegionId, run: &Run) -> LogError {
     let Place { segment, offset, .. } = run.place;
     LogError::Corrupt(format!(
-        "entries {}.. of region {region}, at {offset} in segment {segment}, are not what was written",
+        "entries {}.. of region {region}, at {offset} in segment {segment}, are damaged",
         run.first
     ))
 }

@@ -1,4 +1,4 @@
-//! What sections hold, and its encodings. Drawn in docs/FORMAT-LOG.md.
+//! The contents of sections and their encodings, drawn in docs/FORMAT-LOG.md.
 
 use bytes::{Buf, BufMut, Bytes};
 use raft::eraftpb::{Entry, EntryType};
@@ -7,29 +7,33 @@ use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term};
 
 use crate::layout::Kind;
 
-/// Where the log begins: the last entry that was truncated. Zeros when none was.
+/// The last truncated entry of a region's log; zeros if none was truncated. The log begins after
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     pub truncated_index: LogIndex,
     pub truncated_term: Term,
 }
 
-/// Whether this store has a peer of a region. Kept, synced, before the side effects of a change.
+/// The lifecycle of a store's peer of a region. It is written and synced before the side effects of
+/// a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerLife {
     Exists {
-        /// As the peer was made. What the engine's rows say is newer.
+        /// The descriptor with which the peer was created. The engine's rows hold a newer one.
         descriptor: RegionDescriptor,
-        /// The region of which a split made it, and the entry.
+        /// The parent region and the index of the split entry, if a split created the peer.
         parent: Option<(RegionId, LogIndex)>,
     },
-    /// A snapshot as of this entry is to replace the region's rows: begun or not, it will be.
+    /// A snapshot as of this entry replaces the region's rows. If a crash interrupts that, the next
+    /// start finishes it.
     Applying { descriptor: RegionDescriptor, index: LogIndex, term: Term },
-    /// The region's peers here were removed; this was the last one's number.
+    /// The region's peers on this store were removed. `peer` is the largest number that one of them
+    /// had.
     Tombstone { peer: PeerId },
 }
 
-/// A small record. Entries are sections of their own.
+/// A small record. Entries have sections of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     HardState(HardState),
@@ -40,7 +44,7 @@ pub enum Record {
     Value { name: Vec<u8>, value: Bytes },
 }
 
-/// Entries in a section, as far as an index must know them.
+/// The head of a section of entries: all that the index needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntriesHead {
     pub first: LogIndex,
@@ -51,12 +55,12 @@ pub struct EntriesHead {
 pub const ENTRIES_HEAD_LEN: usize = 20;
 const ENTRY_HEAD_LEN: usize = 9;
 
-/// The bytes that an entry takes in a section.
+/// Returns the bytes that an entry takes in a section.
 pub fn entry_len(entry: &Entry) -> usize {
     ENTRY_HEAD_LEN + entry.context.len() + entry.data.len()
 }
 
-/// Appends the content of a section of entries, which are of one term and contiguous.
+/// Appends the content of a section of entries. The entries must be contiguous and of one term.
 pub fn encode_entries(entries: &[Entry], out: &mut Vec<u8>) {
     let first = entries.first().expect("a section has entries");
     out.put_u64(first.index);
@@ -91,8 +95,8 @@ pub fn decode_entries_head(mut content: &[u8]) -> Option<EntriesHead> {
     (head.count > 0 && head.first.checked_add(u64::from(head.count)).is_some()).then_some(head)
 }
 
-/// Reads the entries `low..high` of a section. Their bytes are copies, so that a small entry does not keep a section
-/// in memory.
+/// Decodes the entries of `low..high` from a section. Their bytes are copied, so that a small entry
+/// does not keep a whole section in memory.
 pub fn decode_entries(content: &[u8], low: LogIndex, high: LogIndex) -> Option<Vec<Entry>> {
     let head = decode_entries_head(content)?;
     let mut rest = &content[ENTRIES_HEAD_LEN..];
@@ -134,7 +138,7 @@ impl Record {
         }
     }
 
-    /// The bytes of its section's content.
+    /// Returns the length in bytes of the content of its section.
     pub fn content_len(&self) -> usize {
         match self {
             Record::HardState(state) => 16 + state.vote.map_or(0, |_| 8),
@@ -173,7 +177,8 @@ impl Record {
         }
     }
 
-    /// Reads the content of a section that holds no entries. `None` if it is none of this kind.
+    /// Decodes the content of a section that holds no entries. Returns `None` if it is not valid
+    /// for this kind.
     pub fn decode(kind: Kind, mut content: &[u8]) -> Option<Record> {
         let record = match kind {
             Kind::Entries | Kind::Carried => return None,
@@ -279,7 +284,7 @@ mod tests {
             assert_eq!(Record::decode(record.kind(), &content).as_ref(), Some(&record));
             assert_eq!(record.content_len(), content.len());
             for cut in 0..content.len() {
-                // Without its last eight bytes a hard state is one without a vote.
+                // The last eight bytes of a hard state are its optional vote.
                 let is_whole = matches!(record, Record::HardState(_)) && cut == 16;
                 let decoded = Record::decode(record.kind(), &content[..cut]);
                 assert_eq!(decoded.is_some(), is_whole, "{record:?} cut at {cut}");

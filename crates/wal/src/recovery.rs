@@ -1,13 +1,15 @@
-//! What a log holds after whatever happened to it.
+//! Recovery of a log at start, after a clean stop, a crash or a loss of power.
 //!
-//! Blocks form a chain: each names the checksum of the one before. The chain begins at the first block that is needed,
-//! which a mark tells, and goes on while the next sequence is found with the right name. So leftovers of other chains
-//! are never taken in: what lay in a segment before it was overwritten, what an earlier start wrote beyond a block
-//! that was lost, what a write that failed half-way left behind.
+//! Blocks form a chain: each stores the checksum of the header of the block before it. The chain
+//! begins at the first block that is needed, which a mark names. It continues while there is a
+//! whole block with the next sequence and the matching `previous`. So blocks that do not belong to
+//! the chain are never accepted: older content of a segment that was overwritten, blocks that an
+//! earlier start wrote behind a block that was lost, and the rest of a write that failed half-way.
 //!
-//! Where the chain ends, either the tail was torn or the log is damaged. A block is written only after others were
-//! synced, and says through which one; a mark says so, too. If the chain ends below what either says, the log is refused
-//! and nothing is changed. Above it nothing was acknowledged, and the chain simply ends.
+//! At the end of the chain either the tail was torn or the log is damaged. Every block states
+//! through which sequence the log was synced before the block was written, and so does a mark. If
+//! the chain ends below that sequence, recovery refuses the log and changes nothing. Blocks above
+//! that sequence were never acknowledged, so the log may end anywhere there.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +24,7 @@ use crate::mark::Mark;
 use crate::planted::{self, Bug};
 use crate::scan::{scan, Found};
 
-/// A segment that holds blocks that are needed.
+/// A segment that holds needed blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub id: SegmentId,
@@ -31,44 +33,44 @@ pub struct Segment {
     pub first: u64,
 }
 
-/// What was found beyond the end of the chain. Nothing of it was acknowledged.
+/// Blocks found beyond the end of the chain. None of them was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Blocks with a whole header beyond the end.
+    /// The number of blocks with a whole header beyond the end of the chain.
     pub blocks: usize,
-    /// The least of their sequences.
+    /// The smallest of their sequences.
     pub first: u64,
 }
 
 pub struct Recovered {
     pub index: Index,
-    /// Segments of the chain, oldest first. The last one is written next, at `offset`.
+    /// The segments of the chain, oldest first. The next block goes into the last one, at `offset`.
     pub in_use: Vec<Segment>,
     pub offset: u64,
-    /// Segments of which nothing is needed, and their lengths.
+    /// The segments with no needed block, and their lengths in bytes.
     pub free: Vec<(SegmentId, u64)>,
-    /// Of the last block; 0 in a log without any.
+    /// The sequence of the last block; 0 in a log without any.
     pub sequence: u64,
     pub checksum: u64,
-    /// Of this start.
+    /// The incarnation of this start.
     pub incarnation: u64,
     pub synced_mark: Mark,
     pub first_mark: Mark,
     pub cut: Option<Cut>,
-    /// Blocks, with their lengths in bytes, of which no later one says that they were synced.
+    /// The blocks, with their unpadded lengths in bytes, that no later block declares synced.
     pub unproven: Vec<(Position, u64)>,
-    /// Hard states that are not as the log holds them.
+    /// The hard states whose commit index was lowered, so that they differ from what the log holds.
     pub corrected: Vec<(RegionId, HardState)>,
 }
 
-/// Reads a log, and changes nothing.
+/// Reads a log without changing it.
 pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
     let mark = |file, name: &str| {
-        let unreadable = || LogError::Corrupt(format!("neither slot of {name} can be read"));
+        let unreadable = || LogError::Corrupt(format!("both slots of {name} are damaged"));
         Mark::read(disk, file, secret)?.ok_or_else(unreadable)
     };
-    let synced_mark = mark(MarkFile::Synced, "the mark of what was synced")?;
-    let first_mark = mark(MarkFile::First, "the mark of the first block that is needed")?;
+    let synced_mark = mark(MarkFile::Synced, "the mark of the last synced block")?;
+    let first_mark = mark(MarkFile::First, "the mark of the first needed block")?;
     let first = first_mark.number().max(1);
 
     let mut lengths = BTreeMap::new();
@@ -132,7 +134,7 @@ pub fn recover(disk: &impl Disk, secret: Secret) -> Result<Recovered> {
     })
 }
 
-/// The positions in `found` of the blocks from `first` on that belong together.
+/// Returns the positions in `found` of the blocks that form the chain from `first` on.
 fn chain(found: &[Found], first: u64) -> Vec<usize> {
     let mut whole: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (at, block) in found.iter().enumerate().filter(|(_, block)| block.updates.is_some()) {
@@ -145,7 +147,8 @@ fn chain(found: &[Found], first: u64) -> Vec<usize> {
             previous.is_none_or(|name| found[**at].header.previous == name)
                 || planted::is(Bug::StaleBlockFollowed)
         };
-        // Two of one sequence are of two starts: the later one knew that the other was lost.
+        // Two blocks of one sequence come from two starts. The later start found the other block
+        // lost.
         let next = whole
             .get(&sequence)
             .and_then(|of| of.iter().filter(follows).max_by_key(|at| found[**at].header.incarnation));
@@ -166,10 +169,10 @@ fn damage(end: u64, synced: u64, found: &[Found], lengths: &BTreeMap<SegmentId, 
     LogError::Corrupt(match torn {
         Some(block) => {
             let Position { segment, offset } = block.header.position;
-            format!("block {missing}, at {offset} in segment {segment}, is not what was written and synced")
+            format!("block {missing}, at {offset} in segment {segment}, was synced and is damaged")
         }
         None => format!(
-            "block {missing} of {synced} that were synced is missing or damaged; there are {} segments",
+            "block {missing} is missing or damaged, but block {synced} was synced; there are {} segments",
             lengths.len()
         ),
     })

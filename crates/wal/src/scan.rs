@@ -1,4 +1,4 @@
-//! The blocks of a segment.
+//! The search for blocks in one segment, used at start and by `steelyard log dump`.
 
 use types::RegionId;
 
@@ -10,21 +10,21 @@ use crate::layout::{
 use crate::planted::{self, Bug};
 use crate::records::{decode_entries_head, Record};
 
-/// Of a segment that is read at once.
+/// Number of bytes of a segment read at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 /// A block whose header is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub header: Header,
-    /// The header's checksum, by which the next block names this one.
+    /// The checksum of the header, which the next block stores as `previous`.
     pub checksum: u64,
-    /// What its sections hold. `None` if the body is not what was written.
+    /// The index updates of its sections. `None` if the body is damaged.
     pub updates: Option<Vec<Update>>,
 }
 
-/// Finds the blocks of a segment of `len` bytes, in the order in which they lie. Of those before the sequence `first`
-/// only the headers are looked at.
+/// Finds the blocks of a segment of `len` bytes, in order of their offsets. Blocks with a sequence
+/// below `first` are not needed, so only their headers are read and checked.
 pub fn scan(
     disk: &impl Disk,
     segment: SegmentId,
@@ -46,7 +46,7 @@ pub fn scan(
                 }
                 false => Some(Vec::new()),
             };
-            // Whatever looks like a block inside a whole one is a value of it.
+            // Bytes inside a whole block that look like a block are part of a value, so skip them.
             if updates.is_some() && header.sequence >= first {
                 step = block_len(header.length as usize);
             }
@@ -57,7 +57,7 @@ pub fn scan(
     Ok(found)
 }
 
-/// What of a segment is in memory: a part, or the block that is looked at, if it is larger.
+/// The part of a segment that is in memory: a window, or the current block if that is larger.
 struct Window<'a, D> {
     disk: &'a D,
     segment: SegmentId,
@@ -67,7 +67,8 @@ struct Window<'a, D> {
 }
 
 impl<D: Disk> Window<'_, D> {
-    /// The segment from `offset` on: so many bytes at least, unless it ends before.
+    /// Returns the bytes of the segment from `offset` on: at least `count`, or fewer if the segment
+    /// ends before.
     fn at(&mut self, offset: u64, count: usize) -> Result<&[u8], DiskError> {
         let wanted = offset.saturating_add(count as u64).min(self.len);
         let is_here = self.begin <= offset && wanted <= self.begin + self.bytes.len() as u64;

@@ -1,11 +1,12 @@
-//! The power goes at any operation, and takes any part of what was not synced. What is found afterwards was there
-//! before, and all that was synced is found. Then the log goes on, and the power goes again.
+//! Loss of power at any operation, keeping any subset of the unsynced sectors. Recovery must find
+//! all that was synced, and nothing that was never written. Then the log goes on and power is lost
+//! again.
 
 mod support;
 
 use support::life::{live, Counts};
 
-/// How many seeds are tried; a long run sets it.
+/// Name of the environment variable with the number of seeds, for long runs.
 const ROUNDS: &str = "STEELYARD_WAL_ROUNDS";
 
 #[test]

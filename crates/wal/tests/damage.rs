@@ -1,4 +1,4 @@
-//! Damage to a log at rest: it is refused, or what it holds is what was written. Never anything else.
+//! Damage to a log at rest: the log is refused, or it holds exactly what was written.
 
 mod support;
 
@@ -58,7 +58,7 @@ fn data(region: RegionId, index: u64) -> Bytes {
     Bytes::from((0..length).map(|_| draw.number() as u8).collect::<Vec<_>>())
 }
 
-/// A log whose segments were overwritten several times, all of it synced.
+/// Returns a fully synced log whose segments were overwritten several times.
 fn overwritten() -> MemoryDisk {
     let disk = MemoryDisk::new();
     let mut log = Log::open(&disk).unwrap();
@@ -102,7 +102,7 @@ fn a_bit_that_is_flipped_anywhere_is_noticed_or_does_not_matter() {
     assert!(refused > 5_000 && harmless > 5_000, "{refused} refused, {harmless} without harm");
 }
 
-/// A start reads a segment by parts of a mebibyte.
+/// A start reads a segment in windows of one mebibyte.
 #[test]
 fn blocks_are_found_wherever_they_lie_in_what_is_read_at_once() {
     const LARGE: Sizes = Sizes { segment_bytes: 8 << 20, log_bytes: 64 << 20 };
@@ -111,7 +111,8 @@ fn blocks_are_found_wherever_they_lie_in_what_is_read_at_once() {
     let found = recover(&disk, SECRET).unwrap();
     let (appender, first) = Appender::new(disk.clone(), SECRET, LARGE, index.clone(), found).unwrap();
     let mut log = Log { disk: disk.clone(), index, appender, first };
-    // Smaller than a part, larger, and so that blocks end and begin at, before and behind a part's end.
+    // Smaller and larger than a window, and such that blocks begin and end at, before and behind
+    // its end.
     let lengths = [100, 400 << 10, 1_100_000, 2_500_000, 700, (1 << 20) - 2048, 3000, 512, 1 << 20];
     let value = |at: usize, length: usize| Bytes::from(vec![at as u8; length]);
     for (at, length) in lengths.iter().cycle().take(40).enumerate() {
@@ -139,7 +140,7 @@ fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
     drop(log);
     let blocks = blocks_of(&disk, 0);
     assert_eq!(blocks.len(), 5);
-    // The third block is lost with the power, those after it are not.
+    // The power loss takes the third block and leaves those after it.
     let third = blocks[2].header.position.offset as usize;
     disk.change(0, |bytes| bytes[third..third + 512].fill(0));
     // After a loss of power the mark is as old as its last sync.
@@ -147,7 +148,7 @@ fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
     assert_eq!((found.sequence, found.cut.map(|cut| (cut.blocks, cut.first))), (2, Some((2, 4))));
     let mut log = Log::open(&disk).unwrap();
     assert_eq!(log.held(1).len(), 2);
-    // A block of the same length takes the place of the third, and the fourth is whole right behind it.
+    // A block of the same length replaces the third. The old fourth block follows it intact.
     log.append(1, 3, data(1, 3), true);
     drop(log);
     let blocks = blocks_of(&disk, 0);
@@ -158,7 +159,7 @@ fn what_is_beyond_a_lost_block_of_another_start_is_never_taken_in() {
 
 #[test]
 fn a_value_that_looks_like_a_block_is_a_value() {
-    // The bytes of this very log's blocks, as a client that can read its files would send them.
+    // A client that can read the store's files sends the bytes of this log's own blocks.
     let disk = overwritten();
     let segment = disk.ids()[0];
     let stolen = Bytes::from(disk.segment(segment));
@@ -166,7 +167,7 @@ fn a_value_that_looks_like_a_block_is_a_value() {
     let last = log.index.with(|index| index.bounds(2).last);
     log.append(2, last + 1, stolen.clone(), true);
     log.append(2, last + 2, data(2, last + 2), true);
-    // Nor does it become one where the block around it is torn.
+    // They do not become a block if the block around them is torn.
     let torn = disk.copy();
     let blocks: Vec<_> = disk.ids().into_iter().flat_map(|id| blocks_of(&disk, id)).collect();
     let around = blocks.iter().find(|block| u64::from(block.header.length) > stolen.len() as u64).unwrap();
@@ -212,7 +213,7 @@ fn a_full_disk_refuses_a_batch_and_takes_it_when_there_is_room() {
         let write = RegionWrite { region: 1, restart: None, entries, hard_state: None };
         LogBatch { number: 1, writes: vec![write], must_sync: true }
     };
-    // More than a segment: its first blocks have room.
+    // More than a segment, so that the first blocks still have room.
     for _ in 0..3 {
         assert!(matches!(log.appender.append(&batch(entries(2)), true), Err(LogError::NoSpace(_))));
         assert!(Log::open(&disk.copy()).unwrap().held(1).len() < 31);

@@ -1,4 +1,5 @@
-//! Bugs planted in the log: the losses of power find each, and find nothing in the same seeds without them.
+//! Tests of the failpoints: the power-loss test detects each one, and passes on the same seed
+//! without it.
 
 #![cfg(feature = "planted")]
 
@@ -7,7 +8,7 @@ mod support;
 use support::life::live;
 use wal::planted::{choose, Bug, BUGS};
 
-/// A bug is found within so many seeds.
+/// Number of seeds within which each failpoint must be detected.
 const SEEDS: u64 = 3000;
 
 fn first_found(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {

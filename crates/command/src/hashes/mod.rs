@@ -1,7 +1,7 @@
-//! Hashes: a meta row with the size, and a row per field.
+//! Hashes: a meta row with the number of fields, and one row per field.
 //!
-//! A field's row is ordered by the hash of its name, as keys are: that gives `HSCAN` a cursor of 64 bits
-//! that needs no state, and `HRANDFIELD` a way to jump into a large hash.
+//! Field rows are ordered by the hash of the field's name, as keys are. This gives `HSCAN` a
+//! stateless 64-bit cursor, and lets `HRANDFIELD` jump into a large hash.
 
 pub(crate) mod numbers;
 pub(crate) mod walk;
@@ -15,7 +15,7 @@ use storage::{KeyRef, StorageError};
 use crate::exec::{fail, Exec, HashValue, Step};
 use crate::wording;
 
-/// Length of the hash before the name in a field's sub-key.
+/// Bytes of the hash that precedes the name in a field's sub-key.
 pub(crate) const FIELD_HASH_LEN: usize = 8;
 
 pub(crate) fn field_row(key: &KeyRef<'_>, generation: u64, field: &[u8]) -> Bytes {
@@ -25,10 +25,10 @@ pub(crate) fn field_row(key: &KeyRef<'_>, generation: u64, field: &[u8]) -> Byte
     key.element_row(generation, &subkey)
 }
 
-/// Called with a field's hash, the field and its value; `Break` ends the walk.
+/// A callback that receives a field's hash, the field and its value. `Break` ends the walk.
 pub(crate) type VisitField<'a> = dyn FnMut(u64, &[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// Visits fields and values from the field hash `from` on, in the order of the rows.
+/// Visits fields and values in row order, starting at the field hash `from`.
 pub(crate) fn visit_fields(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn visit_fields(
 ) -> Step<()> {
     let start = key.element_row(generation, &from.to_be_bytes());
     let (first, end) = key.element_range(generation);
-    // A row is its range's start, the field's hash, the field.
+    // A row consists of the prefix of its range, the field's hash, and the field.
     let prefix = first.len();
     let mut corrupt = false;
     exec.txn.scan(&start, &end, &mut |row, value| {
@@ -54,7 +54,7 @@ pub(crate) fn visit_fields(
     }
 }
 
-/// Every field and value of a hash.
+/// Returns all fields and values of a hash.
 pub(crate) fn all_fields(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
@@ -68,14 +68,14 @@ pub(crate) fn all_fields(
     Ok(fields)
 }
 
-/// A hash about to be written to: what it was, and what it is now.
+/// A hash during a write: its state before, and its state now.
 pub(crate) struct Writing {
     old: Option<HashValue>,
     pub new: HashValue,
 }
 
 impl Writing {
-    /// A hash that is not there begins empty, in a generation of its own.
+    /// Begins a write. A hash that does not exist starts empty, with a new generation.
     pub fn begin(exec: &mut Exec<'_, '_>, old: Option<HashValue>) -> Writing {
         let new = old.unwrap_or_else(|| HashValue {
             generation: exec.txn.state_mut().take_generation(),
@@ -85,7 +85,7 @@ impl Writing {
         Writing { old, new }
     }
 
-    /// Sets a field; true when it is new.
+    /// Sets a field. Returns true if it is new.
     pub fn set(
         &mut self,
         exec: &mut Exec<'_, '_>,
@@ -202,7 +202,7 @@ pub(crate) fn hdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     }
     match (old.len - new.len, new.len) {
         (0, _) => {}
-        // Its elements are gone already.
+        // Its elements are deleted already.
         (_, 0) => exec.remove(&key, &new.meta())?,
         _ => exec.put_hash(&key, Some(old), new),
     }
@@ -226,7 +226,8 @@ pub(crate) fn hstrlen(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(get_field(exec, &key, hash, &args[2])?.map_or(0, |value| value.len() as i64)))
 }
 
-/// Reads the field that a number command changes, having made sure that the key may hold a hash.
+/// Reads the field that a number command changes, after checking that the key is a hash or does not
+/// exist.
 fn find_field(
     exec: &mut Exec<'_, '_>,
     key: &KeyRef<'_>,

@@ -1,4 +1,4 @@
-//! Numbers kept in hash fields.
+//! Commands on numbers in hash fields.
 
 use bytes::Bytes;
 use resp::Reply;

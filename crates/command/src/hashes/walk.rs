@@ -15,7 +15,8 @@ use crate::keys::walk::ScanOptions;
 use crate::number::{integer, integer_or};
 use crate::wording;
 
-/// Below this size a hash is read whole to pick from it, which is exactly fair.
+/// Maximum number of fields of a hash that is read whole for a random pick, which makes the pick
+/// exactly uniform.
 const READ_WHOLE: u64 = 1024;
 
 pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
@@ -27,7 +28,8 @@ pub(crate) fn hscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     let mut visited = 0;
     let mut last_hash = cursor;
     let mut next = 0;
-    // Fields whose names have the same hash cannot be told apart by a cursor, so they come together.
+    // A cursor cannot distinguish fields whose names have the same hash, so they are returned
+    // together.
     visit_fields(exec, &key, hash.generation, cursor, &mut |field_hash, field, value| {
         if visited >= options.count && field_hash != last_hash {
             next = field_hash;
@@ -97,13 +99,13 @@ pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Array(reply))
 }
 
-/// Picks fields with repetition.
+/// Picks random fields with repetition.
 struct Picker<'a, 't, 'r> {
     exec: &'a Exec<'t, 'r>,
     key: &'a KeyRef<'a>,
     hash: HashValue,
     random: Draw,
-    /// All fields of a hash that is small enough.
+    /// All fields, if the hash is small enough.
     whole: Option<Vec<(Bytes, Bytes)>>,
 }
 
@@ -116,8 +118,9 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
         Ok(Picker { exec, key, hash, random: Draw::new(exec.seed), whole })
     }
 
-    /// In a large hash: the first field at or after a random place among the hashes of the names, from
-    /// the start again when there is none. Nearly fair, as names' hashes are spread evenly.
+    /// Picks a field. In a large hash it is the first one at or after a random position among the
+    /// names' hashes, wrapping around at the end. That is nearly uniform, because the hashes are
+    /// evenly spread.
     fn pick(&mut self) -> Step<Option<(Bytes, Bytes)>> {
         if let Some(whole) = &self.whole {
             let at = self.random.below(whole.len() as u64) as usize;
@@ -138,14 +141,14 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
     }
 }
 
-/// Picks `count` different fields, fewer than there are.
+/// Picks `count` different fields, fewer than the hash has.
 fn pick_distinct(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     hash: HashValue,
     count: u64,
 ) -> Step<Vec<(Bytes, Bytes)>> {
-    // Picking again and again is only good for a small part of a large hash.
+    // Repeated picks are efficient only for a small part of a large hash.
     if hash.len > READ_WHOLE && count <= hash.len / 8 {
         let mut picker = Picker::new(exec, key, hash)?;
         let mut picked = BTreeMap::new();
@@ -167,7 +170,7 @@ fn pick_distinct(
     Ok(fields)
 }
 
-/// `COUNT`'s value, at least 1.
+/// Parses the value of `COUNT`, which is at least 1.
 pub(crate) fn scan_count(text: &[u8]) -> Step<u64> {
     match u64::try_from(integer(text)?) {
         Ok(count) if count > 0 => Ok(count),

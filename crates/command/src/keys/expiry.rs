@@ -1,4 +1,4 @@
-//! How long keys live.
+//! Commands on the expiry times of keys.
 
 use bytes::Bytes;
 use resp::Reply;
@@ -53,7 +53,8 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// A key without a time lives longer than any time.
+    /// Returns true if the conditions permit the new time. A key without an expiry time counts as
+    /// one that expires later than any time.
     fn allow(&self, current: Option<u64>, new: i64) -> bool {
         let current = current.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
         !(self.nx && current.is_some()
@@ -102,7 +103,8 @@ pub(crate) fn pexpiretime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     time_of(args, exec, |at| at)
 }
 
-/// -2: no key; -1: no time. A key that was found is not due, so its time lies ahead.
+/// Replies -2 if there is no key and -1 if it has no expiry time. A key that was found has not
+/// expired, so its time is in the future.
 fn time_of(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: impl Fn(u64) -> u64) -> Step {
     let key = exec.key(&args[1]);
     Ok(Reply::Int(match exec.find(&key)?.map(|meta| meta.expire_at_ms) {

@@ -1,4 +1,4 @@
-//! Keys of every type.
+//! Commands on keys of every type.
 
 pub(crate) mod expiry;
 pub(crate) mod object;

@@ -1,7 +1,7 @@
-//! `OBJECT` and `MEMORY`: what a value would look like inside Redis.
+//! `OBJECT` and `MEMORY`, which describe how Redis would represent a value.
 //!
-//! Values are rows here, so encodings are those that Redis would choose for a value written at once, and
-//! sizes are those of the rows.
+//! Values are rows in this store. So encodings are those that Redis would choose for a value
+//! written at once, and sizes are those of the rows.
 
 use std::ops::ControlFlow;
 
@@ -15,12 +15,13 @@ use crate::introspect::help_of;
 use crate::number::{integer, parse_integer};
 use crate::wording;
 
-/// Redis's `hash-max-listpack-entries` and `-value`.
+/// Redis's `hash-max-listpack-entries` and `hash-max-listpack-value`.
 const LISTPACK_ENTRIES: u64 = 128;
 const LISTPACK_VALUE: usize = 64;
-/// Longest string that Redis keeps in one allocation with its header.
+/// Maximum bytes of a string that Redis keeps in one allocation with its header.
 const EMBEDDED_MAX: usize = 44;
-/// What a row takes besides its key and value: the engine's own key trailer and lengths.
+/// Estimated bytes that a row takes besides its key and value: the engine's key trailer and
+/// lengths.
 const ROW_OVERHEAD: usize = 16;
 const SAMPLES_DEFAULT: u64 = 5;
 
@@ -96,7 +97,7 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(i64::try_from(row as u64 + elements).unwrap_or(i64::MAX)))
 }
 
-/// The bytes of all elements, judged by the first few.
+/// Estimates the bytes of all elements from the first few.
 fn sampled_bytes(exec: &Exec<'_, '_>, key: &storage::KeyRef<'_>, hash: HashValue, samples: u64) -> Step<u64> {
     let row = key.element_row(hash.generation, b"").len() + crate::hashes::FIELD_HASH_LEN + ROW_OVERHEAD;
     let (mut seen, mut bytes) = (0, 0);

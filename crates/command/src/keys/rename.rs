@@ -1,4 +1,4 @@
-//! Keys that change their name or database, or get a double.
+//! Commands that rename, move or copy a key.
 
 use bytes::Bytes;
 use resp::Reply;
@@ -74,7 +74,7 @@ fn database(number: &[u8], exec: &Exec<'_, '_>) -> Step<u16> {
     database_index(number, exec.limits.databases).or_else(fail)
 }
 
-/// Writes the value and the time of `from` under `to`, in place of what is there.
+/// Copies the value and the expiry time of `from` to `to`, in place of its current value.
 fn duplicate(exec: &mut Exec<'_, '_>, from: &KeyRef<'_>, meta: &Meta, to: &KeyRef<'_>) -> Step<()> {
     let old = exec.find(to)?;
     match &meta.value {

@@ -1,9 +1,9 @@
 //! Commands over all keys of a region.
 //!
-//! `SCAN`'s cursor is a place in the order of the rows: 14 bits of slot, then the first 50 bits of the
-//! key's hash. It needs no state, means the same on every store, and 0 is both the start and the end. A
-//! key that is there throughout is met exactly where its slot and hash put it, whatever comes and goes
-//! around it, so a full walk returns it.
+//! `SCAN`'s cursor is a position in the order of the rows: 14 bits of slot, then the first 50 bits
+//! of the key's hash. It needs no state and means the same on every store. 0 is both the start and
+//! the end. The position of a key depends only on its slot and hash, whatever other keys are added
+//! or deleted. So a full walk returns every key that exists throughout.
 
 use std::ops::ControlFlow;
 
@@ -23,27 +23,27 @@ const HASH_BITS: u32 = 50;
 const HASH_DROPPED: u32 = 64 - HASH_BITS;
 const _: () = assert!(1 << (64 - HASH_BITS) == SLOT_COUNT as u32);
 
-/// Rows that are no keys are passed one by one this many times before the walk seeks beyond them.
+/// Number of consecutive rows that are not keys after which the walk seeks past them.
 const PASSED_BEFORE_SEEK: u32 = 16;
 
-/// The place of a key, or of a slot's start, in the order of `SCAN`.
+/// Returns the position of a key, or of a slot's start, in the order of `SCAN`.
 fn position(slot: Slot, hash: u64) -> u64 {
     u64::from(slot) << HASH_BITS | hash >> HASH_DROPPED
 }
 
-/// The slot at which a cursor goes on: whoever serves `SCAN` from several regions sends it to the region
-/// that holds this slot.
+/// Returns the slot at which a cursor continues. A caller that serves `SCAN` from several regions
+/// sends it to the region with this slot.
 pub fn cursor_slot(cursor: u64) -> Slot {
     (cursor >> HASH_BITS) as Slot
 }
 
-/// The cursor at which a slot's keys begin.
+/// Returns the cursor at which a slot's keys begin.
 pub fn cursor_at(slot: Slot) -> u64 {
     u64::from(slot) << HASH_BITS
 }
 
-/// Redis reads cursors with C's `strtoul`: nothing is 0, a sign is allowed, and a minus counts from 2^64
-/// down.
+/// Parses a cursor as Redis does with C's `strtoul`: an empty text is 0, a sign is allowed, and a
+/// minus wraps from 2^64 down.
 pub fn parse_cursor_text(text: &[u8]) -> Option<u64> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let (negative, digits) = match text {
@@ -52,7 +52,7 @@ pub fn parse_cursor_text(text: &[u8]) -> Option<u64> {
         [b'+', digits @ ..] => (false, digits),
         digits => (false, digits),
     };
-    // Rust's own parsing would take another sign.
+    // Rust's own parser would accept a second sign.
     if !digits.first()?.is_ascii_digit() {
         return None;
     }
@@ -67,8 +67,8 @@ pub(crate) fn parse_cursor(text: &[u8]) -> Step<u64> {
     }
 }
 
-/// Visits the keys of one database in a range of slots, in the order of the rows, from a hash in the
-/// first slot on. Keys past their time are among them.
+/// Visits the keys of one database in a range of slots in row order, starting at a hash in the
+/// first slot. Expired keys are included.
 pub(crate) fn visit_keys(
     reader: &dyn Reader,
     slots: SlotRange,
@@ -112,7 +112,7 @@ pub(crate) fn visit_keys(
 
 enum Place<'a> {
     Key(KeyRef<'a>),
-    /// No key of this database; the next one is at or after this row.
+    /// The row is not a key of this database. The next such key is at or after the row given here.
     Elsewhere(Bytes),
 }
 
@@ -130,7 +130,7 @@ fn place(row: &[u8], db: u16) -> storage::Result<Place<'_>> {
     })
 }
 
-/// Visits the keys whose time is not over. One whose time is ends a read, and is deleted in an entry.
+/// Visits the unexpired keys. An expired key ends a read, and is deleted in an entry.
 fn visit_live(
     exec: &mut Exec<'_, '_>,
     slots: SlotRange,
@@ -180,7 +180,7 @@ pub(crate) fn keys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Array(found))
 }
 
-/// The options of `SCAN` and its like.
+/// The options of `SCAN` and similar commands.
 pub(crate) struct ScanOptions<'a> {
     pub pattern: Option<&'a Bytes>,
     pub count: u64,
@@ -208,8 +208,8 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Walks over this region's part. At its end the cursor is the start of the slot behind it, or 0 behind
-/// the last slot of all.
+/// Walks over this region's keys. At the end of the region the cursor is the start of the next
+/// slot, or 0 after the last slot of all.
 pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     let cursor = parse_cursor(&args[1])?;
     let options = ScanOptions::parse(&args[2..], true)?;
@@ -223,13 +223,13 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
         slot if slot > last => return Ok(scan_reply(0, Vec::new())),
         slot => (slot, cursor << HASH_DROPPED),
     };
-    // Slot and hash above are cut from the cursor without loss, so keys before it are not met again.
+    // The cursor holds slot and hash without loss, so keys before it are not visited again.
     let mut found = Vec::new();
     let mut visited = 0;
     let mut last_position = None;
     visit_live(exec, SlotRange { first: slot, last }, from_hash, &mut |key, meta| {
         let here = position(key.slot, key.hash);
-        // Keys at one position cannot be told apart by a cursor, so they come together.
+        // A cursor cannot distinguish keys at one position, so they are returned together.
         if visited >= options.count && last_position != Some(here) {
             next = here;
             return ControlFlow::Break(());
@@ -248,7 +248,7 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(scan_reply(next, found))
 }
 
-/// The first key at or after a random place, from the start again when there is none.
+/// Returns the first key at or after a random position, wrapping around at the end.
 pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     let mut random = Draw::new(exec.seed);
     let SlotRange { first, last } = exec.slots;
@@ -268,7 +268,7 @@ pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Nil)
 }
 
-/// Keys past their time count until they are deleted, as in Redis.
+/// Replies with the number of keys. As in Redis, expired keys count until they are deleted.
 pub(crate) fn dbsize(_: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     Ok(Reply::Int(exec.txn.counts(exec.db)?.keys as i64))
 }
@@ -298,11 +298,12 @@ pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     check_flush(args)?;
     let db = exec.db;
     if exec.txn.state().databases().all(|(other, _)| other == db) {
-        // Garbage of other databases may go too: nothing reads it.
+        // Garbage of other databases may be deleted too, because nothing reads it.
         flush_region(exec);
         return Ok(Reply::OK);
     }
-    // Databases share slots, so the keys go one by one; large collections are left to the sweep.
+    // Databases share slots, so the keys are deleted one by one. Large collections are left to the
+    // sweep.
     let mut doomed = Vec::new();
     visit_keys(exec.txn, exec.slots, db, 0, &mut |key, value| {
         doomed.push((Bytes::copy_from_slice(key.key), Bytes::copy_from_slice(value)));

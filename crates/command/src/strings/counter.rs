@@ -1,4 +1,4 @@
-//! Numbers kept as strings.
+//! Commands on numbers in strings.
 
 use bytes::Bytes;
 use resp::Reply;

@@ -1,4 +1,4 @@
-//! `LCS`: the longest common subsequence, by the table of all prefixes.
+//! `LCS`: the longest common subsequence, computed from a table over all pairs of prefixes.
 
 use bytes::Bytes;
 use resp::Reply;
@@ -87,7 +87,8 @@ fn string_or_empty(key: &[u8], exec: &mut Exec<'_, '_>) -> Step<Bytes> {
     }
 }
 
-/// `at(i, j)`: the length for the first `i` bytes of `a` and the first `j` of `b`.
+/// The lengths for all pairs of prefixes. `at(i, j)` is the length for the first `i` bytes of `a`
+/// and the first `j` bytes of `b`.
 struct Table {
     width: usize,
     lengths: Vec<u32>,
@@ -118,8 +119,8 @@ impl Table {
         self.lengths[i * self.width + j]
     }
 
-    /// Walks back from the end, with Redis's choice where both ways are as long; pairs of positions
-    /// from last to first.
+    /// Returns the pairs of matching positions, from last to first. Walks back from the end and
+    /// makes Redis's choice where both directions are equally long.
     fn pairs(&self, a: &[u8], b: &[u8]) -> Vec<(usize, usize)> {
         let (mut i, mut j) = (a.len(), b.len());
         let mut pairs = Vec::new();
@@ -141,7 +142,7 @@ impl Table {
         self.pairs(a, b).into_iter().rev().map(|(i, _)| a[i]).collect()
     }
 
-    /// Runs of neighbouring pairs, the last one in the strings first.
+    /// Returns the runs of adjacent pairs, starting with the last one in the strings.
     fn matches(&self, a: &[u8], b: &[u8]) -> Vec<Match> {
         let mut matches: Vec<Match> = Vec::new();
         for (i, j) in self.pairs(a, b) {

@@ -1,4 +1,4 @@
-//! Strings.
+//! Commands on strings.
 
 pub(crate) mod counter;
 pub(crate) mod lcs;
@@ -115,13 +115,13 @@ pub(crate) fn setrange(args: &[Bytes], exec: &mut Exec<'_, '_>) -> Step {
     let mut value = BytesMut::with_capacity(end.max(before.len()));
     value.extend_from_slice(before);
     value.resize(end.max(before.len()), 0);
-    // The end was checked, so the offset before it fits too.
+    // The end was checked, so the smaller offset fits too.
     value[offset as usize..end].copy_from_slice(&args[3]);
     exec.update_string(&key, old.as_ref(), &value);
     Ok(Reply::Int(value.len() as i64))
 }
 
-/// The sum of two lengths, before anything of that length is allocated.
+/// Returns the sum of two lengths, checked before anything of that length is allocated.
 fn checked_len(exec: &Exec<'_, '_>, a: u64, b: u64) -> Step<usize> {
     match a.checked_add(b) {
         Some(len) if len <= exec.limits.max_value_bytes => Ok(len as usize),

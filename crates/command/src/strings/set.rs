@@ -1,4 +1,4 @@
-//! `SET` and its family, and `GETEX`, which shares its options.
+//! `SET` and its variants, and `GETEX`, which shares their options.
 
 use bytes::Bytes;
 use resp::Reply;
@@ -10,9 +10,9 @@ use crate::wording;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiry {
-    /// `EX` or `PX` (`seconds`), from now on.
+    /// `EX` (`seconds`) or `PX`, relative to the current time.
     After { seconds: bool },
-    /// `EXAT` or `PXAT`.
+    /// `EXAT` (`seconds`) or `PXAT`, as a Unix time.
     At { seconds: bool },
 }
 
@@ -33,7 +33,7 @@ enum Family {
 }
 
 impl<'a> Options<'a> {
-    /// Repeating an option is allowed, as in Redis; contradicting one is not.
+    /// Parses the options. As in Redis, an option may be repeated but not contradicted.
     fn parse(args: &'a [Bytes], family: Family) -> Step<Options<'a>> {
         let mut options = Options::default();
         let mut args = args.iter();
@@ -73,7 +73,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The Unix time in milliseconds that an option names.
+/// Returns the Unix time in milliseconds that an option specifies.
 fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> Step<u64> {
     let value = integer(value)?;
     let (Expiry::After { seconds } | Expiry::At { seconds }) = kind;
@@ -88,7 +88,7 @@ fn expire_at(exec: &Exec<'_, '_>, kind: Expiry, value: &[u8], command: &str) -> 
     }
 }
 
-/// Puts a string, or deletes the key at once if its time is already over.
+/// Writes a string, or deletes the key at once if the expiry time has passed already.
 fn put(
     exec: &mut Exec<'_, '_>,
     key: &[u8],

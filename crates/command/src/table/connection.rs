@@ -1,4 +1,4 @@
-//! Connections. The server executes these.
+//! Table entries of the commands on connections, which the server executes.
 
 use crate::spec::{flags, CommandSpec, Handler};
 
@@ -6,10 +6,10 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
     CommandSpec::new("ping", -1, flags::FAST, Handler::Server)
         .categories(&["@connection"])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-        .about("connection", "1.0.0", "O(1)", "Answers PONG, or the message.", "[message]"),
+        .about("connection", "1.0.0", "O(1)", "Replies PONG, or the message.", "[message]"),
     CommandSpec::new("echo", 2, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
         .categories(&["@connection"])
-        .about("connection", "1.0.0", "O(1)", "Answers the message.", "message"),
+        .about("connection", "1.0.0", "O(1)", "Replies with the message.", "message"),
     CommandSpec::new(
         "hello",
         -1,
@@ -21,7 +21,7 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
         "connection",
         "6.0.0",
         "O(1)",
-        "Chooses the protocol and logs in.",
+        "Selects the protocol and authenticates.",
         "[protover [AUTH username password] [SETNAME clientname]]",
     ),
     CommandSpec::new(
@@ -35,12 +35,12 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
         "connection",
         "1.0.0",
         "O(N) where N is the number of passwords defined for the user",
-        "Logs in.",
+        "Authenticates the connection.",
         "[username] password",
     ),
     CommandSpec::new("select", 2, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
         .categories(&["@connection"])
-        .about("connection", "1.0.0", "O(1)", "Chooses the database.", "index"),
+        .about("connection", "1.0.0", "O(1)", "Selects the database.", "index"),
     CommandSpec::new(
         "quit",
         -1,
@@ -56,12 +56,12 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
         Handler::Server,
     )
     .categories(&["@connection"])
-    .about("connection", "6.2.0", "O(1)", "Puts the connection back to its first state.", ""),
+    .about("connection", "6.2.0", "O(1)", "Resets the connection to its initial state.", ""),
     CommandSpec::new("client", -2, flags::NONE, Handler::Container(&CLIENT)).about(
         "connection",
         "2.4.0",
         "Depends on subcommand",
-        "Tells of and changes client connections.",
+        "Inspects and changes client connections.",
         "",
     ),
     CommandSpec::new("command", -1, flags::LOADING | flags::STALE, Handler::Container(&COMMAND))
@@ -71,34 +71,34 @@ pub(super) static COMMANDS: [CommandSpec; 11] = [
             "server",
             "2.8.13",
             "O(N) where N is the total number of Redis commands",
-            "Tells of the commands.",
+            "Returns information about commands.",
             "",
         ),
     CommandSpec::new("readonly", 1, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
         .categories(&["@connection"])
-        .about("cluster", "3.0.0", "O(1)", "Lets the connection read from followers.", ""),
+        .about("cluster", "3.0.0", "O(1)", "Allows reads from followers on the connection.", ""),
     CommandSpec::new("readwrite", 1, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
         .categories(&["@connection"])
-        .about("cluster", "3.0.0", "O(1)", "Undoes READONLY.", ""),
+        .about("cluster", "3.0.0", "O(1)", "Disables READONLY.", ""),
 ];
 
 static CLIENT: [CommandSpec; 8] = [
     CommandSpec::new("client|id", 2, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
         .categories(&["@connection"])
-        .about("connection", "5.0.0", "O(1)", "Tells the connection's number.", ""),
+        .about("connection", "5.0.0", "O(1)", "Returns the connection's id.", ""),
     CommandSpec::new("client|getname", 2, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
         .categories(&["@connection"])
-        .about("connection", "2.6.9", "O(1)", "Tells the connection's name.", ""),
+        .about("connection", "2.6.9", "O(1)", "Returns the connection's name.", ""),
     CommandSpec::new("client|setname", 3, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
         .categories(&["@connection"])
-        .about("connection", "2.6.9", "O(1)", "Names the connection.", "connection-name"),
+        .about("connection", "2.6.9", "O(1)", "Sets the connection's name.", "connection-name"),
     CommandSpec::new("client|setinfo", 4, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
         .categories(&["@connection"])
         .about(
             "connection",
             "7.2.0",
             "O(1)",
-            "Notes the client library's name or version.",
+            "Records the client library's name or version.",
             "LIB-NAME libname | LIB-VER libver",
         ),
     CommandSpec::new(
@@ -119,7 +119,7 @@ static CLIENT: [CommandSpec; 8] = [
     CommandSpec::new("client|info", 2, flags::NOSCRIPT | flags::LOADING | flags::STALE, Handler::Server)
         .categories(&["@connection"])
         .tips(&["nondeterministic_output"])
-        .about("connection", "6.2.0", "O(1)", "Tells of this connection.", ""),
+        .about("connection", "6.2.0", "O(1)", "Returns information about this connection.", ""),
     CommandSpec::new(
         "client|kill",
         -3,
@@ -150,7 +150,7 @@ static COMMAND: [CommandSpec; 7] = [
             "server",
             "2.8.13",
             "O(N) where N is the number of commands to look up",
-            "Tells of commands by name.",
+            "Returns information about commands by name.",
             "[command-name [command-name ...]]",
         ),
     CommandSpec::new("command|docs", -2, flags::LOADING | flags::STALE, Handler::Server)

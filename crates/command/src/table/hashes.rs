@@ -1,4 +1,4 @@
-//! Hashes.
+//! Table entries of the hash commands.
 
 use crate::hashes::{self, numbers as hash_numbers, walk as hash_walk};
 use crate::spec::{flags, CommandSpec, FieldSpec, Handler, KeySpec};
@@ -92,7 +92,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
         .fields(FieldSpec::ONE)
         .categories(&["@hash"])
-        .about("hash", "2.0.0", "O(1)", "Tells whether a field exists.", "key field"),
+        .about("hash", "2.0.0", "O(1)", "Checks if a field exists.", "key field"),
     CommandSpec::new("hkeys", 2, flags::READONLY, Handler::Keyspace(hashes::hkeys))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@hash"])
@@ -127,7 +127,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
         .fields(FieldSpec::ONE)
         .categories(&["@hash"])
-        .about("hash", "3.2.0", "O(1)", "Tells the length of a field's value.", "key field"),
+        .about("hash", "3.2.0", "O(1)", "Returns the length of a field's value.", "key field"),
     CommandSpec::new("hrandfield", -2, flags::READONLY, Handler::Keyspace(hash_walk::hrandfield))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@hash"])
@@ -136,7 +136,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
             "hash",
             "6.2.0",
             "O(N) where N is the number of fields returned",
-            "Picks fields of a hash by chance.",
+            "Picks random fields of a hash.",
             "key [count [WITHVALUES]]",
         ),
     CommandSpec::new("hscan", -3, flags::READONLY, Handler::Keyspace(hash_walk::hscan))
@@ -147,7 +147,7 @@ pub(super) static COMMANDS: [CommandSpec; 16] = [
             "hash",
             "2.8.0",
             "O(1) for every call",
-            "Walks over a hash, a few fields at a call.",
+            "Iterates over a hash, a few fields per call.",
             "key cursor [MATCH pattern] [COUNT count]",
         ),
 ];

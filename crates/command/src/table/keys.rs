@@ -1,4 +1,4 @@
-//! Keys of every type, and the keyspace.
+//! Table entries of the commands on keys of every type, and on the whole keyspace.
 
 use crate::keys::{self, expiry, object, rename, walk};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
@@ -23,7 +23,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "generic",
             "4.0.0",
             "O(1) for each key removed regardless of its size",
-            "Deletes keys; large ones are swept later.",
+            "Deletes keys. Large ones are swept later.",
             "key [key ...]",
         ),
     CommandSpec::new("exists", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::exists))
@@ -51,7 +51,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
     CommandSpec::new("type", 2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::type_of))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
         .categories(&["@keyspace"])
-        .about("generic", "1.0.0", "O(1)", "Tells the type of a key.", "key"),
+        .about("generic", "1.0.0", "O(1)", "Returns the type of a key.", "key"),
     CommandSpec::new("expire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expire))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
         .categories(&["@keyspace"])
@@ -59,7 +59,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "generic",
             "1.0.0",
             "O(1)",
-            "Sets how many seconds a key has to live.",
+            "Sets the time to live of a key in seconds.",
             "key seconds [NX | XX | GT | LT]",
         ),
     CommandSpec::new("pexpire", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::pexpire))
@@ -69,7 +69,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "generic",
             "2.6.0",
             "O(1)",
-            "Sets how many milliseconds a key has to live.",
+            "Sets the time to live of a key in milliseconds.",
             "key milliseconds [NX | XX | GT | LT]",
         ),
     CommandSpec::new("expireat", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::expireat))
@@ -79,7 +79,7 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "generic",
             "1.2.0",
             "O(1)",
-            "Sets the Unix time in seconds at which a key dies.",
+            "Sets the expiry time of a key as a Unix time in seconds.",
             "key unix-time-seconds [NX | XX | GT | LT]",
         ),
     CommandSpec::new("pexpireat", -3, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::pexpireat))
@@ -89,31 +89,43 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "generic",
             "2.6.0",
             "O(1)",
-            "Sets the Unix time in milliseconds at which a key dies.",
+            "Sets the expiry time of a key as a Unix time in milliseconds.",
             "key unix-time-milliseconds [NX | XX | GT | LT]",
         ),
     CommandSpec::new("ttl", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::ttl))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
-        .about("generic", "1.0.0", "O(1)", "Tells how many seconds a key has left.", "key"),
+        .about("generic", "1.0.0", "O(1)", "Returns the time to live of a key in seconds.", "key"),
     CommandSpec::new("pttl", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::pttl))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
-        .about("generic", "2.6.0", "O(1)", "Tells how many milliseconds a key has left.", "key"),
+        .about("generic", "2.6.0", "O(1)", "Returns the time to live of a key in milliseconds.", "key"),
     CommandSpec::new("expiretime", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::expiretime))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@keyspace"])
-        .about("generic", "7.0.0", "O(1)", "Tells the Unix time in seconds at which a key dies.", "key"),
+        .about(
+            "generic",
+            "7.0.0",
+            "O(1)",
+            "Returns the expiry time of a key as a Unix time in seconds.",
+            "key",
+        ),
     CommandSpec::new("pexpiretime", 2, flags::READONLY | flags::FAST, Handler::Keyspace(expiry::pexpiretime))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@keyspace"])
-        .about("generic", "7.0.0", "O(1)", "Tells the Unix time in milliseconds at which a key dies.", "key"),
+        .about(
+            "generic",
+            "7.0.0",
+            "O(1)",
+            "Returns the expiry time of a key as a Unix time in milliseconds.",
+            "key",
+        ),
     CommandSpec::new("persist", 2, flags::WRITE | flags::FAST, Handler::Keyspace(expiry::persist))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] }])
         .categories(&["@keyspace"])
-        .about("generic", "2.2.0", "O(1)", "Takes a key's time limit away.", "key"),
+        .about("generic", "2.2.0", "O(1)", "Removes the expiry time of a key.", "key"),
     CommandSpec::new("keys", 2, flags::READONLY, Handler::Keyspace(walk::keys))
         .categories(&["@dangerous", "@keyspace"])
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
@@ -131,20 +143,26 @@ pub(super) static COMMANDS: [CommandSpec; 26] = [
             "generic",
             "2.8.0",
             "O(1) for every call",
-            "Walks over the keys, a few at a call.",
+            "Iterates over the keys, a few per call.",
             "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         ),
     CommandSpec::new("randomkey", 1, flags::READONLY, Handler::Keyspace(walk::randomkey))
         .categories(&["@keyspace"])
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
-        .about("generic", "1.0.0", "O(1)", "Picks some key.", ""),
+        .about("generic", "1.0.0", "O(1)", "Picks a random key.", ""),
     CommandSpec::new("rename", 3, flags::WRITE, Handler::Keyspace(rename::rename))
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
             KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "update"] },
         ])
         .categories(&["@keyspace"])
-        .about("generic", "1.0.0", "O(1)", "Renames a key, replacing what has the new name.", "key newkey"),
+        .about(
+            "generic",
+            "1.0.0",
+            "O(1)",
+            "Renames a key, replacing any key with the new name.",
+            "key newkey",
+        ),
     CommandSpec::new("renamenx", 3, flags::WRITE | flags::FAST, Handler::Keyspace(rename::renamenx))
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
@@ -198,14 +216,14 @@ nested items",
         "generic",
         "2.2.3",
         "Depends on subcommand",
-        "Looks into how values are kept.",
+        "Inspects the representation of values.",
         "",
     ),
     CommandSpec::new("memory", -2, flags::NONE, Handler::Container(&MEMORY)).about(
         "server",
         "4.0.0",
         "Depends on subcommand",
-        "Tells what memory is used for.",
+        "Inspects memory usage.",
         "",
     ),
 ];
@@ -215,7 +233,7 @@ static OBJECT: [CommandSpec; 5] = [
         .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
-        .about("generic", "2.2.3", "O(1)", "Tells the encoding Redis would use for a value.", "key"),
+        .about("generic", "2.2.3", "O(1)", "Returns the encoding that Redis would use for a value.", "key"),
     CommandSpec::new("object|freq", 3, flags::READONLY, Handler::Keyspace(object::freq))
         .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
         .categories(&["@keyspace"])

@@ -1,4 +1,4 @@
-//! The command table and how a name is found in it.
+//! The command table and the look-up of names in it.
 
 mod connection;
 mod hashes;
@@ -14,12 +14,13 @@ use resp::Reply;
 use crate::spec::CommandSpec;
 use crate::wording;
 
-/// Open addressing at a load below a half, so a look-up mostly compares one name.
+/// Size of the hash index, which uses open addressing. Its load is below one half, so a look-up
+/// usually compares one name.
 const SLOTS: usize = 512;
 const LONGEST_NAME: usize = 24;
 
 struct Index {
-    /// Position in `all` plus one; 0 is free.
+    /// Positions in `all` plus one; 0 marks a free slot.
     slots: [u8; SLOTS],
     all: Vec<&'static CommandSpec>,
 }
@@ -41,7 +42,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     Index { slots, all }
 });
 
-/// FNV-1a of the lower-cased name.
+/// Returns the index slot of a name: FNV-1a of the name in lower case.
 fn name_hash(name: &[u8]) -> usize {
     let hash = name.iter().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0193)
@@ -49,12 +50,12 @@ fn name_hash(name: &[u8]) -> usize {
     (hash ^ (hash >> 16)) as usize % SLOTS
 }
 
-/// Every command, without subcommands.
+/// Returns all commands, without subcommands.
 pub fn commands() -> &'static [&'static CommandSpec] {
     &INDEX.all
 }
 
-/// Finds a command in any case.
+/// Finds a command by its name in any case.
 pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     if name.len() > LONGEST_NAME {
         return None;
@@ -70,8 +71,8 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     }
 }
 
-/// The subcommand that the arguments of a container name; the command itself when it has none or when
-/// they name none.
+/// Returns the subcommand that the arguments name, or `spec` itself if it has no subcommands or the
+/// arguments name none.
 pub fn leaf(spec: &'static CommandSpec, args: &[Bytes]) -> &'static CommandSpec {
     args.get(1).and_then(|name| subcommand(spec, name)).unwrap_or(spec)
 }
@@ -80,7 +81,7 @@ pub(crate) fn subcommand(spec: &'static CommandSpec, name: &[u8]) -> Option<&'st
     spec.subcommands().iter().find(|sub| subname(sub).as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// What stands after the container's name.
+/// Returns the part of the name after that of the container.
 pub(crate) fn subname(sub: &CommandSpec) -> &'static str {
     sub.name.split_once('|').map_or(sub.name, |(_, name)| name)
 }
@@ -100,17 +101,18 @@ pub fn check_arity(spec: &'static CommandSpec, args: &[Bytes]) -> Result<(), Rep
     }
 }
 
-/// From a client's arguments to the command it may execute: looked up, subcommand chosen, count checked.
+/// Returns the command or subcommand that a client's arguments name, with the argument count
+/// checked.
 ///
 /// # Errors
-/// The reply for the client.
+/// The error reply for the client.
 pub fn resolve(args: &[Bytes]) -> Result<&'static CommandSpec, Reply> {
     let spec = args.first().and_then(|name| lookup(name)).ok_or_else(|| wording::unknown_command(args))?;
     check_arity(spec, args)?;
     Ok(leaf(spec, args))
 }
 
-/// The keys among the arguments, in order, each with the flags of its specification.
+/// Returns the keys among the arguments in order, each with the flags of its specification.
 pub fn keys_of<'a>(
     spec: &'static CommandSpec,
     args: &'a [Bytes],

@@ -1,4 +1,4 @@
-//! The server and the cluster. The server executes these.
+//! Table entries of the commands on the server and the cluster, which the server executes.
 
 use crate::spec::{flags, CommandSpec, Handler};
 
@@ -6,7 +6,13 @@ pub(super) static COMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("info", -1, flags::LOADING | flags::STALE, Handler::Server)
         .categories(&["@dangerous"])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-        .about("server", "1.0.0", "O(1)", "Tells of the server in sections.", "[section [section ...]]"),
+        .about(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Returns information about the server in sections.",
+            "[section [section ...]]",
+        ),
     CommandSpec::new("config", -2, flags::NONE, Handler::Container(&CONFIG)).about(
         "server",
         "2.0.0",
@@ -16,7 +22,7 @@ pub(super) static COMMANDS: [CommandSpec; 5] = [
     ),
     CommandSpec::new("time", 1, flags::LOADING | flags::STALE | flags::FAST, Handler::Server)
         .tips(&["nondeterministic_output"])
-        .about("server", "2.6.0", "O(1)", "Tells the time.", ""),
+        .about("server", "2.6.0", "O(1)", "Returns the server's time.", ""),
     CommandSpec::new(
         "shutdown",
         -1,
@@ -34,7 +40,7 @@ pub(super) static COMMANDS: [CommandSpec; 5] = [
         "cluster",
         "3.0.0",
         "Depends on subcommand",
-        "Tells of the cluster.",
+        "Returns information about the cluster.",
         "",
     ),
 ];
@@ -73,7 +79,7 @@ static CONFIG: [CommandSpec; 4] = [
         flags::ADMIN | flags::NOSCRIPT | flags::LOADING | flags::STALE,
         Handler::Server,
     )
-    .about("server", "2.0.0", "O(1)", "Puts the statistics back to zero.", ""),
+    .about("server", "2.0.0", "O(1)", "Resets the statistics.", ""),
     CommandSpec::new("config|help", 2, flags::LOADING | flags::STALE, Handler::Server).about(
         "server",
         "5.0.0",
@@ -90,7 +96,7 @@ static CLUSTER: [CommandSpec; 9] = [
             "cluster",
             "3.0.0",
             "O(N) where N is the total number of Cluster nodes",
-            "Lists slot ranges and who serves them.",
+            "Lists slot ranges and the nodes that serve them.",
             "",
         ),
     CommandSpec::new("cluster|shards", 2, flags::STALE, Handler::Server)
@@ -99,7 +105,7 @@ static CLUSTER: [CommandSpec; 9] = [
             "cluster",
             "7.0.0",
             "O(N) where N is the total number of cluster nodes",
-            "Lists slot ranges and who serves them, by shard.",
+            "Lists slot ranges and the nodes that serve them, by shard.",
             "",
         ),
     CommandSpec::new("cluster|nodes", 2, flags::STALE, Handler::Server)
@@ -113,19 +119,19 @@ static CLUSTER: [CommandSpec; 9] = [
         ),
     CommandSpec::new("cluster|info", 2, flags::STALE, Handler::Server)
         .tips(&["nondeterministic_output"])
-        .about("cluster", "3.0.0", "O(1)", "Tells the cluster's state.", ""),
+        .about("cluster", "3.0.0", "O(1)", "Returns the cluster's state.", ""),
     CommandSpec::new("cluster|keyslot", 3, flags::STALE, Handler::Server).about(
         "cluster",
         "3.0.0",
         "O(N) where N is the number of bytes in the key",
-        "Tells a key's slot.",
+        "Returns a key's slot.",
         "key",
     ),
     CommandSpec::new("cluster|myid", 2, flags::STALE, Handler::Server).about(
         "cluster",
         "3.0.0",
         "O(1)",
-        "Tells this node's id.",
+        "Returns this node's id.",
         "",
     ),
     CommandSpec::new("cluster|countkeysinslot", 3, flags::STALE, Handler::Server).about(

@@ -1,4 +1,4 @@
-//! Strings.
+//! Table entries of the string commands.
 
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::strings::{self, counter, lcs, set};
@@ -27,7 +27,7 @@ KEEPTTL]",
             "string",
             "2.0.0",
             "O(1)",
-            "Sets a key to a string with seconds to live.",
+            "Sets a key to a string with an expiry time in seconds.",
             "key seconds value",
         ),
     CommandSpec::new("psetex", 4, flags::WRITE | flags::DENYOOM, Handler::Keyspace(set::psetex))
@@ -37,7 +37,7 @@ KEEPTTL]",
             "string",
             "2.6.0",
             "O(1)",
-            "Sets a key to a string with milliseconds to live.",
+            "Sets a key to a string with an expiry time in milliseconds.",
             "key milliseconds value",
         ),
     CommandSpec::new("get", 2, flags::READONLY | flags::FAST, Handler::Keyspace(strings::get))
@@ -52,7 +52,7 @@ KEEPTTL]",
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
     .categories(&["@string"])
-    .about("string", "1.0.0", "O(1)", "Sets a key to a string and returns the old one.", "key value"),
+    .about("string", "1.0.0", "O(1)", "Sets a key to a string and returns the old value.", "key value"),
     CommandSpec::new("getdel", 2, flags::WRITE | flags::FAST, Handler::Keyspace(strings::getdel))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] }])
         .categories(&["@string"])
@@ -64,7 +64,7 @@ KEEPTTL]",
             "string",
             "6.2.0",
             "O(1)",
-            "Reads a string and sets or clears its time limit.",
+            "Reads a string and sets or removes its expiry time.",
             "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
 PXAT unix-time-milliseconds | PERSIST]",
         ),
@@ -113,7 +113,7 @@ PXAT unix-time-milliseconds | PERSIST]",
     CommandSpec::new("strlen", 2, flags::READONLY | flags::FAST, Handler::Keyspace(strings::strlen))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO"] }])
         .categories(&["@string"])
-        .about("string", "2.2.0", "O(1)", "Tells the length of a string.", "key"),
+        .about("string", "2.2.0", "O(1)", "Returns the length of a string.", "key"),
     CommandSpec::new("getrange", 4, flags::READONLY, Handler::Keyspace(strings::getrange))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] }])
         .categories(&["@string"])
@@ -161,7 +161,7 @@ PXAT unix-time-milliseconds | PERSIST]",
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
     .categories(&["@string"])
-    .about("string", "1.0.0", "O(1)", "Takes one from an integer.", "key"),
+    .about("string", "1.0.0", "O(1)", "Subtracts one from an integer.", "key"),
     CommandSpec::new(
         "incrby",
         3,
@@ -179,7 +179,7 @@ PXAT unix-time-milliseconds | PERSIST]",
     )
     .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
     .categories(&["@string"])
-    .about("string", "1.0.0", "O(1)", "Takes from an integer.", "key decrement"),
+    .about("string", "1.0.0", "O(1)", "Subtracts from an integer.", "key decrement"),
     CommandSpec::new(
         "incrbyfloat",
         3,

@@ -1,9 +1,9 @@
-//! Replies as `redis-cli` shows them.
+//! Replies in the form in which `redis-cli` shows them.
 
 use resp::Reply;
 
-/// One reply over one line or, nested, over several. With `sorted`, the entries of an array stand in the
-/// order of their text: for answers whose order means nothing.
+/// Renders a reply on one line, or on several if it is nested. With `sorted`, the items of an array
+/// are sorted by their text, for replies whose order has no meaning.
 pub fn render(reply: &Reply, sorted: bool) -> String {
     match reply {
         Reply::Simple(text) => text.to_string(),
@@ -38,7 +38,7 @@ fn list(mut entries: Vec<String>, sorted: bool, empty: &str) -> String {
     }
 }
 
-/// A script's command as a client's arguments.
+/// Returns a script's command as a client's arguments.
 pub fn arguments(command: &goldenscript::Command) -> Vec<String> {
     let argument = |argument: &goldenscript::Argument| match &argument.key {
         Some(key) => format!("{key}={}", argument.value),

@@ -10,7 +10,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const KIB: u64 = 1024;
 
-/// A cache of 1024 blocks at 100 MB/s and 100 us before a device of 10 MB/s and 1 ms.
+/// A cache of 1024 blocks with 100 MB/s and 100 us in front of a device with 10 MB/s and 1 ms.
 const SMALL: &str = "hybrid,cache=4MiB,cache-write=100MB/s,cache-read=100MB/s,cache-sync=10us,\
                      cache-read-latency=100us,write=10MB/s,read=10MB/s,sync=5ms,read-latency=1ms";
 
@@ -29,7 +29,7 @@ fn dirty_entries(cache: &Cache) -> u64 {
     cache.entries.iter().filter(|entry| entry.load(Relaxed) & DIRTY != 0).count() as u64
 }
 
-/// A device of `bytes_per_s` needs so long.
+/// Returns the nanoseconds that a device of `bytes_per_s` needs for `bytes`.
 fn takes(bytes: u64, bytes_per_s: u64) -> u64 {
     bytes * S / bytes_per_s
 }
@@ -108,7 +108,7 @@ fn a_burst_is_as_fast_as_the_cache_until_too_much_is_dirty_and_then_as_slow_as_t
     assert_eq!(stats.bytes_destaged + stats.dirty_bytes, burst + more, "each block once");
 }
 
-/// Lets time pass and does nothing else.
+/// Lets time pass without any access.
 fn pass(cache: &Cache, now: u64) {
     assert_eq!(cache.read(now, extent(0, 0, 0), true), now);
 }
@@ -121,7 +121,7 @@ fn what_is_more_than_half_is_destaged_in_the_background_and_no_more() {
     pass(&cache, 40 * MS);
     let destaged = control.stats().bytes_destaged;
     assert!(near(destaged, 400_000), "{destaged}");
-    // Small steps lose none of its time.
+    // Small steps lose none of the device's time.
     (0..1000).for_each(|step| pass(&cache, (40_000 + step * 20) * US));
     let destaged = control.stats().bytes_destaged;
     assert!(near(destaged, 600_000), "{destaged}");
@@ -136,7 +136,7 @@ fn what_is_more_than_half_is_destaged_in_the_background_and_no_more() {
     assert!(missed < 160 << 10, "what was destaged is held; {missed} are gone");
     let burst = 512 << 10;
     let end = cache.write(200 * S, extent(3, 0, burst));
-    // The device behind alone would need ten times as long; a full set here and there waits for it.
+    // The device behind the cache alone would take ten times as long. A few full sets wait for it.
     let of_cache = takes(burst + missed, 100_000_000);
     assert!((of_cache..2 * of_cache).contains(&(end - 200 * S)), "there is room for a burst again: {end}");
 }
@@ -148,7 +148,7 @@ fn idle_time_is_not_saved_up() {
     cache.write(0, extent(1, 0, 3 << 20));
     pass(&cache, 100 * S);
     assert_eq!(control.stats().dirty_bytes, 2 << 20);
-    // Only what the device behind does from now on is done.
+    // Only work that the device behind the cache does from this time on counts.
     let before = control.stats().bytes_destaged;
     cache.write(200 * S, extent(2, 0, 512 << 10));
     pass(&cache, 200 * S + 20 * MS);
@@ -259,8 +259,9 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
 }
 
 proptest! {
-    /// Whatever is done: the count of dirty blocks is that of the table and never above the limit, every byte
-    /// read was a hit or a miss, no operation ends before it began, and horizons never go back.
+    /// After any operation the count of dirty blocks equals that of the table and is within the
+    /// limit, every byte read was a hit or a miss, no operation ends before it begins, and horizons
+    /// never go back.
     #[test]
     fn the_books_balance_after_every_step(steps in prop::collection::vec(step(), 1..60)) {
         let (_dir, control) = device("hybrid,cache=512KiB,write=10MB/s,read=10MB/s");
@@ -283,7 +284,7 @@ proptest! {
             let after = control.stats();
             prop_assert_eq!(after.dirty_bytes, dirty_entries(&cache) * cache.block_bytes);
             prop_assert!(after.dirty_bytes <= cache.share(DIRTY_MAX) * cache.block_bytes);
-            // What is destaged or dropped was dirty before or is by this step.
+            // Destaged or dropped bytes were dirty before this step or became dirty in it.
             let gone = after.bytes_destaged - before.bytes_destaged + after.bytes_dropped - before.bytes_dropped;
             let touched = (300_000 / cache.block_bytes + 2) * cache.block_bytes;
             prop_assert!(gone + after.dirty_bytes <= before.dirty_bytes + touched);

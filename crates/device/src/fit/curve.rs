@@ -1,33 +1,33 @@
-//! The curve through measured pairs: of the polynomials of a degree that never fall over the measured range
-//! and begin above a floor, the one with the least squares.
+//! The curve through measured pairs: the least-squares polynomial among those of a degree that
+//! never fall over the measured range and start at or above a floor.
 //!
-//! A polynomial over `[low, high]` is held by its Bernstein values: with `t = (x − low) / (high − low)` it is
-//! `Σ v_j · B_j(t)`, `B_j(t) = C(d, j) · t^j · (1 − t)^(d − j)`. It never falls when `v_0 ≤ v_1 ≤ … ≤ v_d`
-//! (for degrees 1 and 2 exactly then), so that the constraint is one on numbers, and evaluation takes weighted
-//! means of positive numbers alone: no digits are lost, and none are made up.
+//! A polynomial over `[low, high]` is represented by its Bernstein values. With `t = (x − low) /
+//! (high − low)` it is `Σ v_j · B_j(t)`, where `B_j(t) = C(d, j) · t^j · (1 − t)^(d − j)`. It never
+//! falls if `v_0 ≤ v_1 ≤ … ≤ v_d` (for degrees 1 and 2, only then). So the constraint is one on
+//! numbers. Evaluation takes weighted means of positive numbers only, so no digits cancel.
 //!
-//! In the unknowns `v_0` and the rises `v_j − v_(j−1)` every constraint is a lower bound of one unknown. Which
-//! bounds hold with equality at the optimum is found by trying all of them: with a degree of at most 3 these
-//! are 16 small systems.
+//! In the unknowns `v_0` and the rises `v_j − v_(j−1)`, every constraint is a lower bound of one
+//! unknown. The set of bounds that hold with equality at the optimum is found by trying all of
+//! them. With a degree of at most 3 these are 16 small systems.
 
 pub const DEGREE_MAX: usize = 3;
 
-/// Of the unknowns, once the largest y is 1: what rounding leaves of a zero.
+/// Magnitude below which a negative unknown counts as zero, where the largest y is scaled to 1.
 const ROUNDING: f64 = 1e-11;
-/// A column that is this much of others' combination says nothing of its own.
+/// The relative remainder at which a column counts as a combination of the others.
 const DEPENDENT: f64 = 1e-9;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     low: f64,
     high: f64,
-    /// `v_0 … v_d`, never empty, positive, never falling.
+    /// `v_0 … v_d`: at least one, all positive, never falling.
     values: Vec<f64>,
 }
 
 impl Curve {
-    /// `points` are positive and finite, and there is one at least. The degree must be less than the number
-    /// of different x.
+    /// Fits a curve. There must be at least one point, and all coordinates must be positive and
+    /// finite. The degree must be less than the number of different x.
     pub fn through(points: &[(f64, f64)], degree: usize, floor: f64) -> Curve {
         assert!(!points.is_empty() && degree <= DEGREE_MAX, "a curve needs a point and a degree up to 3");
         let low = points.iter().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
@@ -35,7 +35,7 @@ impl Curve {
         let unit = points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
         let rows: Vec<Vec<f64>> = points.iter().map(|(x, _)| rises(degree, place(low, high, *x))).collect();
         let wanted: Vec<f64> = points.iter().map(|(_, y)| (y - floor) / unit).collect();
-        // All bounds hold with equality: always allowed.
+        // The solution in which all bounds hold with equality, which is always valid.
         let mut best = (squares(&wanted), vec![0.0; degree + 1]);
         for bound in 0..1u32 << (degree + 1) {
             let free: Vec<usize> = (0..=degree).filter(|unknown| bound & (1 << unknown) == 0).collect();
@@ -60,8 +60,9 @@ impl Curve {
         Curve { low, high, values: values.collect() }
     }
 
-    /// Positive, and never falls with `x`: the polynomial over the measured range, below it in proportion,
-    /// above it on along the last slope, but never faster than in proportion.
+    /// Evaluates the curve at `x`. The result is positive and never falls with `x`: the polynomial
+    /// over the measured range, proportional below it, and continued along the last slope above it,
+    /// but at most proportionally.
     pub fn at(&self, x: f64) -> f64 {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
         if x < self.low {
@@ -73,7 +74,7 @@ impl Curve {
         }
     }
 
-    /// De Casteljau.
+    /// Evaluates the polynomial by De Casteljau's algorithm.
     fn inside(&self, t: f64) -> f64 {
         let mut values = self.values.clone();
         while values.len() > 1 {
@@ -90,7 +91,7 @@ impl Curve {
                 let degree = (before + 1) as f64;
                 (degree * (last - self.values[before]) / (self.high - self.low)).min(proportional)
             }
-            // One speed says nothing of how the curve bends.
+            // One speed does not tell how the curve bends.
             None => proportional,
         }
     }
@@ -99,17 +100,17 @@ impl Curve {
         (self.low, self.high)
     }
 
-    /// Of `1, x, x², …` over the measured range.
+    /// Returns the coefficients of `1, x, x², …` over the measured range.
     pub fn coefficients(&self) -> Vec<f64> {
         let degree = self.values.len() - 1;
-        // Of powers of t: C(d, j) · (the j-th forward difference at 0).
+        // Coefficients of powers of t: C(d, j) times the j-th forward difference at 0.
         let mut differences = self.values.clone();
         let mut of_t = Vec::new();
         for power in 0..=degree {
             of_t.push(choose(degree, power) * differences[0]);
             differences = differences.windows(2).map(|two| two[1] - two[0]).collect();
         }
-        // Horner with t = slope · x + shift.
+        // Horner's method with t = slope · x + shift.
         let width = self.high - self.low;
         let (slope, shift) = if width > 0.0 { (1.0 / width, -self.low / width) } else { (0.0, 0.0) };
         let mut of_x = vec![0.0; degree + 1];
@@ -131,7 +132,8 @@ fn place(low: f64, high: f64, x: f64) -> f64 {
     }
 }
 
-/// What `v_0` and each rise contribute at `t`: 1, and `Σ B_j(t)` over the j from that rise on.
+/// Returns the contributions of `v_0` and of each rise at `t`: 1, and `Σ B_j(t)` over all j from
+/// that rise on.
 fn rises(degree: usize, t: f64) -> Vec<f64> {
     let bernstein = |j: usize| choose(degree, j) * t.powi(j as i32) * (1.0 - t).powi((degree - j) as i32);
     (0..=degree).map(|from| if from == 0 { 1.0 } else { (from..=degree).map(bernstein).sum() }).collect()
@@ -149,8 +151,8 @@ fn squares(values: &[f64]) -> f64 {
     dot(values, values)
 }
 
-/// QR by Gram and Schmidt, each column made orthogonal twice, which is as good as Householder's. `None`:
-/// the columns depend on each other.
+/// Solves by QR after Gram and Schmidt. Each column is orthogonalized twice, which is as accurate
+/// as Householder's method. Returns `None` if the columns are linearly dependent.
 fn least_squares(rows: &[Vec<f64>], columns: &[usize], wanted: &[f64]) -> Option<Vec<f64>> {
     let count = columns.len();
     let mut q: Vec<Vec<f64>> = Vec::with_capacity(count);
@@ -181,7 +183,7 @@ fn least_squares(rows: &[Vec<f64>], columns: &[usize], wanted: &[f64]) -> Option
 
 #[cfg(test)]
 impl Curve {
-    /// Another curve of the same degree within the constraints; `false`: there is none in that direction.
+    /// Moves to another curve of the same degree. Returns false if that violates the constraints.
     pub fn nudge(&mut self, by: &[f64], floor: f64) -> bool {
         let unit = self.values[self.values.len() - 1];
         self.values.iter_mut().zip(by).for_each(|(value, by)| *value += by * unit);

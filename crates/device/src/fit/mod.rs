@@ -1,9 +1,10 @@
-//! From a device's I/O speed to what a store makes of it: a polynomial through pairs that were measured
-//! before (ALOR §3.2, §4.3). `steelyard calibrate` measures pairs; the fit that is shipped has its provenance in it.
+//! The fit: a polynomial that maps a device's I/O speed to a store's key-value speed (ALOR §3.2,
+//! §4.3). It runs through pairs measured in advance by `steelyard calibrate`. The shipped fit
+//! states its provenance.
 //!
-//! What a fit says is positive and never falls, for every input: over the measured range it is the least
-//! squares polynomial among those that do not fall there; below the range it is in proportion, above it goes on
-//! along its last slope. See [`Curve`].
+//! A fit's result is positive and never falls, for every input. Over the measured range it is the
+//! least-squares polynomial among those that do not fall there. Below the range it is proportional,
+//! and above it the last slope continues. See [`Curve`].
 //!
 //! ```text
 //! { "version": 1, "provenance": "…", "degree": 2,
@@ -11,8 +12,8 @@
 //!   "coefficients": [ c0, c1, c2 ] }          KV = c0 + c1·IO + c2·IO², both in bytes per second
 //! ```
 //!
-//! The pairs are what a file says; coefficients follow from them, may be left out, and are refused when they
-//! contradict the pairs.
+//! The pairs define the fit. Coefficients in a file follow from them and may be left out. A file
+//! whose coefficients contradict its pairs is refused.
 
 mod curve;
 #[cfg(test)]
@@ -29,23 +30,24 @@ use curve::{Curve, DEGREE_MAX};
 
 pub const VERSION: u32 = 1;
 pub const DEFAULT_DEGREE: usize = 2;
-/// Beyond any device, and far from where squares overflow.
+/// Maximum speed in bytes per second: beyond any device, and far from where squares overflow.
 const SPEED_MAX: f64 = 1e15;
-/// Speeds that are nearer than this are one speed, measured twice: between them a curve would bend for noise.
+/// Ratio below which two speeds count as one speed measured twice. Between them, a curve would bend
+/// only because of noise.
 const SAME_SPEED: f64 = 1.05;
-/// The curve begins at no less than this part of the least that was measured.
+/// Minimum value of the curve, as a part of the smallest measured one.
 const FLOOR: f64 = 0.5;
-/// Between coefficients of a file and those that follow from its pairs, in parts of what is fitted.
+/// Maximum relative difference between a fitted value and the value of a file's coefficients.
 const AGREEMENT: f64 = 1e-3;
 
-/// A device and what one store did on it.
+/// The measured I/O speed of a device and the key-value speed of a store on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
     pub name: String,
-    /// Random 8 MiB writes, as [`probe`](crate::probe()) measures them.
+    /// The rate of random 8 MiB writes, as [`probe`](crate::probe()) measures it.
     pub io_bytes_per_s: f64,
-    /// User data written, keys and values once.
+    /// The rate of user data written, counting keys and values once.
     pub kv_bytes_per_s: f64,
 }
 
@@ -59,7 +61,7 @@ pub enum FitError {
     BadPair { name: String, what: &'static str, value: f64 },
     #[error("a fit's degree is 1 to {DEGREE_MAX}, not {0}")]
     BadDegree(usize),
-    #[error("a speed factor is a number above 0 and at most 1e6, not {0}")]
+    #[error("a speed factor must be a number above 0 and at most 1e6, not {0}")]
     BadSpeed(f64),
     #[error(
         "the coefficients do not follow from the pairs: change the pairs and leave the coefficients out"
@@ -78,9 +80,9 @@ pub enum FitError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Fit {
-    /// By I/O speed.
+    /// The pairs, ordered by I/O speed.
     pairs: Vec<Pair>,
-    /// That was asked for; the curve's is lower when there are fewer speeds.
+    /// The requested degree. The curve's degree is lower if there are too few speeds.
     degree: usize,
     provenance: String,
     curve: Curve,
@@ -98,7 +100,7 @@ struct Written {
 }
 
 impl Fit {
-    /// Measured on our emulated profiles; see its provenance.
+    /// Returns the shipped fit, which was measured on the emulated profiles. See its provenance.
     pub fn shipped() -> Fit {
         parse(include_bytes!("shipped.json")).expect("the fit that is shipped is one: a test reads it")
     }
@@ -108,7 +110,7 @@ impl Fit {
         parse(&bytes).map_err(|reason| FitError::NotAFit { path: path.to_owned(), reason })
     }
 
-    /// Whole or not at all.
+    /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> Result<(), FitError> {
         let failed = |source| FitError::Write { path: path.to_owned(), source };
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))? + "\n";
@@ -127,7 +129,7 @@ impl Fit {
         })
     }
 
-    /// The polynomial of `degree`, or of less where there are fewer speeds than it needs.
+    /// Fits a polynomial of `degree`, or of a lower degree if there are too few different speeds.
     pub fn of(mut pairs: Vec<Pair>, degree: usize, provenance: String) -> Result<Fit, FitError> {
         if !(1..=DEGREE_MAX).contains(&degree) {
             return Err(FitError::BadDegree(degree));
@@ -146,14 +148,16 @@ impl Fit {
         Ok(Fit { pairs, degree, provenance, curve })
     }
 
-    /// Positive and never falling, for every input; what is no number is taken for the slowest device.
+    /// Returns the key-value speed for an I/O speed. It is positive and never falls, for every
+    /// input. A NaN counts as the slowest device.
     pub fn kv_bytes_per_s(&self, io_bytes_per_s: f64) -> f64 {
         let io = if io_bytes_per_s.is_nan() { 1.0 } else { io_bytes_per_s.clamp(1.0, SPEED_MAX) };
         self.curve.at(io)
     }
 
-    /// For devices that are slowed as a whole, bandwidths and latencies, by one factor: a store on them is
-    /// slower by it in everything, as long as the device is its bound.
+    /// Returns the fit for devices whose bandwidths and latencies are all slowed by one factor. A
+    /// store on them is slower by that factor in everything, as long as the device is its
+    /// bottleneck.
     pub fn at_speed(&self, speed: f64) -> Result<Fit, FitError> {
         if !(speed.is_finite() && speed > 0.0 && speed <= 1e6) {
             return Err(FitError::BadSpeed(speed));
@@ -175,28 +179,30 @@ impl Fit {
         &self.provenance
     }
 
-    /// Of the curve: what the pairs were enough for.
+    /// Returns the degree of the curve, which the number of different speeds may have lowered.
     pub fn degree(&self) -> usize {
         self.curve.coefficients().len() - 1
     }
 
-    /// Of `1, IO, IO², …`, both sides in bytes per second; between the slowest and the fastest pair.
+    /// Returns the coefficients of `1, IO, IO², …`, in bytes per second on both sides. They hold
+    /// between the slowest and the fastest pair.
     pub fn coefficients(&self) -> Vec<f64> {
         self.curve.coefficients()
     }
 
-    /// The I/O speeds between which the polynomial holds.
+    /// Returns the I/O speeds between which the polynomial holds.
     pub fn range(&self) -> (f64, f64) {
         self.curve.range()
     }
 
-    /// Measured less fitted, in bytes per second, in the order of the pairs.
+    /// Returns measured minus fitted speeds in bytes per second, in the order of the pairs.
     pub fn residuals(&self) -> Vec<f64> {
         let residual = |pair: &Pair| pair.kv_bytes_per_s - self.curve.at(pair.io_bytes_per_s);
         self.pairs.iter().map(residual).collect()
     }
 
-    /// The part of the pairs' variance that the curve explains; 1 when there is none to explain.
+    /// Returns the part of the pairs' variance that the curve explains, or 1 if there is no
+    /// variance.
     pub fn r_squared(&self) -> f64 {
         let mean = self.pairs.iter().map(|pair| pair.kv_bytes_per_s).sum::<f64>() / self.pairs.len() as f64;
         let total: f64 = self.pairs.iter().map(|pair| (pair.kv_bytes_per_s - mean).powi(2)).sum();
@@ -208,7 +214,7 @@ impl Fit {
         }
     }
 
-    /// `KV = 1.2 + 34.5·x − 2.1·x² MB/s, x = I/O in GB/s from 0.5 to 5`
+    /// Returns a text such as `KV = 1.2 + 34.5·x − 2.1·x² MB/s, x = I/O in GB/s from 0.5 to 5`.
     pub fn formula(&self) -> String {
         let mut text = String::from("KV =");
         for (power, coefficient) in self.coefficients().into_iter().enumerate() {
@@ -237,7 +243,7 @@ impl Fit {
     }
 }
 
-/// How many different speeds there are, in the order of speed.
+/// Returns the number of different speeds. The points must be ordered by speed.
 fn speeds(points: &[(f64, f64)]) -> usize {
     let (mut count, mut last) = (0, 0.0);
     for (io, _) in points {
@@ -249,7 +255,7 @@ fn speeds(points: &[(f64, f64)]) -> usize {
     count
 }
 
-/// Four digits that count.
+/// Formats a number with four significant digits.
 fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -265,7 +271,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// The version is looked at first: what a later one looks like is not known here.
+/// Parses a fit. The version is checked first, because the format of later versions is unknown.
 fn parse(bytes: &[u8]) -> Result<Fit, String> {
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let version = value["version"].as_u64().ok_or("it has no version")?;

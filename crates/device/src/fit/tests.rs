@@ -40,7 +40,7 @@ fn an_exact_polynomial_is_recovered() {
 
 #[test]
 fn scattered_pairs_are_fitted_by_least_squares() {
-    // The line with the least squares through these four is 1 + 2x.
+    // The least-squares line through these four points is 1 + 2x.
     let fit = fit(&[(1.0, 3.5), (2.0, 4.5), (3.0, 6.5), (4.0, 9.5)], 1);
     let expected = [3.0, 5.0, 7.0, 9.0];
     for (pair, wanted) in fit.pairs().iter().zip(expected) {
@@ -53,7 +53,7 @@ fn scattered_pairs_are_fitted_by_least_squares() {
     assert!(close(fit.r_squared(), 1.0 - 1.0 / 21.0));
 }
 
-/// The free parabola through such pairs would have its top between the last two.
+/// The unconstrained parabola through such pairs has its maximum between the last two.
 #[test]
 fn a_curve_that_flattens_does_not_turn_down() {
     let fit = fit(&[(0.5e9, 40e6), (2e9, 110e6), (5e9, 140e6)], 2);
@@ -193,11 +193,11 @@ proptest! {
         inputs.sort_by(f64::total_cmp);
         let values: Vec<f64> = inputs.iter().map(|io| fit.kv_bytes_per_s(*io)).collect();
         prop_assert!(values.iter().all(|value| value.is_finite() && *value > 0.0));
-        // De Casteljau rounds.
+        // De Casteljau's algorithm rounds.
         prop_assert!(values.windows(2).all(|two| two[0] <= two[1] * (1.0 + 1e-14)), "{values:?}");
     }
 
-    /// No monotone polynomial of the degree that is near the fitted one has smaller squares.
+    /// No monotone polynomial of the degree near the fitted one has smaller squares.
     #[test]
     fn no_curve_beside_it_fits_better(
         points in prop::collection::vec((1e8..1e10, 1e6..1e9), 2..8),
@@ -222,7 +222,7 @@ proptest! {
         let fit = fit(&points, degree);
         let text = serde_json::to_string(&fit).unwrap();
         let read: Fit = serde_json::from_str(&text).unwrap();
-        // The parser may miss the last bit of a number.
+        // The parser may lose the last bit of a number.
         for io in [1e6, 1e8, 1e9, 1e10] {
             prop_assert!(close(read.kv_bytes_per_s(io), fit.kv_bytes_per_s(io)));
         }

@@ -2,8 +2,8 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A tree as the kernel shows it, with two disks: `nvme0n1` with two partitions and a logical volume over each, and
-/// `sda` without any name of its own. `md0` is over both.
+/// A tree of files like the kernel's, with two disks. `nvme0n1` has two partitions and a logical
+/// volume over each, and `sda` has no identity of its own. `md0` spans both.
 struct Kernel(tempfile::TempDir);
 
 impl Kernel {
@@ -129,7 +129,7 @@ fn another_disk_is_another_device_and_another_boot_or_number_is_not() {
     assert!(!on("x", &[&a, &b]).is_another_device(&on("y", &[&b, &a])));
     assert!(on("x", &[&a, &b]).is_another_device(&on("x", &[&a])));
     assert!(on("x", &[&a, &a]).is_another_device(&on("x", &[&a, &b])));
-    // Without a serial number.
+    // Disks without a serial number.
     let (m, n) = (disk("8:0", "M", ""), disk("8:0", "N", ""));
     assert!(!on("x", &[&m]).is_another_device(&on("y", &[&m])), "the host was booted");
     assert!(on("x", &[&m]).is_another_device(&on("y", &[&n])), "another host, or another disk in it");

@@ -1,8 +1,8 @@
-//! Which pages of which files were written since the last sync: a hash table in shared memory.
+//! The table of file pages written since the last sync: a hash table in shared memory.
 //!
-//! It outlives the process, for what a killed process wrote is in the page cache and is no more durable for
-//! that. Marking takes no lock. A file has one range, from its first dirty page to its last: what lies
-//! between and is clean is merely copied again.
+//! It outlives the process, because a killed process leaves its writes in the page cache, where
+//! they are not durable. Marking a page takes no lock. A file has one range, from its first dirty
+//! page to its last. Clean pages in between are copied again without harm.
 
 use std::fs::File;
 use std::io;
@@ -14,31 +14,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The unit of the ranges.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Files that exist at one time, those that were deleted and are not forgotten yet included.
+/// Maximum number of files in the table, including deleted files that are not yet removed from it.
 const SLOTS: usize = 16_384;
 pub const TABLE_BYTES: usize = SLOTS * size_of::<Slot>();
 
-/// In `Slot::inode`: never used, and used by a file that is gone.
+/// Values of `Slot::inode`: a slot that was never used, and a slot of a removed file.
 const EMPTY: u64 = 0;
 const GONE: u64 = u64::MAX;
 
 #[repr(C)]
 pub struct Slot {
     inode: AtomicU64,
-    /// First dirty page, the page after the last, and the number of marks since the file was clean: 24, 24 and 16
-    /// bits, from the top. 0: clean.
+    /// From the top: 24 bits of first dirty page, 24 bits of the page after the last, and 16 bits
+    /// that count the marks since the file was clean. 0 for a clean file.
     range: AtomicU64,
 }
 
 impl Slot {
-    /// Notes that bytes `[begin, end)` were or are about to be written.
+    /// Marks the bytes `[begin, end)` as written, or about to be.
     pub fn mark(&self, begin: u64, end: u64) {
         if begin >= end {
             return;
         }
         let first = (begin / PAGE_BYTES).min(PAGE_MAX - 1);
         let last = end.div_ceil(PAGE_BYTES).min(PAGE_MAX);
-        // Never fails: the closure always gives a value.
+        // Cannot fail, because the closure always returns a value.
         let _ = self.range.fetch_update(Ordering::AcqRel, Ordering::Acquire, |range| {
             let (old_first, old_last, marks) = unpack(range);
             Some(match range {
@@ -52,26 +52,26 @@ impl Slot {
         self.mark(0, u64::MAX);
     }
 
-    /// To be given to [`cleaned`](Self::cleaned) when it has been copied.
+    /// Returns the packed range, to be passed to [`cleaned`](Self::cleaned) once it is copied.
     pub fn range(&self) -> u64 {
         self.range.load(Ordering::Acquire)
     }
 
-    /// The bytes of a range.
+    /// Returns the byte range of a packed range.
     pub fn bytes(range: u64) -> (u64, u64) {
         let (first, last, _) = unpack(range);
-        // The last page that can be told stands for all behind it.
+        // The last page number that fits stands for all pages from there on.
         (first * PAGE_BYTES, if last == PAGE_MAX { u64::MAX } else { last * PAGE_BYTES })
     }
 
-    /// Forgets `range`, unless anything was marked since it was read, within the range or not: then all of it stays.
-    /// One caller at a time.
+    /// Resets `range` to clean. Keeps all of it if any mark was set since `range` was read, inside
+    /// of it or not. Callers must serialize their calls.
     pub fn cleaned(&self, range: u64) {
         let _ = self.range.compare_exchange(range, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
-/// The largest number of a page that a range can hold.
+/// The largest page number that a range can hold.
 const PAGE_MAX: u64 = (1 << 24) - 1;
 
 fn pack(first: u64, last: u64, marks: u64) -> u64 {
@@ -87,7 +87,7 @@ pub struct DirtyTable {
     slots: NonNull<[Slot; SLOTS]>,
 }
 
-// SAFETY: nothing but atomics, mapped until the value is dropped.
+// SAFETY: contains only atomics, which stay mapped until the value is dropped.
 unsafe impl Send for DirtyTable {}
 // SAFETY: as above.
 unsafe impl Sync for DirtyTable {}
@@ -110,11 +110,11 @@ impl DirtyTable {
     }
 
     fn slots(&self) -> &[Slot; SLOTS] {
-        // SAFETY: mapped until drop; any bytes are valid atomics.
+        // SAFETY: mapped until drop. Any bytes are valid atomics.
         unsafe { self.slots.as_ref() }
     }
 
-    /// Slots in the order in which a file's own is looked for.
+    /// Returns the slots in the order in which a file is searched for.
     fn probe(&self, inode: u64) -> impl Iterator<Item = &Slot> {
         let start = (inode.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS;
         self.slots()[start..].iter().chain(&self.slots()[..start])
@@ -131,7 +131,8 @@ impl DirtyTable {
         None
     }
 
-    /// The file's slot, a clean one if it had none. `None`: the table is full. One caller at a time.
+    /// Returns the file's slot, and adds a clean one if it has none. Returns `None` if the table is
+    /// full. Callers must serialize their calls.
     pub fn insert(&self, inode: u64) -> Option<&Slot> {
         if let Some(slot) = self.find(inode) {
             return Some(slot);
@@ -145,7 +146,7 @@ impl DirtyTable {
         Some(slot)
     }
 
-    /// Forgets a file that has no name left. One caller at a time.
+    /// Removes a file that has no name left. Callers must serialize their calls.
     pub fn remove(&self, inode: u64) {
         if let Some(slot) = self.find(inode) {
             slot.inode.store(GONE, Ordering::Release);

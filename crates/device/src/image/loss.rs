@@ -1,4 +1,5 @@
-//! The power goes: a state of the directory that the disk could have been left in.
+//! The simulated loss of power: puts the directory into a state in which a disk could have been
+//! left.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -7,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use super::{at, parse_image_name, Image, ImageError, Result};
 
-/// What of the things that were not synced the disk had written all the same.
+/// The unsynced changes that survive the loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
-    /// Nothing: the least that a device may keep.
+    /// None: the minimum that a device must keep.
     Synced,
-    /// Chosen from this seed. Of a file any sectors that were written and not synced, and its old length or
-    /// its new one, with zeros where nothing was kept; a directory's names all as they were last, or all as
-    /// they were last synced.
+    /// A choice by seed. Of a file, any of the sectors written since its last sync survive, with
+    /// its old length or its new one, and zeros for bytes that did not survive. Of a directory,
+    /// either its current names or its last synced names survive.
     Torn(u64),
 }
 
-/// What a device writes whole or not at all.
+/// Bytes that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// An entry of a directory, whatever it is called.
+/// A directory entry with its inode.
 struct Entry {
     name: OsString,
     inode: u64,
@@ -29,8 +30,8 @@ struct Entry {
 }
 
 impl Image {
-    /// Puts the directory, which no process uses, into a state that a power loss could leave, and begins
-    /// anew with all of that as synced.
+    /// Puts the directory into a state that a power loss could leave, and starts a new image with
+    /// all of that as synced. No process may be using the directory.
     pub fn lose_power(&self, survival: Survival) -> Result<()> {
         let mut chance = match survival {
             Survival::Synced => Chance(None),
@@ -53,12 +54,12 @@ impl Image {
         Image::create(&self.path, &self.root).map(drop)
     }
 
-    /// `live`: where the directory is now, if it still is.
+    /// Recreates a directory in `to`. `live` is its current path, if it still exists.
     fn leave_dir(&self, inode: u64, live: Option<&Path>, to: &Path, chance: &mut Chance) -> Result<()> {
         let now = live.map(live_entries).transpose()?.unwrap_or_default();
         let synced = self.synced_entries(inode)?;
         let mut kept = if live.is_some() && chance.coin() { now } else { synced };
-        // The choices must not hang on the order in which a file system lists names.
+        // The choices must not depend on the order in which a file system lists names.
         kept.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in kept {
             let to = to.join(&entry.name);
@@ -74,7 +75,7 @@ impl Image {
         Ok(())
     }
 
-    /// As last synced: nothing, for a directory that never was.
+    /// Returns the last synced entries. Empty for a directory that was never synced.
     fn synced_entries(&self, inode: u64) -> Result<Vec<Entry>> {
         let dir = self.dir(inode);
         let listed = match fs::read_dir(&dir) {
@@ -94,7 +95,8 @@ impl Image {
     fn leave_file(&self, inode: u64, to: &Path, chance: &mut Chance) -> Result<()> {
         let (file, pin) = (self.file(inode), self.pin(inode));
         if !file.exists() {
-            // Its process was killed between making it and telling of it: nothing was written to it.
+            // The process was killed after it created the file and before the image knew it, so
+            // nothing was written to it.
             return File::create(to).map(drop).map_err(at(to));
         }
         fs::copy(&file, to).map_err(at(&file))?;
@@ -151,7 +153,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<us
     Ok(filled)
 }
 
-/// SplitMix64; without a seed every choice is against what was not synced.
+/// A SplitMix64 generator. Without a seed, every choice is against unsynced data.
 struct Chance(Option<u64>);
 
 impl Chance {
@@ -168,7 +170,8 @@ impl Chance {
         self.below(2) == 0
     }
 
-    /// How many of a thousand unsynced sectors of a file are kept: often none, all, or nearly so.
+    /// Returns the number of unsynced sectors of a file that survive, per thousand: often none,
+    /// all, or nearly so.
     fn per_mille(&mut self) -> u64 {
         match self.0 {
             None => 0,

@@ -1,12 +1,12 @@
-//! The image: what of a directory would be left if the power went now.
+//! The image: the part of a directory that would survive a loss of power at this moment.
 //!
-//! A store's process runs under the preload library, which copies into the image what the process syncs, and
-//! nothing else: the bytes of a file when the file is synced, the names in a directory when the directory is.
-//! [`Image::lose_power`] then puts a directory, whose processes have all been killed, into a state that a
-//! power loss could have left. `docs/DEVICES.md` says what such a state is.
+//! A store's process runs under the preload library, which copies into the image only what the
+//! process syncs: a file's bytes when the file is synced, and a directory's names when the
+//! directory is synced. After all processes were killed, [`Image::lose_power`] puts the directory
+//! into a state that a power loss could have left. `docs/DEVICES.md` defines these states.
 //!
 //! ```text
-//! IMAGE/dirty            which pages of which files were written since they were last synced
+//! IMAGE/dirty            the pages of each file that were written since its last sync
 //! IMAGE/files/INODE      a file as it was last synced
 //! IMAGE/pins/INODE       a link to the file itself, so that its number and bytes outlive its names
 //! IMAGE/dirs/INODE/      a directory as it was last synced: an empty file or link for each name
@@ -14,8 +14,8 @@
 //!     dINODE=NAME            a directory
 //! ```
 //!
-//! Everything goes by inode number, so a rename is nothing until its directory is synced, and the pins keep
-//! a number from being given away while the image still speaks of it.
+//! Everything is identified by inode number. So a rename has no effect until its directory is
+//! synced. The pins prevent the reuse of an inode number that the image refers to.
 
 mod dirty;
 mod loss;
@@ -33,7 +33,7 @@ pub const FILES: &str = "files";
 pub const PINS: &str = "pins";
 pub const DIRS: &str = "dirs";
 
-/// The prefixes of names in a directory of the image.
+/// Prefixes of the names in a directory of the image: one for files, one for directories.
 pub const FILE_MARK: char = 'f';
 pub const DIR_MARK: char = 'd';
 
@@ -41,7 +41,7 @@ pub const DIR_MARK: char = 'd';
 pub enum ImageError {
     #[error("image {path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{path} is neither a file nor a directory, and an image holds only these", path = path.display())]
+    #[error("{path} is neither a file nor a directory, and an image can hold nothing else", path = path.display())]
     Strange { path: PathBuf },
     #[error("image {path} is damaged: {what}", path = path.display())]
     Damaged { path: PathBuf, what: String },
@@ -53,7 +53,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ImageError + '_ {
     move |source| ImageError::Io { path: path.to_owned(), source }
 }
 
-/// The image of one directory. Both must be on one file system, the image outside the directory.
+/// The image of one directory. Both must be on the same file system, with the image outside the
+/// directory.
 #[derive(Clone, Debug)]
 pub struct Image {
     path: PathBuf,
@@ -61,7 +62,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Takes everything that is in `root` now as synced. No process may be using it.
+    /// Creates an image in which the current contents of `root` count as synced. No process may be
+    /// using `root`.
     pub fn create(path: &Path, root: &Path) -> Result<Image> {
         let image = Image { path: path.to_owned(), root: root.to_owned() };
         match fs::remove_dir_all(path) {
@@ -141,7 +143,7 @@ fn image_name(is_dir: bool, inode: u64, name: &std::ffi::OsStr) -> std::ffi::OsS
     marked
 }
 
-/// Whether a directory, its inode number, its name.
+/// Decodes a name into a flag for a directory, the inode number and the name.
 fn parse_image_name(name: &std::ffi::OsStr) -> Option<(bool, u64, &std::ffi::OsStr)> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = name.as_bytes();

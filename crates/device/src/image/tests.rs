@@ -19,7 +19,7 @@ fn what_was_there_at_the_beginning_is_durable_and_what_came_unsynced_is_gone() {
     image.lose_power(Survival::Synced).unwrap();
     assert_eq!(fs::read(root.join("a/b/kept")).unwrap(), b"kept");
     assert!(!root.join("new").exists() && !root.join("a/moved").exists());
-    // And again from there.
+    // The same again from that state.
     fs::remove_dir_all(root.join("a")).unwrap();
     image.lose_power(Survival::Synced).unwrap();
     assert_eq!(fs::read(root.join("a/b/kept")).unwrap(), b"kept");
@@ -43,7 +43,7 @@ fn torn_states_hang_on_the_seed_alone() {
     assert_eq!(states[0], states[1]);
     let lengths: std::collections::BTreeSet<usize> = states.iter().map(Vec::len).collect();
     assert_eq!(lengths, [64 << 10, 80 << 10].into());
-    // Sectors are whole, and some state holds both old and new ones.
+    // Sectors are whole, and some states hold both old and new ones.
     let mixed = |state: &&Vec<u8>| state[..64 << 10].contains(&b'o') && state[..64 << 10].contains(&b'n');
     assert!(states.iter().any(|state| mixed(&state)));
     assert!(states
@@ -67,7 +67,7 @@ fn dirty_ranges_grow_and_are_cleaned_only_if_nothing_was_added() {
     slot.mark(0, 1);
     slot.cleaned(range);
     assert_eq!(Slot::bytes(slot.range()), (0, 20_480), "what came meanwhile would be forgotten");
-    // A write that lies within what is dirty already is no less a write.
+    // A write within the dirty range is still a write, so the range must stay dirty.
     let range = slot.range();
     slot.mark(8192, 8200);
     slot.cleaned(range);
@@ -77,7 +77,7 @@ fn dirty_ranges_grow_and_are_cleaned_only_if_nothing_was_added() {
     slot.mark(100 << 30, 101 << 30);
     assert!(Slot::bytes(slot.range()).0 <= 100 << 30 && Slot::bytes(slot.range()).1 == u64::MAX);
     slot.cleaned(slot.range());
-    // Another mapping sees the same, and a file that is gone leaves its place.
+    // Another mapping sees the same table, and a removed file frees its slot.
     table.remove(7);
     let again = image.dirty_table().unwrap();
     assert!(again.find(7).is_none());

@@ -15,7 +15,7 @@ fn noise(text: &str) -> Noise {
     format!("nvm,{text}").parse::<Profile>().unwrap().noise
 }
 
-/// The median, and the standard deviation of the logarithms.
+/// Returns the median, and the standard deviation of the logarithms.
 fn median_and_deviation(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     let logs: Vec<f64> = times.iter().map(|time| time.ln()).collect();
@@ -32,7 +32,7 @@ fn latencies_and_bandwidth_have_the_stated_median_and_spread() {
         let block = control.block();
         let wanted = f64::ln(1.0 + spread);
         let (mut syncs, mut reads, mut writes) = (Vec::new(), Vec::new(), Vec::new());
-        // One of each in a slice, with nothing before it on the device.
+        // One operation of each kind per slice, with nothing queued on the device.
         for slice in 1..20_001 {
             let at = slice * SECOND;
             syncs.push((block.sync(at) - at) as f64);
@@ -62,7 +62,7 @@ fn half_of_the_variance_of_a_latency_is_that_of_its_slice() {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let all = 1.5f64.ln().powi(2);
     assert!((mean(&within) / all - 0.5).abs() < 0.03);
-    // The mean of 32 has a 32nd of the operations' variance besides.
+    // The mean of 32 operations also has a 32nd of the operations' variance.
     assert!((mean(&of_means) / all - 0.5 - 0.5 / 32.0).abs() < 0.04);
 }
 

@@ -1,4 +1,4 @@
-//! The same writes by `fio`.
+//! The probe's writes, performed by `fio`.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::{Options, BLOCK};
 
-/// Beyond the time for writing, to start, to finish what is under way and to report.
+/// Time beyond that for writing in which fio may start, finish and report.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Bytes per second. `None`: there is no fio, or it failed, or it did not end in time.
+/// Returns the rate of random writes in bytes per second. Returns `None` if fio is missing, fails
+/// or does not end in time.
 pub fn write_rate(path: &Path, file_bytes: u64, options: &Options, time: Duration) -> Option<f64> {
     let jobs = options.jobs.max(1);
     let mut child = Command::new("fio")
@@ -38,7 +39,7 @@ pub fn write_rate(path: &Path, file_bytes: u64, options: &Options, time: Duratio
     succeeded.then(|| rate(&report))?
 }
 
-/// Waits for the end, and brings it about when the time is over.
+/// Waits for the child and returns true if it succeeds. Kills it after `time`.
 fn succeeds(child: &mut Child, time: Duration) -> bool {
     let deadline = Instant::now() + time;
     loop {
@@ -55,7 +56,7 @@ fn succeeds(child: &mut Child, time: Duration) -> bool {
 }
 
 fn rate(json: &[u8]) -> Option<f64> {
-    // fio prints notes before the JSON when it has something to say.
+    // fio may print notes before the JSON.
     let start = json.iter().position(|&byte| byte == b'{')?;
     let report: serde_json::Value = serde_json::from_slice(&json[start..]).ok()?;
     let rate = report["jobs"][0]["write"]["bw_bytes"].as_f64()?;

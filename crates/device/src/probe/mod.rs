@@ -1,11 +1,12 @@
-//! Measures the device under a directory: random 8 MiB direct writes, after ALOR's test of a node (§3.2, §4.3),
-//! then syncs and random 4 KiB reads of what was written.
+//! The probe: measures the device under a directory by random 8 MiB direct writes, after ALOR's
+//! test of a node (§3.2, §4.3), then by syncs and by random 4 KiB reads of the written data.
 //!
-//! Our own test uses ordinary file calls, so an emulated store measures its emulation. Where `fio` is
-//! installed and the device is real, fio makes the writes; should it fail, our own test takes over.
+//! The probe's own test uses ordinary file calls, so on an emulated device it measures the
+//! emulation. If `fio` is installed and the device is real, fio performs the writes. If fio fails,
+//! the own test replaces it.
 //!
-//! A probe ends in about the time it was given, on the slowest device too, and leaves nothing behind: its file
-//! is deleted in any case, and what a killed process left is deleted by the next probe.
+//! A probe ends in about the time it was given, also on a slow device, and leaves nothing behind.
+//! It always deletes its file, and it deletes files that killed probes left.
 
 mod fio;
 mod own;
@@ -23,27 +24,28 @@ use crate::{Profile, DEVICE_ENV};
 use own::{Bounds, Test};
 
 const BLOCK: u64 = 8 << 20;
-/// What is read at once, and aligned for O_DIRECT.
+/// Bytes of one read, and the alignment that O_DIRECT needs.
 const PAGE: usize = 4096;
 const FILE_PREFIX: &str = ".steelyard-probe-";
-/// Of the time given: writes, syncs, reads.
+/// Shares of the available time for writes, syncs and reads.
 const SHARES: [f64; 3] = [0.7, 0.2, 0.1];
-/// The test file takes at most this part of what is free.
+/// The test file takes at most the free space divided by this number.
 const ROOM_SHARE: u64 = 4;
-/// After fio, so that there is something of ours to sync and read: it does not say what it wrote.
+/// Bounds of the own writes after fio, which supply known extents to sync and read.
 const AFTER_FIO: Bounds = Bounds { time: Duration::from_millis(300), bytes: 32 << 20 };
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The test file's size; rounded up to a whole number of 8 MiB blocks, and cut to a quarter of what is
-    /// free.
+    /// The size of the test file, rounded up to whole 8 MiB blocks and cut to a quarter of the free
+    /// space.
     pub file_bytes: u64,
     pub jobs: usize,
-    /// For all of the probe. Exceeded by what is under way then: a write of 1 MiB for each job.
+    /// The time limit of the whole probe. Writes in flight at the limit may exceed it, by 1 MiB for
+    /// each job on a slow device.
     pub time_max: Duration,
-    /// Writing stops at whichever comes first.
+    /// Maximum number of bytes written, if the time limit is not reached first.
     pub bytes_max: u64,
-    /// Chooses the offsets.
+    /// The seed of the random offsets.
     pub seed: u64,
     pub fio: bool,
 }
@@ -66,25 +68,26 @@ impl Default for Options {
 pub enum Method {
     Fio,
     Direct,
-    /// The file system refused O_DIRECT: synchronous buffered writes, a sync's time in each.
+    /// Synchronous buffered writes, because the file system refused O_DIRECT. Each write includes a
+    /// sync.
     Buffered,
-    /// Not measured: a profile's own numbers.
+    /// Not measured: the numbers of a profile.
     Stated,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     pub write_bytes_per_s: f64,
-    /// Mean of `fdatasync` after a 4 KiB overwrite.
+    /// The mean time of an `fdatasync` after a 4 KiB overwrite.
     pub sync_latency: Duration,
-    /// Mean of random 4 KiB reads, one at a time.
+    /// The mean time of random 4 KiB reads, one at a time.
     pub read_latency: Duration,
     pub method: Method,
     pub emulated: bool,
 }
 
 impl Measured {
-    /// What a probe would see of a device that is as its profile says.
+    /// Returns the result that a probe has on a device that matches its profile.
     pub fn stated(profile: &Profile) -> Measured {
         let profile = profile.as_tested(Options::default().file_bytes);
         let transfer = Duration::from_secs_f64(PAGE as f64 / profile.read_bytes_per_s.max(1) as f64);
@@ -102,9 +105,9 @@ impl Measured {
 pub enum ProbeError {
     #[error("cannot measure the device under {dir}: {source}", dir = dir.display())]
     Io { dir: PathBuf, source: io::Error },
-    #[error("cannot measure the device under {dir}: its test file takes 8 MiB or more and at most a quarter of what is free, {free_bytes} bytes are", dir = dir.display())]
+    #[error("cannot measure the device under {dir}: its test file needs at least 8 MiB and may take at most a quarter of the free space, which is {free_bytes} bytes", dir = dir.display())]
     NoRoom { dir: PathBuf, free_bytes: u64 },
-    #[error("nothing could be written within the bounds given")]
+    #[error("no write was completed within the limits given")]
     NothingWritten,
 }
 
@@ -146,7 +149,7 @@ fn file_blocks(dir: &Path, options: &Options) -> Result<u64, ProbeError> {
     }
 }
 
-/// Test files of processes that are no more.
+/// Deletes the test files of processes that no longer exist.
 fn remove_leftovers(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -167,7 +170,7 @@ impl Drop for Removed<'_> {
     }
 }
 
-/// xorshift64*: the probe needs spread, not quality.
+/// Advances an xorshift64* generator. The probe needs spread-out numbers, not good ones.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;

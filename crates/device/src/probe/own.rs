@@ -1,4 +1,4 @@
-//! Our own test of a device, by ordinary file calls.
+//! The probe's own test of a device, by ordinary file calls.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -13,16 +13,17 @@ use std::time::{Duration, Instant};
 
 use super::{next, BLOCK, PAGE};
 
-/// A block is written in pieces that grow while one takes less than a 32nd of the time there is: whole on a
-/// fast device, and on a slow one nothing large is under way when the time is over.
+/// Minimum bytes of the pieces in which a block is written. The pieces grow while one takes less
+/// than a 32nd of the available time. So a fast device writes whole blocks, and on a slow one no
+/// large write is in flight when the time is up.
 const PIECE_MIN: u64 = 1 << 20;
 const PIECES_IN_TIME: u32 = 32;
 const SYNCS_MAX: u32 = 32;
 const READS_MAX: u32 = 512;
-/// However slow the device is.
+/// Minimum number of samples, however slow the device is.
 const SAMPLES_MIN: u32 = 3;
 
-/// Writing stops at whichever comes first.
+/// Limits of the writes. The first one reached ends them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub time: Duration,
@@ -34,14 +35,14 @@ pub struct Test {
     direct: bool,
     blocks: u64,
     seed: u64,
-    /// Incompressible, for devices that compress; a block for each job begins at another page.
+    /// Incompressible data, for devices that compress. Each job's block starts at another page.
     pool: Pages,
 }
 
 pub struct Written {
     pub bytes: u64,
     pub time: Duration,
-    /// Offset and length of what was written, in pages.
+    /// The offset and the length in bytes of each written piece.
     pub extents: Vec<(u64, u64)>,
 }
 
@@ -51,7 +52,7 @@ impl Written {
     }
 }
 
-/// Bytes at an address that O_DIRECT accepts.
+/// A buffer at an address that O_DIRECT accepts.
 struct Pages {
     bytes: Vec<u8>,
     skip: usize,
@@ -74,7 +75,7 @@ impl Pages {
     }
 }
 
-/// More jobs than this write what another one writes.
+/// Number of jobs with different data. Further jobs repeat it.
 const POOL_JOBS: usize = 64;
 
 impl Test {
@@ -83,15 +84,16 @@ impl Test {
         open.read(true).write(true).create(true).mode(0o600);
         let (file, direct) = match open.clone().custom_flags(libc::O_DIRECT).open(path) {
             Ok(file) => (file, true),
-            // Waits for the device at each write: what a page cache takes at once says nothing, and how long
-            // it takes to empty has no bound.
+            // Every write waits for the device. A page cache would accept the writes at once, which
+            // tells nothing, and would take an unbounded time to drain.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 (open.custom_flags(libc::O_DSYNC).open(path)?, false)
             }
             Err(error) => return Err(error),
         };
-        // SAFETY: a system call without pointers, on a descriptor that is open. That it fails where the file
-        // system has no such call costs some precision: blocks are then allocated as they are written.
+        // SAFETY: system calls without pointers, on an open descriptor. If the file system does not
+        // support preallocation, blocks are allocated during the writes, which costs some
+        // precision.
         unsafe {
             libc::posix_fallocate(file.as_raw_fd(), 0, (blocks * BLOCK) as libc::off_t);
             libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM);
@@ -108,8 +110,8 @@ impl Test {
         self.direct
     }
 
-    /// Random blocks by `jobs` threads. What was under way when the time was over counts, with the time that
-    /// it took.
+    /// Writes random blocks from `jobs` threads. Writes in flight when the time is up count, with
+    /// the time they take.
     pub fn write(&self, jobs: usize, bounds: Bounds) -> io::Result<Written> {
         let claimed = AtomicU64::new(0);
         let together = Barrier::new(jobs);
@@ -166,9 +168,9 @@ impl Test {
         }
     }
 
-    /// Of 4 KiB overwrites, as the log makes them in files that it uses again.
+    /// Measures syncs of 4 KiB overwrites, as the log performs them in reused files.
     pub fn sync_latency(&self, extents: &[(u64, u64)], time: Duration) -> io::Result<Duration> {
-        // The first one is for what was written before.
+        // This sync covers the earlier writes and is not measured.
         self.file.sync_data()?;
         let mut random = self.seed.wrapping_mul(3) | 1;
         mean(SYNCS_MAX, time, || {
@@ -180,8 +182,8 @@ impl Test {
     }
 
     pub fn read_latency(&self, extents: &[(u64, u64)], time: Duration) -> io::Result<Duration> {
-        // SAFETY: a system call without pointers, on a descriptor that is open. Where the writes went through
-        // the page cache, the reads are to find nothing there.
+        // SAFETY: a system call without pointers, on an open descriptor. If the writes went through
+        // the page cache, the reads must not find their data there.
         unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         let mut buffer = Pages::new(PAGE);
         let mut random = self.seed.wrapping_mul(5) | 1;
@@ -200,7 +202,7 @@ struct Job {
     extents: Vec<(u64, u64)>,
 }
 
-/// The offset of a random page of what was written.
+/// Returns the offset of a random page of the written data.
 fn page(extents: &[(u64, u64)], random: &mut u64) -> u64 {
     let (offset, length) = extents[(next(random) % extents.len() as u64) as usize];
     offset + next(random) % (length / PAGE as u64) * PAGE as u64
@@ -216,7 +218,7 @@ fn mean(most: u32, time: Duration, mut sample: impl FnMut() -> io::Result<Durati
     Ok(total / count)
 }
 
-/// What may still be written to the file system of `dir`.
+/// Returns the free bytes of the file system of `dir`.
 pub fn free_bytes(dir: &Path) -> io::Result<u64> {
     let dir = CString::new(dir.as_os_str().as_bytes())?;
     // SAFETY: all-zero is a valid value of this plain C structure.

@@ -37,7 +37,7 @@ fn no_more_is_written_than_allowed_and_only_inside_of_the_file() {
     assert_eq!(fs::metadata(dir.path().join("file")).unwrap().len(), 3 * BLOCK);
 }
 
-/// Time that is over at once: what was begun is finished, and nothing more is.
+/// With a time limit that has passed already, writes in flight finish and no others start.
 #[test]
 fn pieces_are_small_while_the_device_is_slow_for_the_time_there_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn a_profile_states_what_a_probe_would_see() {
     let plain = Measured::stated(&Profile::named("plain-ssd").unwrap());
     assert_eq!(plain.write_bytes_per_s, 500e6);
     assert_eq!(plain.sync_latency, Duration::from_millis(1));
-    // 80 us, and 4 KiB at 550 MB/s.
+    // 80 us, plus 4 KiB at 550 MB/s.
     assert_eq!(plain.read_latency.as_micros(), 87);
     assert_eq!(plain.method, Method::Stated);
 }

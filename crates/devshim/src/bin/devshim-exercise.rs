@@ -1,11 +1,11 @@
-//! Does file operations as told on standard input, a line each, and answers each with a line. The tests run
-//! it under the preload library and change its device between two lines.
+//! Performs file operations read from standard input, one per line, and answers each with a line.
+//! The tests run it under the preload library and change its device between two lines.
 //!
-//! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` · `sync` ·
-//! `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE BYTES` · `truncate
-//! BYTES` · `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` · `write-rate BYTES` · `read-rate` ·
-//! `wall-clock` (seconds) · `boot-clock` (milliseconds) · `sync-mean COUNT` · `read-mean COUNT` (the last
-//! four measure: bytes/s, or nanoseconds).
+//! `open PATH` · `write BYTES` (at the end) · `overwrite BYTES` (at 0) · `read OFFSET BYTES` ·
+//! `sync` · `allocate BYTES` · `unlink PATH` · `free PATH` · `reuse PATH` · `fill OFFSET BYTE
+//! BYTES` · `truncate BYTES` · `rename PATH PATH` · `make-dir PATH` · `sync-dir PATH` ·
+//! `wall-clock` (seconds) · `boot-clock` (milliseconds) · `write-rate BYTES` · `read-rate` (both in
+//! bytes/s) · `sync-mean COUNT` · `read-mean COUNT` (both in nanoseconds)
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
@@ -108,7 +108,7 @@ fn on_file(file: &mut File, command: &str, first: u64, second: u64) -> io::Resul
             Ok((at as f64 / started.elapsed().as_secs_f64()) as u64)
         }
         "sync-mean" => mean(first, |_| file.sync_data()),
-        // Backwards, so that no read continues the one before it.
+        // Backwards, so that no read continues the preceding one.
         "read-mean" => mean(first, |index| file.read_exact_at(&mut [0; 16], (first - index) * 4096)),
         _ => Err(io::Error::other("unknown command")),
     }
@@ -134,7 +134,7 @@ fn boot_clock() -> io::Result<u64> {
 fn free(path: &str) -> io::Result<u64> {
     let path = std::ffi::CString::new(path)?;
     let mut described = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a C string and room for the answer, which is filled when 0 is returned.
+    // SAFETY: a C string and room for the answer, which is filled if 0 is returned.
     unsafe {
         if libc::statvfs(path.as_ptr(), described.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -144,8 +144,8 @@ fn free(path: &str) -> io::Result<u64> {
     }
 }
 
-/// Closes a descriptor through stdio and takes the number again for a socket: bytes through it are not the
-/// device's.
+/// Closes a descriptor through stdio and reuses its number for a socket, whose bytes must not count
+/// as the device's.
 fn reuse(path: &str) -> io::Result<u64> {
     let fd = File::open(path)?.into_raw_fd();
     // SAFETY: the descriptor is handed to the stream, which is closed once.

@@ -1,5 +1,5 @@
-//! The wall clock, which can be made to jump, and the clock that counts from the machine's start, which can
-//! be held back: for this process alone. CLOCK_MONOTONIC, by which the device itself is paced, is never
+//! Clocks of this process: the wall clock can be made to jump, and the clock that counts from the
+//! machine's start can be held back. CLOCK_MONOTONIC, which paces the device itself, is never
 //! moved.
 
 use std::ffi::{c_int, c_void};
@@ -15,7 +15,8 @@ interpose!(time: (out: *mut time_t) -> time_t => told_seconds);
 
 const NANOS_PER_S: i64 = 1_000_000_000;
 
-/// Nanoseconds ahead of the machine's wall clock.
+/// Returns the offset of the wall clock from the machine's, in nanoseconds. Positive if it is
+/// ahead.
 fn offset() -> i64 {
     state().map_or(0, |state| state.block().wall_offset_ns())
 }
@@ -61,7 +62,7 @@ fn told_seconds(real: impl FnOnce() -> time_t, out: *mut time_t) -> time_t {
     }
     let seconds = seconds + offset() / NANOS_PER_S;
     if !out.is_null() {
-        // SAFETY: the caller's, which the real call has just written.
+        // SAFETY: the caller's pointer, which the real call has just written to.
         unsafe { *out = seconds };
     }
     seconds

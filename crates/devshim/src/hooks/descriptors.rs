@@ -1,4 +1,4 @@
-//! Descriptors: which of them are on the device.
+//! Descriptors: bookkeeping of those that are on the device.
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -62,8 +62,9 @@ fn opened(
     let mut fd = real();
     let Some(state) = state() else { return fd };
     let direct = flags & libc::O_DIRECT != 0;
-    // A RAM file system may refuse O_DIRECT; the emulated device does not.
-    // SAFETY: `path` is the caller's C string; the descriptor is closed again when it is not on the device.
+    // A RAM file system may refuse O_DIRECT, but the emulated device does not.
+    // SAFETY: `path` is the caller's C string. The new descriptor is closed again if it is not on
+    // the device.
     unsafe {
         if fd < 0 && direct && *libc::__errno_location() == libc::EINVAL {
             let second = libc::syscall(libc::SYS_openat, dir, path, flags & !libc::O_DIRECT, mode) as c_int;
@@ -92,7 +93,7 @@ fn opened(
     fd
 }
 
-/// The entry goes first: once the real call returns, another thread may own the number.
+/// Clears the entry before the real call. Once that returns, another thread may own the number.
 fn closed(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
     if flags(fd) != 0 {
         set_flags(fd, 0);

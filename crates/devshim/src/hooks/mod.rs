@@ -1,4 +1,4 @@
-//! The libc functions this library stands before, by family.
+//! The libc functions that this library intercepts, by family.
 
 mod clock;
 mod descriptors;
@@ -10,7 +10,8 @@ mod transfer;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// `.init_array` runs this when the library is loaded. Calls that libraries make earlier than that pass through.
+/// Attaches to the device. `.init_array` runs this when the library is loaded. Earlier calls, made
+/// by other libraries, pass through.
 #[used]
 #[link_section = ".init_array"]
 static ATTACH: extern "C" fn() = {
@@ -20,8 +21,9 @@ static ATTACH: extern "C" fn() = {
     attach
 };
 
-/// The next definition of a function, looked up when first needed: before `main`, before our own start-up
-/// and inside allocators, so there is nothing to lock and nothing to allocate.
+/// The next definition of a function, looked up on first use. That may happen before `main`, before
+/// this library's start-up, or inside an allocator, so the look-up takes no lock and allocates
+/// nothing.
 pub(crate) struct Next {
     name: &'static str,
     found: AtomicPtr<c_void>,
@@ -38,7 +40,8 @@ impl Next {
             // SAFETY: the name ends in NUL (see `interpose`).
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast::<c_char>()) };
             if found.is_null() {
-                // SAFETY: plain call. A program that calls what its libc does not have never linked.
+                // SAFETY: plain call. A program that calls a function missing from its libc could
+                // not have been linked.
                 unsafe { libc::abort() }
             }
             self.found.store(found, Ordering::Relaxed);
@@ -47,11 +50,11 @@ impl Next {
     }
 }
 
-/// Defines libc functions (several names of one function with the same arguments) that call `$hook` with the
-/// real function first.
+/// Defines libc functions (one or more names with the same arguments) that call `$hook` with the
+/// real function as its first argument.
 ///
-/// Variadic functions are given their longest form: in the x86-64 and AArch64 Linux ABIs an absent argument
-/// is an unset register, which the real function ignores as it does for C callers.
+/// Variadic functions are declared in their longest form. In the x86-64 and AArch64 Linux ABIs an
+/// absent argument is an unset register, which the real function ignores as it does for C callers.
 macro_rules! interpose {
     (@one $name:ident ($($arg:ident: $type:ty),*) -> $ret:ty => $hook:path) => {
         /// # Safety
@@ -72,7 +75,7 @@ macro_rules! interpose {
 }
 pub(crate) use interpose;
 
-/// Runs `work` between a real call and its caller, who may look at `errno`.
+/// Runs `work` between a real call and the return to the caller, without changing `errno`.
 pub(crate) fn keeping_errno(work: impl FnOnce()) {
     // SAFETY: libc's own thread-local.
     let errno = unsafe { *libc::__errno_location() };

@@ -1,5 +1,5 @@
-//! Names: what is deleted, replaced or cut off leaves the cache of a hybrid device. On other devices these calls cost
-//! nothing and are passed on.
+//! Calls on names: a deleted, replaced or truncated file leaves the cache of a hybrid device. On
+//! other devices these calls cost nothing and pass through.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -38,7 +38,7 @@ fn renamed_from(
 ) -> c_int {
     // SAFETY: the caller's paths.
     let (gone, kept) = unsafe { (last_name(to_dir, to), last_name(from_dir, from)) };
-    // A file that is renamed to its own name stays.
+    // A file renamed to its own name stays.
     let gone = gone.filter(|gone| Some(*gone) != kept);
     forgetting(real, gone)
 }
@@ -51,7 +51,7 @@ fn renamed_with(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    // Neither of the flags there are lets a file be replaced.
+    // No existing flag lets a file be replaced.
     if flags != 0 {
         return real();
     }
@@ -72,14 +72,14 @@ pub fn forget(gone: Option<Extent>) {
     }
 }
 
-/// What a hybrid may hold of an open file from `length` on.
+/// Returns the part of an open file from `length` on, if the device is a hybrid.
 pub fn beyond(fd: c_int, length: u64) -> Option<Extent> {
     on_device(fd).and_then(|_| state()).and_then(State::cache)?;
     let bytes = (status(fd)?.st_size as u64).checked_sub(length)?;
     Some(Extent { file: file_of(fd), begin: length, bytes })
 }
 
-/// All of a hybrid's file, if this is the only name it has.
+/// Returns the whole extent of a file on a hybrid, if this is its only name.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -88,7 +88,7 @@ unsafe fn last_name(dir: c_int, path: *const c_char) -> Option<Extent> {
     let mut found = None;
     keeping_errno(|| {
         let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        // SAFETY: a C string by contract; the descriptor is ours until closed.
+        // SAFETY: a C string by contract. The descriptor is ours until closed.
         let fd = unsafe { libc::syscall(libc::SYS_openat, dir, path, flags, 0) } as c_int;
         if fd < 0 {
             return;

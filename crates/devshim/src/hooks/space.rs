@@ -1,4 +1,4 @@
-//! Room: allocation, and what the device says of its size.
+//! Space: allocation, and the reported size of the device.
 
 use std::ffi::{c_char, c_int};
 
@@ -18,8 +18,9 @@ interpose!(fstatvfs | fstatvfs64: (fd: c_int, out: *mut libc::statvfs) -> c_int 
 interpose!(statfs | statfs64: (path: *const c_char, out: *mut libc::statfs) -> c_int => described_path);
 interpose!(fstatfs | fstatfs64: (fd: c_int, out: *mut libc::statfs) -> c_int => described);
 
-/// `statvfs` is how programs ask for free space, and is answered by measuring. RocksDB asks `statfs` for the
-/// file system's type at every file it opens: a measurement of this age will do.
+/// Maximum age in nanoseconds of the measurement that answers `statfs`. Programs ask `statvfs` for
+/// free space, so that measures. RocksDB calls `statfs` for the file system's type at every file it
+/// opens, where an older measurement suffices.
 const STATFS_AGE_NS: u64 = 100_000_000;
 
 fn allocated(real: impl FnOnce() -> c_int, fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
@@ -30,7 +31,7 @@ fn allocated(real: impl FnOnce() -> c_int, fd: c_int, mode: c_int, offset: off_t
     marking(fd, offset, length, real)
 }
 
-/// It returns its error instead of setting `errno`.
+/// Performs `posix_fallocate`, which returns its error instead of setting `errno`.
 fn allocated_posix(real: impl FnOnce() -> c_int, fd: c_int, offset: off_t, length: off_t) -> c_int {
     if !fits(fd, offset, length) {
         return libc::ENOSPC;
@@ -38,7 +39,7 @@ fn allocated_posix(real: impl FnOnce() -> c_int, fd: c_int, offset: off_t, lengt
     marking(fd, offset, length, real)
 }
 
-/// Allocating and punching change bytes: they read as zeros afterwards.
+/// Marks the bytes that an allocation or a hole changes: they read as zeros afterwards.
 fn marking(fd: c_int, offset: off_t, length: off_t, real: impl FnOnce() -> c_int) -> c_int {
     let (begin, length) = (u64::try_from(offset).unwrap_or(0), u64::try_from(length).unwrap_or(0));
     let mark = || image::marked(fd, begin, begin.saturating_add(length));
@@ -105,11 +106,13 @@ fn described(real: impl FnOnce() -> c_int, fd: c_int, out: *mut libc::statfs) ->
     result
 }
 
-/// Capacity and free bytes of the device a descriptor is on, when it has a capacity.
+/// Returns capacity and free bytes of the device of a descriptor, if it has a capacity.
 fn limited(fd: c_int, age_ns: u64) -> Option<(u64, u64)> {
     on_device(fd).and_then(|_| state()).and_then(|state| capacity_and_free(state, age_ns))
 }
 
+/// Same as `limited`, for a path.
+///
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn limited_path(path: *const c_char, age_ns: u64) -> Option<(u64, u64)> {
@@ -125,6 +128,8 @@ fn capacity_and_free(state: &State, age_ns: u64) -> Option<(u64, u64)> {
     Some((capacity, capacity.saturating_sub(used)))
 }
 
+/// Limits the reported sizes to those of the device.
+///
 /// # Safety
 /// `out` points to a filled structure.
 unsafe fn limit_posix(device: Option<(u64, u64)>, out: *mut libc::statvfs) {
@@ -137,6 +142,8 @@ unsafe fn limit_posix(device: Option<(u64, u64)>, out: *mut libc::statvfs) {
     out.f_bavail = free / unit;
 }
 
+/// Limits the reported sizes to those of the device.
+///
 /// # Safety
 /// `out` points to a filled structure.
 unsafe fn limit(device: Option<(u64, u64)>, out: *mut libc::statfs) {

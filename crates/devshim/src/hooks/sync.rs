@@ -1,4 +1,4 @@
-//! Syncs: wait for what was written, then for a flush of the device's cache.
+//! Syncs: they wait for earlier writes, then for a flush of the device's cache.
 
 use std::ffi::{c_int, c_uint};
 
@@ -24,8 +24,8 @@ fn synced(real: impl FnOnce() -> c_int, fd: c_int) -> c_int {
     result
 }
 
-/// It promises write-back, not durability: no flush. The model has one queue, so whoever waits for a range
-/// waits for all of it.
+/// Performs `sync_file_range`, which promises write-back but not durability, so there is no flush.
+/// The model has only one queue, so a wait for a range waits for all of it.
 fn range_synced(real: impl FnOnce() -> c_int, fd: c_int, _offset: i64, _length: i64, flags: c_uint) -> c_int {
     let Some((block, _)) = on_device(fd) else { return real() };
     let entered = now();

@@ -1,4 +1,4 @@
-//! Reads and writes: charged after the real call, by the bytes it moved.
+//! Reads and writes. They are charged after the real call, by the bytes it moved.
 
 use std::ffi::{c_int, c_void};
 
@@ -143,8 +143,9 @@ fn sent(
     moving(real, (from, offset), (to, std::ptr::null_mut()), count)
 }
 
-/// The kernel copies: what is on the device is read, written, or both. A descriptor comes with where its offset is
-/// kept, which is its own position if that is null.
+/// Performs a copy by the kernel. The side that is on the device is charged as a read, as a write,
+/// or both. Each descriptor comes with a pointer to its offset, or null if the descriptor's own
+/// position is used.
 fn moving(
     real: impl FnOnce() -> ssize_t,
     (from, from_offset): (c_int, *mut i64),
@@ -166,7 +167,7 @@ fn moving(
     let entered = now();
     let moved = real();
     let Some(bytes) = u64::try_from(moved).ok().filter(|&bytes| bytes > 0) else { return moved };
-    // SAFETY: null, or the caller's, which the real call has just moved on.
+    // SAFETY: null, or the caller's offset, which the real call has just advanced.
     let begin = |offset: *mut i64| {
         let end = unsafe { offset.as_ref() }.and_then(|&end| u64::try_from(end).ok());
         end.map(|end| end.saturating_sub(bytes))
@@ -174,7 +175,7 @@ fn moving(
     keeping_errno(|| {
         charge_read(from, entered, begin(from_offset), bytes, false);
         if on_device(to).is_some() {
-            // Where to is not always told: all of the file counts as written.
+            // The target range is not always known, so the whole file is marked as written.
             image::marked(to, 0, u64::MAX);
             charge_write(to, entered, begin(to_offset), bytes, false);
         }
@@ -189,7 +190,7 @@ fn reading(fd: c_int, offset: Option<u64>, real: impl FnOnce() -> ssize_t) -> ss
     }
     let entered = now();
     let count = real();
-    // The end of a file is known without asking the device.
+    // Reading at the end of a file does not involve the device.
     let Some(bytes) = u64::try_from(count).ok().filter(|&bytes| bytes > 0) else { return count };
     keeping_errno(|| {
         let begin = offset.unwrap_or_else(|| position(fd).saturating_sub(bytes));
@@ -199,7 +200,8 @@ fn reading(fd: c_int, offset: Option<u64>, real: impl FnOnce() -> ssize_t) -> ss
     count
 }
 
-/// `begin`: none, if the bytes are those up to the descriptor's position. As in `charge_write`.
+/// Charges a read of `bytes` from `begin` on. If `begin` is `None`, the bytes end at the
+/// descriptor's position. `charge_write` follows the same rule.
 fn charge_read(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, prefetched: bool) {
     let Some((block, _)) = on_device(fd) else { return };
     wait(block, entered, |start| match state().and_then(State::cache) {
@@ -241,7 +243,7 @@ fn writing(
     count
 }
 
-/// Tells the image of a write that was made.
+/// Records a completed write in the image.
 fn wrote(fd: c_int, offset: Option<u64>, written: u64, synchronous: bool) {
     if image::is_kept() {
         let begin = offset.unwrap_or_else(|| position(fd).saturating_sub(written));
@@ -269,7 +271,7 @@ fn charge_write(fd: c_int, entered: u64, begin: Option<u64>, bytes: u64, synchro
     });
 }
 
-/// The error a write has to give instead of being made.
+/// Returns the error with which a write must fail instead of being performed.
 fn write_refused(fd: c_int, bytes: u64, offset: Option<u64>) -> Option<c_int> {
     let (block, _) = on_device(fd)?;
     if block.take_fault(Fault::WriteEio) {
@@ -285,7 +287,7 @@ fn write_refused(fd: c_int, bytes: u64, offset: Option<u64>) -> Option<c_int> {
 }
 
 fn append_or_position(fd: c_int) -> u64 {
-    // SAFETY: plain calls on the caller's descriptor; `fstat` fills the structure when it returns 0.
+    // SAFETY: plain calls on the caller's descriptor. `fstat` fills the structure if it returns 0.
     unsafe {
         let appends =
             libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) & libc::c_long::from(libc::O_APPEND) != 0;
@@ -302,13 +304,14 @@ fn position(fd: c_int) -> u64 {
     u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }).unwrap_or(0)
 }
 
-/// Only for descriptors on the device: anything else is the kernel's to judge.
+/// Returns the total length of the vectors, for descriptors on the device only. The kernel checks
+/// all others.
 fn parts_bytes(fd: c_int, parts: *const iovec, count: c_int) -> u64 {
     let count = usize::try_from(count).unwrap_or(0);
     if on_device(fd).is_none() || parts.is_null() || count > libc::UIO_MAXIOV as usize {
         return 0;
     }
-    // SAFETY: the caller gave `count` vectors.
+    // SAFETY: the caller passed `count` vectors.
     let parts = unsafe { std::slice::from_raw_parts(parts, count) };
     parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.iov_len as u64))
 }

@@ -1,4 +1,5 @@
-//! System calls on names and descriptors: past libc, whose functions this library stands before.
+//! Direct system calls on names and descriptors. They bypass the libc functions that this library
+//! intercepts.
 
 use std::ffi::{c_char, c_int, CStr};
 use std::mem::MaybeUninit;
@@ -9,7 +10,7 @@ pub(super) struct Name {
     length: usize,
 }
 
-/// The longest name that a directory can hold, and its NUL.
+/// Maximum bytes of a name in a directory, including its NUL.
 const NAME_BYTES: usize = 256;
 
 impl Name {
@@ -23,7 +24,7 @@ impl Name {
         name
     }
 
-    /// The way to a descriptor's file that links can be made from.
+    /// Returns the path of a descriptor's file from which links can be made.
     pub(super) fn of_descriptor(fd: c_int) -> Name {
         let mut name = Name::new();
         name.push(b"/proc/self/fd/");
@@ -31,7 +32,7 @@ impl Name {
         name
     }
 
-    /// What does not fit is dropped; `is_whole` tells.
+    /// Appends bytes. Those that do not fit are dropped, and `is_whole` then returns false.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.length < NAME_BYTES - 1 {
@@ -71,12 +72,12 @@ pub(super) fn give_up(why: &str) -> ! {
         // SAFETY: writes bytes that live through the call.
         unsafe { libc::syscall(libc::SYS_write, 2, part.as_ptr(), part.len()) };
     }
-    // SAFETY: plain call. A run whose image is not kept must not be believed.
+    // SAFETY: plain call. A run without its image must not be trusted.
     unsafe { libc::abort() }
 }
 
 pub(super) fn open_at(dir: c_int, name: &CStr, flags: c_int) -> Option<c_int> {
-    // SAFETY: a C string; the descriptor is the caller's to close.
+    // SAFETY: a C string. The caller must close the descriptor.
     let fd = unsafe { libc::syscall(libc::SYS_openat, dir, name.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
     c_int::try_from(fd).ok().filter(|&fd| fd >= 0)
 }
@@ -113,7 +114,7 @@ pub(super) fn exists(dir: c_int, name: &CStr) -> bool {
     status_at(dir, name).is_some()
 }
 
-/// Whether the link was made; it is not if there is one.
+/// Creates a hard link. Returns false if it was not made, for example because the name exists.
 pub(super) fn link(dir: c_int, path: &CStr, to_dir: c_int, to: &CStr) -> bool {
     let flag = libc::AT_SYMLINK_FOLLOW;
     // SAFETY: C strings.
@@ -135,7 +136,7 @@ pub(super) fn set_length(fd: c_int, length: u64) {
     unsafe { libc::syscall(libc::SYS_ftruncate, fd, length) };
 }
 
-/// Copies `[offset, end)`, as far as there is something. `false`: it could not be copied.
+/// Copies `[offset, end)` as far as the source reaches. Returns false if the copy fails.
 pub(super) fn copy(from: c_int, to: c_int, mut offset: u64, end: u64) -> bool {
     let mut buffer = [0u8; 16 << 10];
     while offset < end {
@@ -162,7 +163,7 @@ pub(super) fn copy(from: c_int, to: c_int, mut offset: u64, end: u64) -> bool {
     true
 }
 
-/// Held until dropped.
+/// A lock that is held until dropped.
 pub(super) struct Lock(c_int);
 
 /// Waits for the lock of a file or directory of the image.
@@ -173,7 +174,7 @@ pub(super) fn lock(dir: c_int, name: &CStr) -> Lock {
 }
 
 pub(super) fn lock_descriptor(fd: c_int) {
-    // SAFETY: plain call; it fails only by a signal, and is then made again.
+    // SAFETY: plain call. It fails only if a signal interrupts it, and is then repeated.
     while unsafe { libc::flock(fd, libc::LOCK_EX) } != 0 {}
 }
 
@@ -183,14 +184,14 @@ impl Drop for Lock {
     }
 }
 
-/// Calls `each` with every name in a directory but its own two.
+/// Calls `each` with every name in a directory except `.` and `..`.
 pub(super) fn for_each_name(dir: c_int, mut each: impl FnMut(&CStr)) {
-    /// In `struct linux_dirent64`.
+    /// Offsets in `struct linux_dirent64`.
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;
     #[repr(align(8))]
     struct Entries([u8; 4096]);
-    // A descriptor of its own, whose position is the beginning.
+    // A separate descriptor, whose position is the beginning.
     let Some(dir) = open_at(dir, c".", libc::O_RDONLY | libc::O_DIRECTORY) else { return };
     let mut entries = Entries([0; 4096]);
     loop {

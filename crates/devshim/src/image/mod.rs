@@ -1,8 +1,10 @@
-//! Keeps the image of what would survive a power loss (`device::image`), when the process was told to.
+//! Maintenance of the image of data that would survive a power loss (`device::image`), if the
+//! process was told to keep one.
 //!
-//! Writing marks pages as dirty, in shared memory and without a lock. Syncing copies: a file's dirty pages
-//! when the file is synced, a directory's names when the directory is. Copying is serialised by `flock` on
-//! descriptors opened for it, which neither a fork nor a kill leaves held.
+//! A write marks pages as dirty in shared memory, without a lock. A sync copies: a file's dirty
+//! pages when the file is synced, and a directory's names when the directory is synced. Copies are
+//! serialized by `flock` on descriptors opened for that purpose, so that neither a fork nor a kill
+//! leaves a lock held.
 
 mod calls;
 mod persist;
@@ -19,10 +21,11 @@ use calls::Name;
 pub use persist::synced;
 
 static IMAGE: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
-/// The inode number of a descriptor's file, if it is a file that the image holds; else 0.
+/// The inode number of each descriptor's file if the image holds that file, else 0.
 static INODES: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-/// Directories are descriptors of their own, for the paths below are made on the stack.
+/// The open image. Its directories are held as descriptors, because paths below them are built on
+/// the stack.
 pub(crate) struct Image {
     dirty: DirtyTable,
     files: c_int,
@@ -30,7 +33,7 @@ pub(crate) struct Image {
     dirs: c_int,
 }
 
-/// At start-up, before there is a second thread.
+/// Opens the image. Must run at start-up, before there is a second thread.
 pub fn attach(path: &Path) -> Result<(), String> {
     let failed =
         |what: &str| format!("image {}: {what}: {}", path.display(), std::io::Error::last_os_error());
@@ -42,7 +45,7 @@ pub fn attach(path: &Path) -> Result<(), String> {
     let name = path.join(DIRTY).into_os_string().into_encoded_bytes();
     let name = std::ffi::CString::new(name).map_err(|error| error.to_string())?;
     let table = calls::open_at(libc::AT_FDCWD, name.as_c_str(), libc::O_RDWR).ok_or_else(|| failed(DIRTY))?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by no other code.
     let table = unsafe { std::fs::File::from_raw_fd(table) };
     let dirty = DirtyTable::map(&table).map_err(|error| format!("image {}: {error}", path.display()))?;
     let image = Image { dirty, files: open(FILES)?, pins: open(PINS)?, dirs: open(DIRS)? };
@@ -66,7 +69,7 @@ fn set_inode(fd: c_int, inode: u64) {
     }
 }
 
-/// A descriptor was closed, or is another file's now.
+/// Resets a descriptor that was closed or refers to another file.
 pub fn forget(fd: c_int) {
     set_inode(fd, 0);
 }
@@ -75,8 +78,8 @@ pub fn duplicated(fd: c_int, copy: c_int) {
     set_inode(copy, inode_of(fd).unwrap_or(0));
 }
 
-/// A file on the device was opened. Those that are only read are left alone: they were written by somebody
-/// who was seen, or a directory's sync will find them.
+/// Registers a file on the device that was opened. A file opened only for reading is skipped:
+/// either its writer was seen, or a sync of its directory will find it.
 pub fn opened(fd: c_int, flags: c_int) {
     let Some(image) = image() else { return };
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -93,8 +96,9 @@ pub fn opened(fd: c_int, flags: c_int) {
     }
 }
 
-/// Bytes are about to be written, or just were: told before *and* after the call. Before, or a kill in
-/// between would leave pages unmarked that a later sync makes durable; after, or a sync in between would.
+/// Marks bytes that are about to be written or just were. It must be called before *and* after the
+/// write. Without the first call, a kill in between would leave pages unmarked that a later sync
+/// makes durable. Without the second, a sync in between would.
 pub fn marked(fd: c_int, begin: u64, end: u64) {
     let (Some(image), Some(inode)) = (image(), inode_of(fd)) else { return };
     if let Some(slot) = image.dirty.find(inode) {
@@ -102,7 +106,7 @@ pub fn marked(fd: c_int, begin: u64, end: u64) {
     }
 }
 
-/// A length is about to be, or was, changed.
+/// Marks the bytes affected by a change of length, before or after it.
 pub fn resized(fd: c_int, length: u64) {
     if image().is_none() || flags(fd) & ON_DEVICE == 0 {
         return;
@@ -113,13 +117,15 @@ pub fn resized(fd: c_int, length: u64) {
     }
 }
 
-/// The pin of a file is a link that its owner did not make.
+/// Returns true if there is an image. Then each file has one link, its pin, that its owner did not
+/// create.
 pub fn is_kept() -> bool {
     image().is_some()
 }
 
 impl Image {
-    /// Pins a file and gives it its places, unless it has them. `path` leads to it now.
+    /// Pins a file and adds it to the image, unless it is there already. `path` currently leads to
+    /// the file.
     fn take(&self, path: &std::ffi::CStr, inode: u64) {
         let name = Name::of_number(inode);
         if self.dirty.find(inode).is_some() && calls::exists(self.pins, name.as_c_str()) {

@@ -1,4 +1,4 @@
-//! A sync returned: what it made durable goes into the image.
+//! Updates of the image after a sync: they add to it the data that the sync made durable.
 
 use std::ffi::{c_int, CStr};
 
@@ -7,10 +7,11 @@ use device::image::{Slot, DIR_MARK, FILE_MARK};
 use super::calls::{self, Name};
 use super::{image, inode_of, Image};
 
-/// Syncs `fd` by `real` and takes what that made durable into the image, if there is one and `real` gave 0.
+/// Syncs `fd` by `real`. If there is an image and `real` returned 0, copies into it the data that
+/// became durable.
 ///
-/// A file's lock is held over all of it: of two syncs the one that began later must not be undone by the
-/// other's older length.
+/// A file's lock is held throughout. Otherwise, of two concurrent syncs, the one that began earlier
+/// could undo the other with its older length.
 pub fn synced(fd: c_int, real: impl FnOnce() -> c_int) -> c_int {
     let Some(image) = image() else { return real() };
     let Some(status) = calls::status(fd) else { return real() };
@@ -21,7 +22,7 @@ pub fn synced(fd: c_int, real: impl FnOnce() -> c_int) -> c_int {
         }
         return result;
     }
-    // A file that is only read may have been written through another descriptor.
+    // A file opened only for reading may have been written through another descriptor.
     let inode = inode_of(fd).unwrap_or(status.st_ino);
     let name = Name::of_number(inode);
     let Some(slot) = image.dirty.find(inode) else { return real() };
@@ -54,7 +55,7 @@ impl Image {
         }
     }
 
-    /// Makes the directory's names in the image those that it has now.
+    /// Makes the directory's names in the image equal to its current names.
     fn persist_dir(&self, fd: c_int, inode: u64) {
         let name = Name::of_number(inode);
         calls::make_dir(self.dirs, name.as_c_str());
@@ -73,7 +74,7 @@ impl Image {
     }
 
     fn add_name(&self, dir: c_int, names: c_int, name: &CStr) {
-        // It may be gone by now: then it is as if it had gone before.
+        // The file may be gone by now. It then counts as deleted before the sync.
         let Some(status) = calls::status_at(dir, name) else { return };
         let inode = status.st_ino;
         let number = Name::of_number(inode);
@@ -103,7 +104,7 @@ impl Image {
         }
     }
 
-    /// Forgets files that have a name neither in the directory nor in the image.
+    /// Removes the files that have a name neither in the directory nor in the image.
     fn sweep(&self) {
         let _lock = calls::lock(self.dirs, c".");
         calls::for_each_name(self.pins, |name| {
@@ -119,7 +120,7 @@ impl Image {
     }
 }
 
-/// Whether a name of the image still means the same in the directory.
+/// Returns true if a name in the image still refers to the same file in the directory.
 fn is_current(dir: c_int, marked: &CStr) -> bool {
     let bytes = marked.to_bytes_with_nul();
     let Some(equals) = bytes.iter().position(|&byte| byte == b'=') else { return false };

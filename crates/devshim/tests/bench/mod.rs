@@ -1,6 +1,6 @@
 //! An emulated device in a temporary directory, and the exercise program on it.
 
-#![allow(dead_code)] // Each test program takes what it needs.
+#![allow(dead_code)] // Each test program uses a part of it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// On a RAM file system where there is one: a real disk's own time would hide the emulated one.
+    /// Creates a device, on a RAM file system if there is one, because a real disk's own time would
+    /// hide the emulated one.
     pub fn new(profile: &str, factor: f64) -> Device {
         let ram = Path::new("/dev/shm");
         let place = if ram.is_dir() { ram.to_owned() } else { std::env::temp_dir() };
@@ -33,12 +34,12 @@ impl Device {
         self.data().join(name).display().to_string()
     }
 
-    /// A path beside the device's directory.
+    /// Returns a path beside the device's directory.
     pub fn outside(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// From now on what is not synced can be lost.
+    /// Starts an image. Data that is not synced after this can be lost.
     pub fn image(&self) -> Image {
         Image::create(&self.dir.path().join("image"), &self.data()).unwrap()
     }
@@ -69,7 +70,7 @@ impl Exercise {
         Exercise { child, to, from }
     }
 
-    /// The answer's value, or the error number.
+    /// Sends a line and returns the value of the answer, or the error number.
     pub fn ask(&mut self, line: &str) -> Result<u64, i32> {
         writeln!(self.to, "{line}").unwrap();
         let mut answer = String::new();
@@ -83,7 +84,7 @@ impl Exercise {
 }
 
 impl Exercise {
-    /// SIGKILL, and waits for the end.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,7 +1,8 @@
 use super::*;
 use crate::receive_buffer::RESERVE_BYTES;
 
-/// All requests of `stream`, which comes in pieces of at most `step` bytes, and the error that ended it.
+/// Returns all requests of `stream`, received in pieces of at most `step` bytes, and the error that
+/// ended it.
 fn decode_all(limits: Limits, stream: &[u8], step: usize) -> (Vec<Request>, Option<ProtocolError>) {
     let (mut decoder, mut buf, mut requests) = (Decoder::new(limits), BytesMut::new(), Vec::new());
     for piece in stream.chunks(step) {
@@ -27,8 +28,8 @@ fn bulk_request(args: &[&[u8]]) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Each stream and what Redis 7.0.15 answers to it, after `-ERR `. One differs: Redis's argument count
-/// ends only at INT_MAX.
+/// Pairs of a stream and the error text of Redis 7.0.15 after `-ERR `. One differs: Redis limits
+/// the argument count only at INT_MAX.
 #[test]
 fn what_redis_refuses_is_refused_in_its_words() {
     let long = |start: &str, len: usize| [start.as_bytes(), &vec![b'1'; len]].concat();
@@ -112,7 +113,7 @@ fn each_limit_admits_its_value_and_no_more() {
     assert_eq!(decode(b"*00000000001\r\n"), Err(ProtocolError::InvalidMultibulkLength));
     assert_eq!(decode(b"*000000000001\r\n"), Err(ProtocolError::TooBigMultibulkCount));
     assert_eq!(decode(b"*1\r\n$000000000001\r\n"), Err(ProtocolError::TooBigBulkCount));
-    // 4 of the count, then 14, 14 and 8 bytes: 40 in all; one byte more is too many.
+    // 4 bytes for the count, then 14, 14 and 8 bytes: 40 in all. One byte more is too many.
     assert_eq!(decode(&bulk_request(&[b"12345678", b"12345678", b"12"])), Ok(1));
     assert_eq!(decode(&bulk_request(&[b"12345678", b"12345678", b"123"])), Err(ProtocolError::TooBigRequest));
 }

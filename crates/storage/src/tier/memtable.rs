@@ -1,4 +1,4 @@
-//! Rows that are written and not yet on flash.
+//! Memtables: rows that are written and not yet on flash.
 
 use std::iter::Peekable;
 
@@ -9,19 +9,21 @@ use crate::merge::{merge, Written};
 use crate::planted::{self, Bug};
 use crate::{Result, Visit, WriteSet};
 
-/// Bytes that a row takes beside its key and value: its places in the map and two reference counts.
+/// Estimated bytes that a row takes beside its key and value: its entries in the map and two
+/// reference counts.
 const ROW_OVERHEAD_BYTES: u64 = 264;
 
-/// The newest value of each row that was written since the memtable was begun, and the ranges that were deleted.
+/// The newest value of each row written since the memtable was started, and the ranges deleted
+/// since then.
 ///
-/// On flash the ranges are deleted first and the rows are written then: a range takes the rows with it that
-/// were written before it.
+/// A flush deletes the ranges first and then writes the rows. So `write` drops the rows that a
+/// later range deletion covers.
 #[derive(Debug, Default)]
 pub struct Memtable {
     rows: RowMap,
     ranges: Vec<(Bytes, Bytes)>,
     bytes: u64,
-    /// Memtables of one tier are numbered in the order in which they were begun.
+    /// The number of the memtable. Memtables of one tier are numbered in order of creation.
     number: u64,
 }
 
@@ -30,23 +32,23 @@ fn bytes_of(row: &Bytes, value: &Option<Bytes>) -> u64 {
 }
 
 impl Memtable {
-    /// The first memtable of a tier. Clients choose keys: the seed must not be known to them.
+    /// Creates the first memtable of a tier. Clients choose keys, so they must not know the seed.
     pub(super) fn first(hash_seed: u64) -> Memtable {
         Memtable { rows: RowMap::with_seed(hash_seed, 0), ..Memtable::default() }
     }
 
-    /// The memtable that is begun when this one is frozen. It is likely to have as many rows.
+    /// Creates the memtable that replaces this one when it is frozen, with room for as many rows.
     pub(super) fn next(&self) -> Memtable {
         let rows = RowMap::with_seed(self.rows.hash_seed(), self.rows.len());
         Memtable { rows, number: self.number + 1, ..Memtable::default() }
     }
 
-    /// Bytes of memory that the rows take, roughly.
+    /// Returns the estimated bytes of memory that the rows take.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of rows, deleted ones included.
+    /// Returns the number of rows, including deleted ones.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -59,12 +61,12 @@ impl Memtable {
         self.number
     }
 
-    /// Ranges `from..to` that are deleted before the rows are written.
+    /// Returns the ranges `from..to` that are deleted before the rows are written.
     pub fn ranges(&self) -> &[(Bytes, Bytes)] {
         &self.ranges
     }
 
-    /// All rows, ascending.
+    /// Returns all rows, ascending.
     pub fn rows(&self) -> impl Iterator<Item = Written<'_>> {
         self.rows.behind(None)
     }
@@ -102,7 +104,8 @@ impl Memtable {
         }
     }
 
-    /// The row as it is written here: `None` if this memtable does not say what it is.
+    /// Returns the row's value in this memtable (`Some(None)` if deleted), or `None` if the
+    /// memtable does not determine it.
     pub(super) fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         match self.rows.get(row) {
             Some(None) if planted::is(Bug::NoTombstones) => None,
@@ -111,13 +114,14 @@ impl Memtable {
         }
     }
 
-    /// Whether it has a row in `from..to`, or deletes any of that range.
+    /// Returns true if the memtable has a row in `from..to` or deletes any part of that range.
     pub(super) fn speaks_of(&self, from: &[u8], to: &[u8]) -> bool {
         let overlaps = |(f, t): &(Bytes, Bytes)| f[..] < *to && *from < t[..];
         self.rows.range(from, to).next().is_some() || self.ranges.iter().any(overlaps)
     }
 
-    /// A memtable of the rows in `from..to`, and where it ends if there are more than `rows_max` of them.
+    /// Copies the rows in `from..to` into a new memtable. If there are more than `rows_max` of
+    /// them, also returns the first row left out.
     pub(super) fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (Memtable, Option<Bytes>) {
         let rows = RowMap::with_seed(self.rows.hash_seed(), 0);
         let mut part = Memtable { rows, ranges: self.ranges.clone(), number: self.number, bytes: 0 };
@@ -139,12 +143,14 @@ impl Memtable {
     }
 }
 
-/// The row as the newest of these memtables has it that knows it. They are given from the newest down.
+/// Looks up the row in memtables ordered newest first. Returns the value of the first one that
+/// determines it.
 pub(super) fn get<'a>(tables: impl IntoIterator<Item = &'a Memtable>, row: &[u8]) -> Option<Option<Bytes>> {
     tables.into_iter().find_map(|table| table.get(row))
 }
 
-/// Visits the rows in `from..to` of memtables, given from the newest down, over those that `below` visits.
+/// Visits the rows in `from..to` of memtables, ordered newest first, merged over the rows that
+/// `below` visits.
 pub(super) fn scan(
     tables: &[&Memtable],
     (from, to): (&[u8], &[u8]),
@@ -171,9 +177,9 @@ pub(super) fn scan(
     }
 }
 
-/// The rows of several memtables, each as the newest has it.
+/// An iterator over the rows of several memtables. Each row has the value in the newest of them.
 struct Merged<'a> {
-    /// From the newest down.
+    /// Ordered newest first.
     tables: &'a [&'a Memtable],
     sources: Vec<Peekable<Box<dyn Iterator<Item = Written<'a>> + 'a>>>,
 }

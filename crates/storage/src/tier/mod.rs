@@ -1,23 +1,27 @@
-//! The RAM tier of a store: a memtable that is written, memtables on their way to flash, and a cache of rows that
-//! are on flash.
+//! The RAM tier of a store: the active memtable, frozen memtables that are being flushed, and a
+//! cache of rows that are on flash.
 //!
 //! ```text
-//!           write ──▶ active memtable ──freeze──▶ frozen memtables ──flushed──▶ settled: row cache
-//!           read  ──▶ active, then frozen from the newest down, then the row cache, then flash ──fill──▶ row cache
+//! write ──▶ active memtable ──freeze──▶ frozen memtables ──flushed──▶ settled: row cache
+//! read  ──▶ active, then frozen newest first, then row cache, then flash ──fill──▶ row cache
 //! ```
 //!
-//! Overwrites of a row collapse in the active memtable. It is frozen between two write sets, so a frozen memtable is
-//! a prefix of what was executed: its owner brings it to flash in one atomic step, oldest first, and then
-//! [settles](RamTier::settle) it.
+//! Overwrites of a row collapse in the active memtable. It is frozen only between two write sets,
+//! so the frozen memtables hold a prefix of the executed writes. The owner flushes each frozen
+//! memtable in one atomic step, oldest first, and then [settles](RamTier::settle) it: its rows move
+//! to the row cache and it is dropped.
 //!
-//! The row cache alone may be wrong about a row, but only while a memtable says what the row is: memtables
-//! are asked first. Two rules keep it so:
+//! A memtable *determines* a row if it holds the row's value or deletes the row, by itself or as
+//! part of a range. Invariant: the row cache may have a stale value of a row only while a memtable
+//! determines the row. Memtables are read first, so the stale value is never seen. Two rules
+//! maintain this:
 //!
-//! * A memtable is dropped only after the row cache was told all that it says.
-//! * A [fill](RamTier::fill) carries the [epoch](RamTier::epoch) of before flash was read. It is taken only if no memtable was
-//!   dropped since, and none says what the row is.
+//! * A memtable is dropped only after all of its rows and deletions were applied to the row cache.
+//! * A [fill](RamTier::fill) carries the [epoch](RamTier::epoch) from before flash was read. It is
+//!   accepted only if no memtable was dropped since and no memtable determines the row.
 //!
-//! Nothing here waits, reads flash or takes a lock: whoever shares a tier between threads puts one lock around it.
+//! Nothing here blocks, reads flash or takes a lock. Threads that share a tier must put one lock
+//! around it.
 
 mod memtable;
 mod row_cache;
@@ -33,53 +37,54 @@ use crate::{Result, Visit, WriteSet};
 pub use memtable::Memtable;
 use row_cache::RowCache;
 
-/// Places of the row cache that one step of settling looks at for rows of a deleted range.
+/// Maximum number of row cache places that one settling step examines for a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;
 
-/// A memtable on its way to flash exists as often: here, as a batch, and in the flash tier's memory.
+/// Number of copies in memory of a memtable that is being flushed: the frozen memtable, the write
+/// batch, and the flash tier's own memtable.
 pub const COPIES_OF_FROZEN: u64 = 3;
 
 #[derive(Debug)]
 pub struct RamTier {
     active: Memtable,
-    /// Oldest first.
+    /// The frozen memtables, oldest first.
     frozen: VecDeque<Arc<Memtable>>,
     cache: RowCache,
     cache_bytes: u64,
-    /// What memtables and row cache may take together.
+    /// Maximum bytes of memtables and row cache together.
     bytes_max: u64,
     epoch: u64,
-    /// How far the oldest frozen memtable is settled.
+    /// The progress of settling the oldest frozen memtable.
     settled: Settled,
 }
 
 #[derive(Debug, Default)]
 struct Settled {
     ranges: usize,
-    /// The next place of the row cache to look at for the next range.
+    /// The next row cache place to examine for the current range.
     place: usize,
     row: Option<Bytes>,
 }
 
-/// The memtables of one moment.
+/// An immutable view of the memtables at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MemtableView {
-    /// From the newest down.
+    /// Ordered newest first.
     tables: Vec<Arc<Memtable>>,
 }
 
-/// What a look into RAM finds.
+/// The result of a look-up in RAM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The row's value; `None` if there is no such row.
+    /// The row's value, or `None` if the row does not exist.
     Row(Option<Bytes>),
-    /// Only flash knows. A fill of what it says must carry this epoch.
+    /// RAM does not have the row. A fill with the value read from flash must carry this epoch.
     OnFlash { epoch: u64 },
 }
 
 impl RamTier {
-    /// A tier whose row cache takes at most `cache_bytes`, and no more than memtables leave of `bytes_max`. Clients choose
-    /// keys: the seed must not be known to them.
+    /// Creates a tier. The row cache takes at most `cache_bytes`, and at most the part of
+    /// `bytes_max` that the memtables leave. Clients choose keys, so they must not know the seed.
     pub fn new(cache_bytes: u64, bytes_max: u64, hash_seed: u64) -> RamTier {
         RamTier {
             active: Memtable::first(hash_seed),
@@ -92,13 +97,13 @@ impl RamTier {
         }
     }
 
-    /// Writes the set as a whole: ranges are deleted first.
+    /// Applies the write set atomically: its range deletions first, then its rows.
     pub fn write(&mut self, writes: &WriteSet) {
         self.active.write(writes);
         self.share();
     }
 
-    /// Gives the row cache what the memtables leave.
+    /// Sets the row cache's budget to the memory that the memtables leave.
     fn share(&mut self) {
         let frozen: u64 = self.frozen.iter().map(|table| table.bytes()).sum();
         let dirty = self.active.bytes().saturating_add(frozen.saturating_mul(COPIES_OF_FROZEN));
@@ -124,12 +129,14 @@ impl RamTier {
         std::iter::once(&self.active).chain(self.frozen.iter().rev().map(|table| &**table))
     }
 
-    /// The number of memtables that were dropped. What flash says of a row holds as long as it stays the same.
+    /// Returns the epoch, which rises when a memtable is dropped or rows on flash are replaced. A
+    /// value read from flash stays valid for caching while the epoch is the same.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Keeps what flash said of a row, which was asked in the epoch given, if it is still known to be true.
+    /// Caches a value read from flash in the given epoch, if it is certain to be current. Returns
+    /// true if it was cached.
     pub fn fill(&mut self, row: &Bytes, value: &Option<Bytes>, epoch: u64) -> bool {
         let is_of_now = epoch == self.epoch || planted::is(Bug::StaleFill);
         let holds = is_of_now && self.in_memtables(row).is_none();
@@ -139,7 +146,7 @@ impl RamTier {
         holds
     }
 
-    /// Freezes the active memtable, if anything was written to it.
+    /// Freezes the active memtable unless it is empty.
     pub fn freeze(&mut self) {
         if !self.active.is_empty() {
             let next = self.active.next();
@@ -147,13 +154,14 @@ impl RamTier {
         }
     }
 
-    /// Frozen memtables, oldest first: the order in which they must reach flash.
+    /// Returns the frozen memtables, oldest first: the order in which they must be flushed.
     pub fn frozen(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         self.frozen.iter()
     }
 
-    /// Takes one step of settling the oldest frozen memtable, which must be on flash, durably: at most about `rows_max` of
-    /// its rows go to the row cache. Returns true once it is dropped.
+    /// Takes one step of settling the oldest frozen memtable, which must be durable on flash. Moves
+    /// at most about `rows_max` of its rows to the row cache. Returns true once the memtable is
+    /// dropped.
     pub fn settle(&mut self, rows_max: usize) -> bool {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
         if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
@@ -182,10 +190,11 @@ impl RamTier {
         true
     }
 
-    /// The rows in these ranges were replaced on flash, past the tier.
+    /// Invalidates the cached rows in these ranges, which were replaced on flash directly.
     ///
     /// # Panics
-    /// If a memtable has a row of theirs: it would hide what is on flash now.
+    /// If a memtable has a row in a range, or deletes any of it, because that would hide the new
+    /// rows on flash.
     pub fn replaced(&mut self, ranges: &[(Bytes, Bytes)]) {
         self.epoch += 1;
         for (from, to) in ranges {
@@ -197,7 +206,8 @@ impl RamTier {
         }
     }
 
-    /// The memtables as they are now. The active one is copied if it has at most `rows_max` rows, and frozen if not.
+    /// Returns a view of all memtables. The active one is copied if it has at most `rows_max` rows,
+    /// and frozen first if it has more.
     pub fn view(&mut self, rows_max: usize) -> MemtableView {
         if self.active.len() > rows_max {
             self.freeze();
@@ -205,8 +215,8 @@ impl RamTier {
         self.view_of(&[], &[0xff; 32], rows_max).0
     }
 
-    /// The memtables as they are now, for the rows in `from..to` alone, and where the view ends if the active memtable
-    /// has more than `rows_max` rows of that range.
+    /// Returns a view of the memtables for the rows in `from..to`. If the active memtable has more
+    /// than `rows_max` rows in that range, also returns the row at which the view ends.
     pub fn view_of(&self, from: &[u8], to: &[u8], rows_max: usize) -> (MemtableView, Option<Bytes>) {
         let frozen = self.frozen.iter().rev().cloned();
         if self.active.is_empty() {
@@ -216,7 +226,8 @@ impl RamTier {
         (MemtableView { tables: std::iter::once(Arc::new(part)).chain(frozen).collect() }, end)
     }
 
-    /// Visits the rows in `from..to` of the memtables over those of flash, which `flash` visits.
+    /// Visits the rows in `from..to`: those of the memtables merged over those of flash, which
+    /// `flash` visits.
     pub fn scan(
         &self,
         from: &[u8],
@@ -228,29 +239,30 @@ impl RamTier {
         memtable::scan(&tables, (from, to), flash, visit)
     }
 
-    /// Bytes of the active memtable.
+    /// Returns the bytes of the active memtable.
     pub fn active_bytes(&self) -> u64 {
         self.active.bytes()
     }
 
-    /// Bytes of all memtables.
+    /// Returns the bytes of all memtables.
     pub fn dirty_bytes(&self) -> u64 {
         self.tables().map(Memtable::bytes).sum()
     }
 
-    /// Bytes of the row cache.
+    /// Returns the bytes of the row cache.
     pub fn clean_bytes(&self) -> u64 {
         self.cache.bytes()
     }
 }
 
 impl MemtableView {
-    /// The row as the memtables have it: `None` if flash has to be asked.
+    /// Returns the row's value in the memtables, or `None` if flash must be read.
     pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         memtable::get(self.tables.iter().map(|table| &**table), row)
     }
 
-    /// Visits the rows in `from..to` of the memtables over those of flash, which `flash` visits.
+    /// Visits the rows in `from..to`: those of the memtables merged over those of flash, which
+    /// `flash` visits.
     pub fn scan(
         &self,
         from: &[u8],

@@ -1,8 +1,8 @@
-//! Rows that are on flash and in RAM as well.
+//! A cache in RAM of rows that are also on flash.
 //!
-//! A row that was only read or written once is the first to go: the clock's hand spares rows that were
-//! looked up since it last passed. So a scan, or a load of rows that nobody asks for again, does not displace
-//! the rows that are in use.
+//! Eviction is by a clock algorithm. Its hand spares rows that were looked up since it last passed.
+//! Rows that were read or written only once are evicted first, so a scan or a bulk load does not
+//! displace rows in use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,18 +10,19 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Bytes that a row takes beside its key and value.
+/// Estimated bytes that an entry takes beside its key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 192;
-/// Places that the clock's hand passes at most with one change: a budget that has become much smaller holds up nobody.
+/// Maximum number of places that the clock's hand passes per change. It bounds the time of one call
+/// after the budget has shrunk by much.
 const STEPS_PER_CHANGE: usize = 64;
-/// A row that would take more than this part of the budget is not kept.
+/// A row larger than the budget divided by this number is not cached.
 const BUDGET_PART_MAX: u64 = 64;
 
 #[derive(Debug)]
 struct Entry {
     hash: u64,
     row: Bytes,
-    /// `None`: there is no such row.
+    /// The row's value, or `None` if the row does not exist.
     value: Option<Bytes>,
     is_used: AtomicBool,
 }
@@ -64,16 +65,19 @@ impl RowCache {
         self.bytes
     }
 
-    /// Sets the budget. Rows beyond it go step by step, with this call and those that follow.
+    /// Sets the budget in bytes. Rows beyond it are evicted step by step, by this call and later
+    /// ones.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
         self.evict();
     }
 
-    /// The row's value; `None` if it is not known, `Some(None)` if there is no such row.
+    /// Returns the row's value: `None` if the row is not cached, `Some(None)` if it is known not to
+    /// exist.
     pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         let entry = self.entry(self.find(self.hash(row), row)?);
-        // Most are marked already: a write would take the cache line from other readers.
+        // Most entries are marked already, and a write would take the cache line from other
+        // readers.
         if !entry.is_used.load(Ordering::Relaxed) {
             entry.is_used.store(true, Ordering::Relaxed);
         }
@@ -106,7 +110,8 @@ impl RowCache {
         self.evict();
     }
 
-    /// Removes the rows in `from..to` among `count` places from `at` on. Returns the next place, if there is one.
+    /// Removes the rows in `from..to` among the `count` places from `at` on. Returns the next place
+    /// to look at, or `None` at the end.
     pub fn remove_range(&mut self, (from, to): (&[u8], &[u8]), at: usize, count: usize) -> Option<usize> {
         let end = self.entries.len().min(at.saturating_add(count));
         for at in at..end {
@@ -156,7 +161,7 @@ impl RowCache {
         self.free.push(at);
     }
 
-    /// Evicts a few rows if there are more than the budget has room for.
+    /// Evicts a few rows if the cache exceeds its budget.
     fn evict(&mut self) {
         let mut steps = STEPS_PER_CHANGE;
         while self.bytes > self.bytes_max && steps > 0 {

@@ -1,12 +1,13 @@
-//! A map of rows that finds one by its hash, and several in their order.
+//! A map of rows with two indexes: a hash table for look-ups, and ordered trees for ranges.
 //!
 //! ```text
-//!  hash of the row ─▶ index ─▶ place ─▶ row and value        a look-up, an overwrite
-//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─▶ place    a range; changed only when a row comes or goes
+//!  hash of the row ─▶ index ─▶ place ─▶ row and value        look-up, overwrite
+//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─▶ place    range
 //! ```
 //!
-//! A row begins with its slot, database and the hash of its key, so that its first 16 bytes almost always decide
-//! how it compares. They are kept in the tree as one integer. Pages keep the trees low.
+//! Overwrites leave the trees unchanged. A row begins with its slot, database and the hash of its
+//! key, so its first 16 bytes almost always decide a comparison. The trees store them as one
+//! integer. There is one tree per page of slots, which keeps the trees low.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -20,13 +21,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::merge::Written;
 use crate::rows::SPACE_DATA;
 
-/// Slots of one page are `1 << SLOT_BITS_PER_PAGE`.
+/// Binary logarithm of the number of slots per page.
 const SLOT_BITS_PER_PAGE: u32 = 4;
 const SLOT_PAGES: usize = 16384 >> SLOT_BITS_PER_PAGE;
-/// One page for rows below the data rows and one for those above.
+/// Number of pages: those of the slots, one for rows below the data rows, and one for rows above
+/// them.
 const PAGES: usize = SLOT_PAGES + 2;
 
-/// Number of rows that room is made for at once, so that rows never move.
+/// Number of rows per allocation. Chunks never grow, so rows never move.
 const ROWS_PER_CHUNK: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ pub(super) struct RowMap {
     hash_seed: u64,
     index: HashTable<u32>,
     rows: Places,
-    /// Empty as long as there is no row.
+    /// The trees, one per page. Empty until the first row is inserted.
     pages: Vec<BTreeMap<Key, u32>>,
     len: usize,
 }
@@ -81,7 +83,7 @@ impl Places {
     }
 }
 
-/// How rows compare: by their first 16 bytes, then as a whole.
+/// The order of rows: by their first 16 bytes, then by the whole row.
 trait Ordered {
     fn head(&self) -> u128;
     fn row(&self) -> &[u8];
@@ -98,7 +100,7 @@ struct Probe<'a> {
     row: &'a [u8],
 }
 
-/// The first 16 bytes as a number; a shorter row is followed by zeros.
+/// Returns the first 16 bytes as a number. A shorter row is padded with zeros.
 fn head_of(row: &[u8]) -> u128 {
     let mut head = [0; 16];
     let len = row.len().min(16);
@@ -178,7 +180,7 @@ impl<'a> Borrow<dyn Ordered + 'a> for Key {
     }
 }
 
-/// The page of a row. Never falls as rows rise.
+/// Returns the page of a row. It is monotonic in the row.
 fn page_of(row: &[u8]) -> usize {
     match row {
         [SPACE_DATA, rest @ ..] => {
@@ -192,7 +194,8 @@ fn page_of(row: &[u8]) -> usize {
 }
 
 impl RowMap {
-    /// An empty map with room for so many rows in its index. Clients choose keys: the seed must not be known to them.
+    /// Creates an empty map whose index has room for `rows` rows. Clients choose keys, so they must
+    /// not know the seed.
     pub fn with_seed(hash_seed: u64, rows: usize) -> RowMap {
         RowMap { hash_seed, index: HashTable::with_capacity(rows), ..RowMap::default() }
     }
@@ -224,7 +227,8 @@ impl RowMap {
         self.index.find(hash, is_it).copied()
     }
 
-    /// Returns what the row was before: `None` if it was not in the map.
+    /// Inserts or overwrites a row. Returns its previous value, or `None` if the row was not in the
+    /// map.
     pub fn insert(&mut self, row: Bytes, value: Option<Bytes>) -> Option<Option<Bytes>> {
         let hash = self.hash(&row);
         if let Some(place) = self.find(hash, &row) {
@@ -244,7 +248,7 @@ impl RowMap {
         None
     }
 
-    /// The rows in `from..to`, ascending.
+    /// Returns the rows in `from..to`, ascending.
     pub fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> impl Iterator<Item = Written<'a>> + 'a {
         let pages = match from < to && self.len > 0 {
             true => page_of(from)..page_of(to) + 1,
@@ -254,7 +258,7 @@ impl RowMap {
         rows.map(|(key, place)| (&key.row, &self.rows.get(*place).value))
     }
 
-    /// The rows behind `after`, or all of them, ascending.
+    /// Returns the rows after `after`, or all rows, ascending.
     pub fn behind<'a>(&'a self, after: Option<&Bytes>) -> impl Iterator<Item = Written<'a>> + 'a {
         let first = if self.len == 0 { self.pages.len() } else { after.map_or(0, |row| page_of(row)) };
         let begun = self.pages.get(first).into_iter().flat_map({
@@ -272,7 +276,7 @@ impl RowMap {
         begun.chain(rest).map(|(key, place)| (&key.row, &self.rows.get(*place).value))
     }
 
-    /// Takes the rows in `from..to` out and calls `gone` with each.
+    /// Removes the rows in `from..to` and calls `gone` with each.
     pub fn remove_range(&mut self, from: &[u8], to: &[u8], mut gone: impl FnMut(&Bytes, &Option<Bytes>)) {
         if from >= to || self.len == 0 {
             return;

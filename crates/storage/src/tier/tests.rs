@@ -24,12 +24,12 @@ fn put(number: u32, value: Option<Bytes>) -> WriteSet {
     WriteSet { ranges_deleted: vec![], rows: vec![(row(number), value)] }
 }
 
-/// A tier over a flash tier in memory, and what must be read from both together.
+/// A tier over a flash tier in memory, with a model of what reads must return.
 struct Store {
     tier: RamTier,
     flash: MemoryKeyspace,
     model: BTreeMap<Bytes, Bytes>,
-    /// Reads of flash that were begun, with what they found.
+    /// Reads of flash in progress, with the values they found.
     fetches: Vec<(Bytes, Option<Bytes>, u64)>,
 }
 
@@ -133,8 +133,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// Rows are frozen, flushed, settled, fetched and filled in any order, with a cache that has room for a few of them,
-    /// and what is read is always what was written last.
+    /// Rows are frozen, flushed, settled, fetched and filled in any order, with a cache that may
+    /// hold only a few of them. A read always returns the last write.
     #[test]
     fn reads_see_what_was_written_last(ops in ops(), cache_bytes in prop_oneof![Just(0u64), Just(20_000), Just(1 << 20)]) {
         let mut store = Store::new(cache_bytes);
@@ -164,7 +164,7 @@ proptest! {
         }
     }
 
-    /// A view goes on seeing its moment while rows are written.
+    /// A view keeps seeing its moment while rows are written.
     #[test]
     fn a_view_is_of_one_moment(before in ops(), after in ops(), rows_max in 0..60usize) {
         let mut store = Store::new(1 << 20);
@@ -192,7 +192,7 @@ proptest! {
         }
     }
 
-    /// Bounded views, one after the other, see every row once.
+    /// Consecutive bounded views see every row once.
     #[test]
     fn parts_of_a_range_make_the_whole(numbers in proptest::collection::vec(0..400u32, 0..200), rows_max in 1..50usize) {
         let mut store = Store::new(0);
@@ -238,7 +238,7 @@ fn a_fetch_that_began_before_a_memtable_was_dropped_fills_nothing() {
     store.tier.freeze();
     store.flush_oldest();
     while !store.tier.settle(8) {}
-    // What was written is evicted, and nothing in RAM speaks against the fetch.
+    // The written row is evicted, and nothing in RAM contradicts the fetch.
     store.tier.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
     let (row, value, epoch) = store.fetches.pop().unwrap();
     assert_eq!(value, None);

@@ -1,4 +1,5 @@
-//! A log's life, and a model of what it may be found to hold.
+//! Random workloads on a log with losses of power, and a model of the states that recovery may
+//! find.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ struct Model {
 
 fn payload(region: RegionId, index: LogIndex, term: Term) -> Bytes {
     let mut draw = Draw::new(region << 40 | term << 20 | index);
-    // Now and then an entry that is larger than a segment.
+    // Occasionally an entry is larger than a segment.
     let most = if draw.below(60) == 0 { 50 << 10 } else { 2 << 10 };
     let length = draw.below(most) as usize;
     let word = draw.number().to_be_bytes();
@@ -58,9 +59,9 @@ struct Life {
     index: Cell,
     log: Appender<MemoryDisk, Cell>,
     first: wal::mark::Mark,
-    /// What the log may be found to hold: as it was at the last sync, and after each step since then.
+    /// The states that recovery may find: the one at the last sync, and one for each step since.
     possible: Vec<Model>,
-    /// As far as truncations went, synced or not.
+    /// The largest truncated index per region, synced or not.
     truncated: BTreeMap<RegionId, LogIndex>,
     term: Term,
     counts: Counts,
@@ -90,7 +91,7 @@ impl Life {
         Ok(life)
     }
 
-    /// What the log holds, read from the disk.
+    /// Returns the state of the log, read from the disk.
     fn held(&self) -> Model {
         let mut model = Model::default();
         for region in self.index.with(|index| index.regions()) {
@@ -124,7 +125,7 @@ impl Life {
         self.possible.push(model.clone());
     }
 
-    /// What was written so far is synced.
+    /// Drops all states before the current one, which is synced.
     fn synced(&mut self) {
         self.possible = vec![self.now()];
     }
@@ -235,7 +236,7 @@ impl Life {
         Ok(())
     }
 
-    /// As a store's keeper does.
+    /// Releases segments as a store's keeper thread does.
     fn keep(&mut self) -> Result<(), LogError> {
         for _ in 0..8 {
             let last = self.log.sequence();
@@ -243,7 +244,7 @@ impl Life {
                 Release::Released { first } => {
                     self.counts.released += 1;
                     self.counts.carried += u64::from(self.log.sequence() > last);
-                    // All that was written is synced now.
+                    // A release syncs all that was written.
                     self.synced();
                     settle(&self.disk, &mut self.first, first)?;
                     self.log.reuse_below(first);
@@ -273,8 +274,8 @@ impl Life {
         Ok(())
     }
 
-    /// Whether this may be found after a loss of power. A truncation that was not synced may be forgotten, and then
-    /// entries that were truncated are still there; a commit index is one of what was found.
+    /// Returns true if `found` is a valid state after a loss of power. An unsynced truncation may
+    /// be lost, so that its entries are back. The commit index is at most the last entry found.
     fn may_become(&self, found: &Model) -> bool {
         self.possible.iter().any(|model| {
             let regions: std::collections::BTreeSet<_> =
@@ -309,15 +310,15 @@ impl Life {
     }
 }
 
-/// How often what happened in a life, or in several.
+/// The number of events in one run, or in several.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub losses: u64,
-    /// Segments that were let go of.
+    /// Segments that were released.
     pub released: u64,
-    /// Of them, those of which something was written again.
+    /// Released segments from which data was carried.
     pub carried: u64,
-    /// Starts that cut blocks off.
+    /// Starts that cut off blocks.
     pub cuts: u64,
 }
 
@@ -330,7 +331,8 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// A log's life through several losses of power. Says what was found that cannot be.
+/// Runs a log through several losses of power. Returns an error that describes the first invalid
+/// state found.
 pub fn live(seed: u64, ignores_syncs: bool) -> Result<Counts, String> {
     let mut draw = Draw::new(seed);
     let disk = MemoryDisk::new();
@@ -351,7 +353,7 @@ pub fn live(seed: u64, ignores_syncs: bool) -> Result<Counts, String> {
         }
         counts.losses += 1;
         counts += std::mem::take(&mut life.counts);
-        // A killed process loses nothing; then the power may go before anything else is written.
+        // A killed process loses no writes. Power may also be lost before anything else is written.
         if draw.below(4) > 0 {
             disk.lose_power(&mut draw);
         }

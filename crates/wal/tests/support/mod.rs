@@ -1,4 +1,5 @@
-//! A disk that keeps what was synced, and of the rest what a seed says.
+//! A disk in memory. A loss of power keeps all that was synced, and a seeded random part of the
+//! rest.
 
 #![allow(dead_code, reason = "each file of tests uses a part")]
 
@@ -15,7 +16,7 @@ use wal::{Disk, DiskError, Index, MarkFile, Secret, SegmentId, SharedIndex};
 pub const SECRET: Secret = Secret(0x5EC2E7);
 const SECTOR: usize = 512;
 
-/// Bytes as they are now, as they were synced, and what was written in between.
+/// A file's current bytes, its synced bytes, and the writes since the last sync.
 #[derive(Clone, Default)]
 struct File {
     now: Vec<u8>,
@@ -38,7 +39,7 @@ impl File {
         self.unsynced.clear();
     }
 
-    /// Sectors of unsynced writes stay or go, one by one.
+    /// Keeps or drops each sector of the unsynced writes at random.
     fn lose_power(&mut self, draw: &mut Draw) {
         let keeps = draw.below(5);
         for (offset, bytes) in std::mem::take(&mut self.unsynced) {
@@ -59,13 +60,13 @@ impl File {
 #[derive(Default)]
 struct Files {
     segments: BTreeMap<SegmentId, File>,
-    /// Deleted, and perhaps back after a loss of power.
+    /// Deleted segments, which may be back after a loss of power.
     deleted: BTreeMap<SegmentId, File>,
     marks: BTreeMap<MarkFile, File>,
-    /// Operations left until the power goes.
+    /// The number of operations left until the power goes.
     left: u64,
     full: bool,
-    /// Segments for which a sync does nothing: a planted fault.
+    /// Whether syncs of segments have no effect: an injected fault.
     ignores_syncs: bool,
 }
 
@@ -111,7 +112,7 @@ impl MemoryDisk {
         files.left = u64::MAX;
     }
 
-    /// Everything as it is now, for damage.
+    /// Returns a copy of the current state, to be damaged by a test.
     pub fn copy(&self) -> MemoryDisk {
         let files = self.0.borrow();
         MemoryDisk(Rc::new(RefCell::new(Files {
@@ -177,7 +178,7 @@ impl Disk for MemoryDisk {
         let is_last = self.0.borrow().left == 0;
         let mut files = self.0.borrow_mut();
         let file = files.segments.get_mut(&segment).expect("a segment");
-        // The last write before the power goes was perhaps on its way.
+        // The last write before the power goes may have been in flight.
         file.write(offset as usize, bytes);
         if is_last {
             return Err(off());
