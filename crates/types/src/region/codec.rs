@@ -1,4 +1,4 @@
-//! The one encoding of a region's descriptor, in logs, rows, snapshots and messages.
+//! The encoding of region descriptors, which is the same in logs, rows, snapshots and messages.
 //!
 //! ```text
 //! version u8 = 3 | region u64 | slots u8 (0: none) | first u16 | last u16
@@ -8,8 +8,8 @@
 //! | (store u64 | id u64 | role u8 (0 voter, 1 learner, 2 incoming, 3 outgoing))*
 //! ```
 //!
-//! Integers are big-endian. Nothing may follow. Epochs and the next peer's number are below 2^62, so that they can be
-//! counted up, whoever wrote them.
+//! Integers are big-endian. No bytes may follow. Epochs and the next peer's number must be below
+//! 2^62, so that they can be incremented without overflow even if the sender is faulty.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -17,15 +17,15 @@ use super::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, ABSORBED_MAX
 use crate::{SlotRange, SLOT_COUNT};
 
 const VERSION: u8 = 3;
-/// Through the number of absorbed regions.
+/// Bytes up to and including the number of absorbed regions.
 const HEADER_BYTES: usize = 1 + 8 + 1 + 2 + 2 + 8 + 8 + 8 + 1 + 8 + 8 + 1;
 const ABSORBED_BYTES: usize = 8;
 const COUNT_BYTES: usize = 4;
 const PEER_BYTES: usize = 8 + 8 + 1;
-/// Changes are counted one by one.
+/// The limit of decoded counters, exclusive. They are incremented by small steps from there.
 const COUNTED_MAX: u64 = 1 << 62;
 
-/// Bytes that are no descriptor.
+/// The reason why bytes are not a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a region's descriptor cannot be read: {0}")]
 pub struct DescriptorError(&'static str);
