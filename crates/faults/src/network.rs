@@ -181,7 +181,7 @@ mod tests {
             Err(why) => return eprintln!("SKIPPED partitions: {why}"),
         };
         if !reaches(&network, 0, 1) {
-            return eprintln!("SKIPPED partitions: no ping");
+            return eprintln!("SKIPPED partitions: hosts cannot be pinged");
         }
         network.cut(0, 1);
         // A cut also loses the answers in its direction.

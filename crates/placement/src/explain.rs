@@ -256,7 +256,7 @@ impl fmt::Display for Standing {
             Standing::ClockOff => "its clock is off, cannot lead",
             Standing::CpuBusy => "its CPU has no room for the lead",
             Standing::Learner => "a learner, cannot lead",
-            Standing::LagUnknown => "how far it is behind is not known",
+            Standing::LagUnknown => "its lag is unknown",
             Standing::Behind => "too far behind to lead",
         })
     }

@@ -168,7 +168,7 @@ impl StoreExplanation {
         }
         let spread = self.spread_permille as f64 / 1000.0;
         match self.spread_permille {
-            TOLD => write!(f, "  told; counts for {counts}")?,
+            TOLD => write!(f, "  configured; counts for {counts}")?,
             _ => write!(f, "  measured to within a factor of {spread:.2}; counts for {counts}")?,
         }
         if self.counts_sync_ns > 0 {
@@ -238,7 +238,7 @@ impl fmt::Display for StoreExplanation {
         }
         match (self.state, self.sheds_down_to) {
             (StoreState::Down, _) => {
-                f.write_str("It is silent: nothing moves to or from it until it answers or is given up.")
+                f.write_str("It is silent: nothing moves to or from it until it answers or counts as lost.")
             }
             (StoreState::Lost, _) if self.peers > 0 => {
                 write!(f, "It is given up: {} peers are to be made anew elsewhere.", self.peers)

@@ -260,7 +260,7 @@ pub enum PredictError {
     TooManyRecords(u64),
     #[error("store {store} cannot go: region {region} has nowhere else to be")]
     Stays { store: StoreId, region: RegionId },
-    #[error("{policy} does not come to rest within {rounds} rounds")]
+    #[error("policy {policy} still plans operators after {rounds} rounds")]
     Restless { policy: placement::Policy, rounds: usize },
 }
 
@@ -315,10 +315,10 @@ impl Question {
             (self.load.records, "the number of records"),
             (self.load.threads as u64, "the number of threads"),
             (self.load.operations, "the number of operations"),
-            (self.tuning.memtable_bytes, "a memtable's size"),
-            (self.tuning.level0_trigger as u64, "level 0's trigger"),
-            (self.tuning.level_multiplier, "the levels' multiplier"),
-            (self.tuning.apply_reads as u64, "the number of reads of an apply turn"),
+            (self.tuning.memtable_bytes, "the size of a memtable"),
+            (self.tuning.level0_trigger as u64, "the compaction trigger of level 0"),
+            (self.tuning.level_multiplier, "the size multiplier of the levels"),
+            (self.tuning.apply_reads as u64, "the number of concurrent reads of an apply turn"),
             (self.processors.cpus as u64, "the number of CPUs"),
             (self.runs, "the number of runs"),
         ] {

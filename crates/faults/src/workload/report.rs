@@ -93,7 +93,7 @@ impl Report {
         assert!(self.undecided.is_empty(), "VOID: {self}; undecided: {:?}", self.undecided);
         assert!(
             self.per_second() >= least_per_second,
-            "VOID: {self}: {:.0} operations a second, and {least_per_second} are the least that mean anything",
+            "VOID: {self}: {:.0} operations per second, but at least {least_per_second} are required",
             self.per_second()
         );
     }
@@ -125,12 +125,14 @@ fn first(texts: &[String]) -> String {
 fn explain(label: &str, history: &History, found: &Violation) -> String {
     const BEFORE: usize = 12;
     let stuck = &history[found.stuck];
-    let mut text =
-        format!("{label}: no order explains {stuck:?}\nthe furthest order ends in {:?}:\n", found.state);
+    let mut text = format!(
+        "{label}: no order explains {stuck:?}\nthe longest partial order ends in {:?}:\n",
+        found.state
+    );
     for &index in &found.order[found.order.len().saturating_sub(BEFORE)..] {
         let _ = writeln!(text, "  {:?}", history[index]);
     }
-    text.push_str("not placed, and begun before it ended:\n");
+    text.push_str("not in this order, and begun before it ended:\n");
     let end = stuck.ended.as_ref().map_or(u64::MAX, |(at, _)| *at);
     let left =
         (0..history.len()).filter(|index| !found.order.contains(index) && history[*index].began <= end);

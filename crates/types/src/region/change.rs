@@ -60,13 +60,13 @@ pub struct Changed {
 /// The reason why a change is not possible in the present state of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    #[error("the region is between two configurations")]
+    #[error("the region is in a joint configuration")]
     Joint,
-    #[error("the region is not between two configurations")]
+    #[error("the region is not in a joint configuration")]
     NotJoint,
-    #[error("no change, one that needs no joint configuration, a store named twice, or too many")]
+    #[error("invalid peer changes: none, too many, a store twice, or several that change no vote")]
     NoChange,
-    #[error("store {0} has a peer already")]
+    #[error("store {0} already has a peer")]
     HasPeer(StoreId),
     #[error("store {0} has no learner")]
     NoLearner(StoreId),
@@ -74,11 +74,11 @@ pub enum ChangeError {
     NoVoter(StoreId),
     #[error("no voter would be left")]
     NoVoters,
-    #[error("slot {0} does not cut the region in two")]
+    #[error("the region cannot be split at slot {0}")]
     BadSlot(Slot),
     #[error("the regions are not neighbours with peers on the same stores")]
     NotMergeable,
-    #[error("the region is about to merge into another")]
+    #[error("the region is sealed for a merge into another region")]
     Merging,
     #[error("no merge of the region is prepared")]
     NotMerging,

@@ -27,7 +27,7 @@ const COUNTED_MAX: u64 = 1 << 62;
 
 /// The reason why bytes are not a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a region's descriptor cannot be read: {0}")]
+#[error("invalid region descriptor: {0}")]
 pub struct DescriptorError(&'static str);
 
 impl RegionDescriptor {
@@ -67,7 +67,7 @@ impl RegionDescriptor {
     pub fn decode(mut bytes: &[u8]) -> Result<RegionDescriptor, DescriptorError> {
         let bad = |what| Err(DescriptorError(what));
         if bytes.len() < HEADER_BYTES {
-            return bad("it is cut short");
+            return bad("it is truncated");
         }
         if bytes.get_u8() != VERSION {
             return bad("its version is unknown");
@@ -78,28 +78,28 @@ impl RegionDescriptor {
         let slots = match has_slots {
             0 => None,
             1 if range.first <= range.last && range.last < SLOT_COUNT => Some(range),
-            _ => return bad("its slots are no range"),
+            _ => return bad("its slot range is invalid"),
         };
         let epoch = RegionEpoch { conf_version: bytes.get_u64(), version: bytes.get_u64() };
         let next_peer = bytes.get_u64();
         if epoch.conf_version.max(epoch.version).max(next_peer) >= COUNTED_MAX {
-            return bad("its epoch or its next peer is out of reach");
+            return bad("its epoch or its next peer number is too large");
         }
         let is_merging = bytes.get_u8();
         let known = Merging { into: bytes.get_u64(), sealed_at: bytes.get_u64() };
         let merging = match is_merging {
             0 if known == (Merging { into: 0, sealed_at: 0 }) => None,
             1 => Some(known),
-            _ => return bad("it is neither merging nor not"),
+            _ => return bad("its merge state is invalid"),
         };
         let count = usize::from(bytes.get_u8());
         if count > ABSORBED_MAX || bytes.len() < count * ABSORBED_BYTES + COUNT_BYTES {
-            return bad("its list of absorbed regions is too long or cut short");
+            return bad("its list of absorbed regions is too long or truncated");
         }
         let absorbed = (0..count).map(|_| bytes.get_u64()).collect();
         let count = bytes.get_u32() as usize;
         if count > PEERS_MAX || bytes.len() != count * PEER_BYTES {
-            return bad("its peers are too many, or its length is not theirs");
+            return bad("it has too many peers, or its length does not match them");
         }
         let mut peers: Vec<Peer> = Vec::new();
         while bytes.has_remaining() {
@@ -109,13 +109,13 @@ impl RegionDescriptor {
                 1 => PeerRole::Learner,
                 2 => PeerRole::Incoming,
                 3 => PeerRole::Outgoing,
-                _ => return bad("a role is unknown"),
+                _ => return bad("the role of a peer is unknown"),
             };
             if peers.last().is_some_and(|last| last.store >= store) {
-                return bad("its peers are out of order");
+                return bad("its peers are not sorted by store");
             }
             if id == 0 || id >= next_peer || peers.iter().any(|peer| peer.id == id) {
-                return bad("a peer's number is out of range or used twice");
+                return bad("a peer number is out of range or used twice");
             }
             peers.push(Peer { store, id, role });
         }
