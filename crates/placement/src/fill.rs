@@ -1,5 +1,5 @@
 //! How much data a store should hold: weights, the threshold above which it sheds data, and the
-//! reserve that is never filled (ALOR §3.2).
+//! reserve that no move fills (ALOR §3.2).
 //!
 //! The *level* of a store is the data it holds divided by its weight. Data flows from high levels
 //! to low ones.
@@ -161,8 +161,8 @@ impl Fill {
         }
     }
 
-    /// Returns true if a region that must go somewhere may come here: there is room for it above
-    /// the reserve.
+    /// Returns true if a region that must go somewhere may come here: the store stays below the
+    /// reserve limit.
     pub fn admits_at_need(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
         !round.is_out_of_room(at) && stays_below(round, at, bytes, round.limits.reserve_percent)
     }

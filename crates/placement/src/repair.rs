@@ -13,8 +13,8 @@
 //!    also does so if the first step has to wait for room.
 //! 4. Learners without an operator, and voters that are too many, are removed.
 //! 5. A peer leaves a store that drains.
-//! 6. A peer moves to a failure domain that has at least two of the region's other peers fewer than
-//!    its own. (With one fewer, as many pairs would share a domain afterwards.)
+//! 6. A peer moves to a failure domain with at least two fewer of the region's other peers than its
+//!    own. (With one fewer, as many pairs would share a domain afterwards.)
 //!
 //! Among regions the most urgent ailment goes first (see [`Urgency`]).
 

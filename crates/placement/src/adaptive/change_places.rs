@@ -31,7 +31,8 @@ const FAST_TRIED: usize = 8;
 /// Maximum number of regions considered per fast store that could give up their peer there,
 /// smallest loss first.
 const SPARED_TRIED: usize = 64;
-/// Maximum number of pairs weighed per round.
+/// Maximum number of pairs weighed per round and aim. The search ends after the region at which it
+/// is reached.
 const WEIGHED_MAX: usize = 50_000;
 /// Maximum number of regions without a fast peer considered per round, busiest first. If no region
 /// can spare a peer for one of them, none can for the others either.
