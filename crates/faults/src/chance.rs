@@ -1,5 +1,5 @@
-//! Choices from a seed: SplitMix64 (Steele, Lea, Flood, *Fast Splittable Pseudorandom Number Generators*,
-//! 2014), small enough to be the same for ever.
+//! Random choices from a seed: SplitMix64 (Steele, Lea, Flood, *Fast Splittable Pseudorandom Number
+//! Generators*, 2014). It is small enough never to change.
 
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
@@ -17,7 +17,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// In `0..below`, which is not 0.
+    /// Returns a number in `0..below`, which must not be empty.
     pub fn below(&mut self, below: u64) -> u64 {
         self.draw() % below
     }

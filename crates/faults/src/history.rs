@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A position in a group of keys: the group's keys, or a hash's fields, counted from 0.
+/// A position in a group, counted from 0: one of the group's keys, or a field of a hash.
 pub type Member = u8;
 
-/// What a client asked of one object.
+/// A command of a client on one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Call {
-    /// SET, MSET, HSET: all at once.
+    /// SET, MSET, HSET. Writes all members atomically.
     Write(Vec<(Member, String)>),
-    /// GET, MGET, HMGET: all at once.
+    /// GET, MGET, HMGET. Reads all members atomically.
     Read(Vec<Member>),
     /// INCR.
     Increment(Member),
@@ -19,14 +19,14 @@ pub enum Call {
     Append(Member, String),
 }
 
-/// What came back.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     Written,
     Values(Vec<Option<String>>),
     Number(i64),
-    /// Bytes after an APPEND.
+    /// The number of bytes after an APPEND.
     Length(u64),
 }
 
@@ -34,10 +34,10 @@ pub enum Answer {
 pub struct Operation {
     pub client: u32,
     pub call: Call,
-    /// Nanoseconds since the history's beginning, on a clock that all its clients share.
+    /// Nanoseconds since the beginning of the history, on a clock that all its clients share.
     pub began: u64,
-    /// When and with what it came back. `None`: the client never learned, so it may take effect at any time
-    /// after it began, or never.
+    /// The time and the answer. `None`: the client did not learn the result, so the operation may
+    /// take effect at any time after it began, or never.
     pub ended: Option<(u64, Answer)>,
 }
 
@@ -47,6 +47,6 @@ impl Operation {
     }
 }
 
-/// One object's operations, in any order. An operation of which the client learned that it had no effect is
-/// not among them: should its effect be seen all the same, no other operation explains it.
+/// The operations of one object, in any order. Operations that are known to have had no effect are
+/// left out. If such an effect is seen nevertheless, no other operation explains it.
 pub type History = Vec<Operation>;

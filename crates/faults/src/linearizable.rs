@@ -1,16 +1,20 @@
-//! Whether one object's history is linearizable: Wing and Gong's search (*Testing and Verifying Concurrent
-//! Objects*, 1993) with Lowe's memory of what was tried (*Testing for Linearizability*, 2017).
+//! Checks whether the history of one object is linearizable. The algorithm is Wing and Gong's
+//! search (*Testing and Verifying Concurrent Objects*, 1993) with Lowe's cache of visited states
+//! (*Testing for Linearizability*, 2017).
 //!
-//! The search walks the history in time and linearizes, at each step, some operation that began before the
-//! first one ended that is not linearized yet. A set of linearized operations and the state they led to that
-//! were tried before are not tried again. It ends well when every operation that came back is linearized:
-//! those that are open may have taken effect, and need not.
+//! The search walks through the history in the order of time. At each step it linearizes an
+//! operation that began before the first return of an operation that is not linearized yet. It does
+//! not visit a combination of linearized operations and state twice. It succeeds when all
+//! operations with an answer are linearized. Open operations may have taken effect, but need not.
 //!
-//! Open operations are what makes a search long: a store that is cut off leaves dozens, and every subset of them
-//! may have taken effect. Those that cannot matter are left out before, and open increments are tried only in
-//! their order and for numbers that nobody else was given (`seen`). So do writes that all wait for the same store:
-//! none is tried before all that saw the value it overwrites, where no value is written twice; a read is
-//! linearized as soon as it may be; and registers are judged without a search (`register`).
+//! Open operations make a search long: a store that is cut off leaves dozens of them, and every
+//! subset may have taken effect. Those that cannot affect the verdict are removed beforehand, and
+//! open increments are tried only in their order and for numbers that no other increment returned
+//! (`seen`).
+//!
+//! A search is also long if many writes wait for the same store. If no value is written twice, a
+//! write is tried only after all reads that saw the value it overwrites. A read is linearized as
+//! soon as possible. Registers are judged without a search (`register`).
 
 mod register;
 mod seen;
@@ -25,41 +29,42 @@ pub enum Verdict {
     Linearizable,
     /// No order explains the history.
     Violation(Violation),
-    /// The search was given up after so many steps.
+    /// The search reached its maximum number of steps.
     Undecided,
 }
 
-/// Where the search that came furthest got stuck.
+/// The state in which the longest partial order of the search got stuck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Indexes of linearized operations, in their order.
+    /// Indexes of the linearized operations, in their order.
     pub order: Vec<usize>,
     pub state: Group,
-    /// The operation that had to come next at the latest, and could not.
+    /// The operation that had to come next at the latest, but could not.
     pub stuck: usize,
 }
 
-/// Steps of the search for one object: some seconds.
+/// Maximum number of steps for one object, which take some seconds.
 pub const STEPS_MAX: u64 = 20_000_000;
 
-/// One end of an operation, in a list in time from which linearized operations are lifted and put back.
+/// The beginning or the end of an operation, in a list ordered by time. Linearized operations are
+/// removed from the list and put back on backtracking.
 struct Event {
     operation: usize,
-    /// The event of its return, in a call; `None` in a return.
+    /// For a call, the event of its return. `None` for a return.
     returns: Option<usize>,
     before: usize,
     after: usize,
 }
 
-/// The list's head; its `before` is not used, and no event comes after `END`.
+/// The head of the list, whose `before` is not used, and the mark after the last event.
 const HEAD: usize = 0;
 const END: usize = usize::MAX;
 
 struct Timeline(Vec<Event>);
 
 impl Timeline {
-    /// Calls and returns in time. Where both bear the same time the call comes first: operations that touch
-    /// count as overlapping, the weaker claim.
+    /// Makes the list of calls and returns. At equal times calls come first, so that operations
+    /// that touch count as overlapping, which is the weaker claim.
     fn new(history: &[Operation]) -> Timeline {
         let mut ends: Vec<(u64, bool, usize)> = Vec::with_capacity(history.len() * 2);
         for (index, operation) in history.iter().enumerate() {
@@ -86,7 +91,7 @@ impl Timeline {
         self.unlink(self.0[call].returns.expect("every call has a return"));
     }
 
-    /// Undoes the last `lift` that is not undone yet.
+    /// Undoes the last `lift` that has not been undone yet.
     fn put_back(&mut self, call: usize) {
         self.link(self.0[call].returns.expect("every call has a return"));
         self.link(call);
@@ -109,7 +114,7 @@ impl Timeline {
     }
 }
 
-/// Which operations are linearized.
+/// The set of linearized operations.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Chosen(Vec<u64>);
 
@@ -146,7 +151,8 @@ fn judge(operations: &[Operation], steps_max: u64) -> Verdict {
         return Verdict::Linearizable;
     }
     match search(operations, &seen::Readers::of(operations), steps_max) {
-        // A search without that shortcut gets stuck where a person would, if it comes to an end.
+        // A search without this shortcut gets stuck at an operation that is easier to understand,
+        // if it ends.
         Verdict::Violation(found) => match search(operations, &seen::Readers::unknown(), steps_max) {
             Verdict::Violation(plain) => Verdict::Violation(plain),
             _ => Verdict::Violation(found),
@@ -165,7 +171,7 @@ fn search(operations: &[Operation], readers: &seen::Readers, steps_max: u64) -> 
     let mut chosen = Chosen(vec![0; operations.len().div_ceil(64)]);
     let mut tried: HashSet<(Chosen, Group)> = HashSet::new();
     let open_increments = seen::OpenIncrements::of(operations);
-    // Calls that were linearized, with the state before each.
+    // Linearized calls, with the state before each.
     let mut path: Vec<(usize, Group)> = Vec::new();
     let mut state = Group::default();
     let mut furthest: Option<Violation> = None;
@@ -200,8 +206,8 @@ fn search(operations: &[Operation], readers: &seen::Readers, steps_max: u64) -> 
             };
             continue;
         }
-        // An operation returned that is not linearized. If it never came back, neither did any that follows
-        // it: all that had to be linearized are.
+        // This is the return of an operation that is not linearized. If the operation is open, all
+        // later returns are of open operations too, so everything that must be linearized is.
         if operation.ended.is_none() {
             return Verdict::Linearizable;
         }
@@ -218,8 +224,9 @@ fn search(operations: &[Operation], readers: &seen::Readers, steps_max: u64) -> 
             timeline.put_back(call);
             state = before;
             at = timeline.0[call].after;
-            // A read leaves the state as it is. Any order of what was left that does not begin with it would also do
-            // with the read moved to its beginning, and that was tried.
+            // A read does not change the state. If the remaining operations had an order that does
+            // not begin with this read, the read could also be moved to its beginning, and that was
+            // tried.
             if !operations[operation].is_read() {
                 break;
             }

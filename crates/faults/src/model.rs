@@ -1,10 +1,10 @@
-//! A group of keys by itself: what each call does and may answer.
+//! The sequential model of a group of keys: the effect of each call and its possible answers.
 
 use std::sync::Arc;
 
 use crate::history::{Answer, Call, Member};
 
-/// Values by member; absent ones are `None`.
+/// The values by member; an absent one is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Group(Vec<Option<Arc<str>>>);
 
@@ -25,7 +25,8 @@ impl Group {
         self.0[at] = Some(value);
     }
 
-    /// The state after `call`, if it may answer so. Without an answer every outcome is allowed.
+    /// Returns the state after `call`, or `None` if the call cannot have this answer. Without an
+    /// answer every result is allowed.
     pub fn step(&self, call: &Call, answer: Option<&Answer>) -> Option<Group> {
         let mut next;
         let given = match call {

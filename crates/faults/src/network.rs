@@ -1,9 +1,9 @@
-//! Stores in network namespaces of their own, joined by a bridge, and partitions between them.
+//! Stores in separate network namespaces, joined by a bridge, and partitions between them.
 //!
-//! A cut makes one namespace send its packets for another to a hardware address that nobody has: they are
-//! lost without a word, one way, while whatever comes the other way arrives. No packet filter is needed, only
-//! the right to make namespaces. The side of the test itself, where the clients are, reaches every store at
-//! all times.
+//! A cut makes one namespace send its packets for another one to a hardware address that does not
+//! exist. They are lost silently and in this direction only; packets in the other direction arrive.
+//! This needs no packet filter, only permission to create namespaces. The test process, where the
+//! clients run, always reaches every store.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,13 +11,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Nobody's: locally administered, and never given to an interface.
+/// A locally administered hardware address that no interface has.
 const NOWHERE: &str = "02:00:00:00:de:ad";
 
-/// Removed with its namespaces when dropped: end the processes in them before.
+/// A network of namespaces, which are removed when it is dropped. The processes in them must end
+/// before.
 pub struct Network {
     tag: String,
-    /// Third byte of every address, in the range that is set aside for tests of networks (RFC 2544).
+    /// The third byte of every address, in the range reserved for network tests (RFC 2544).
     subnet: u8,
     hosts: usize,
     cuts: BTreeSet<(usize, usize)>,
@@ -35,14 +36,14 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
 }
 
 impl Network {
-    /// An error where the machine does not allow it.
+    /// Creates a network of `hosts` namespaces. Returns an error if the machine does not permit it.
     pub fn new(hosts: usize) -> Result<Network, String> {
         assert!((1..=200).contains(&hosts), "addresses for {hosts} hosts");
         static NEXT: AtomicU32 = AtomicU32::new(0);
         remove_leftovers();
         let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let subnet = ((pid + number) % 251) as u8;
-        // A namespace goes some time after its name, so a name is used once.
+        // A namespace disappears some time after its name, so each name is used only once.
         let network = Network { tag: format!("sy{pid}x{number}"), subnet, hosts, cuts: BTreeSet::new() };
         network.build()?;
         Ok(network)
@@ -73,12 +74,12 @@ impl Network {
         IpAddr::V4(Ipv4Addr::new(198, 18, self.subnet, host as u8 + 1))
     }
 
-    /// What to put before a command line so that it runs on that host.
+    /// Returns the prefix of a command line that makes the command run on this host.
     pub fn launcher(&self, host: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.namespace(host)].map(str::to_owned).to_vec()
     }
 
-    /// From now on `to` gets nothing that `from` sends.
+    /// Drops all packets from `from` to `to` until the network is healed.
     pub fn cut(&mut self, from: usize, to: usize) {
         if self.cuts.insert((from, to)) {
             let (name, address) = (self.namespace(from), self.address(to).to_string());
@@ -99,14 +100,16 @@ impl Network {
         }
     }
 
-    /// Only hosts of the same group reach each other; one that is in no group reaches nobody.
+    /// Partitions the network: only hosts of the same group reach each other. A host in no group
+    /// reaches no other host.
     pub fn part(&mut self, groups: &[&[usize]]) {
         let together =
             |a: usize, b: usize| groups.iter().any(|group| group.contains(&a) && group.contains(&b));
         self.keep(together);
     }
 
-    /// Every host reaches the next and the one before it, around.
+    /// Partitions the network so that every host reaches only the one before and the one after it,
+    /// in a circle.
     pub fn ring(&mut self) {
         let hosts = self.hosts;
         self.keep(|a, b| (a + 1) % hosts == b || (b + 1) % hosts == a);
@@ -137,7 +140,7 @@ impl Drop for Network {
     }
 }
 
-/// Namespaces and bridges of tests that were killed.
+/// Removes the namespaces and bridges of tests that were killed.
 fn remove_leftovers() {
     let names = |dir: &str| -> Vec<String> {
         let entries = std::fs::read_dir(dir).into_iter().flatten();
@@ -178,10 +181,10 @@ mod tests {
             Err(why) => return eprintln!("SKIPPED partitions: {why}"),
         };
         if !reaches(&network, 0, 1) {
-            return eprintln!("SKIPPED partitions: no ping");
+            return eprintln!("SKIPPED partitions: hosts cannot be pinged");
         }
         network.cut(0, 1);
-        // Answers go the way of a cut as well as questions.
+        // A cut also loses the answers in its direction.
         assert!(!reaches(&network, 0, 1) && !reaches(&network, 1, 0));
         assert!(reaches(&network, 0, 2) && reaches(&network, 2, 1));
         network.part(&[&[0], &[1, 2]]);

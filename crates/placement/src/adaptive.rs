@@ -1,25 +1,27 @@
-//! `adaptive`: the least highest load of any store, then the shortest wait of writes, then evenness.
+//! `adaptive`: minimizes the highest load of any store, then the time that writes wait, then
+//! unevenness.
 //!
-//! What is compared, and in this order:
+//! It compares layouts by three objectives, in this order:
 //!
-//! 1. **How busy the busiest stores are.** Of a store among the busiest a leader, or else a peer, goes to
-//!    one that is less busy by a margin even with it; where there is none, two moves together may do
-//!    ([`exchange`]).
-//! 2. **How long a region's writes wait**, for a majority's logs and for its leader. A leader goes to a faster peer, and under
-//!    regions that write much a follower to a faster store, as long as that one stays clear of the busiest; where
-//!    fast stores have no room, two peers change places ([`change_places`]). A fast store that is the bottleneck for
-//!    reads is thus not led from.
-//! 3. **Evenness:** data in proportion to what stores write (Eq. 1, as `alor`), leaders even among stores
-//!    that are as fast. Only what leaves the first two as good as they are.
+//! 1. **How busy the busiest stores are.** A store among the busiest gives a leader, or else a
+//!    peer, to a store that even with it stays less busy by a margin. If no single move helps, two
+//!    moves together may ([`exchange`]).
+//! 2. **How long a region's writes wait** for the logs of a majority and for the leader to apply
+//!    them. A leader goes to a faster peer, and for regions that are written much a follower goes
+//!    to a faster store, as long as that store stays clear of the busiest. If the fast stores have
+//!    no room, two peers change places ([`change_places`]). A fast store that is a bottleneck for
+//!    reads therefore does not lead the region.
+//! 3. **Evenness:** data in proportion to write speeds (Eq. 1, as `alor`), leaders even among
+//!    stores of equal speed. Such a move must make neither of the first two objectives worse.
 //!
-//! A move for one of them never makes worse one that comes before it, and each makes its own strictly
-//! better, or gives a region without a fast peer one that another with two spares; under a load that does not change
-//! planning therefore ends. ALOR's threshold and reserve are
-//! constraints here ([`crate::fill`]).
+//! A move for one objective never worsens an earlier one. Each move either strictly improves its
+//! own objective, or gives a region without a fast peer one that another region can spare. Under a
+//! constant load planning therefore ends. ALOR's threshold and reserve are constraints
+//! ([`crate::fill`]).
 //!
-//! Copies cost work. A peer is moved for the sake of load only when what that gains in
-//! [`PlanLimits::repay_seconds`](crate::PlanLimits) is more than what the copy costs, both in seconds of
-//! devices' time.
+//! Copies cost work. A peer is moved for the sake of load only if the gain within
+//! [`PlanLimits::repay_seconds`](crate::PlanLimits) exceeds the cost of the copy, both in seconds
+//! of device time.
 
 use std::cmp::Reverse;
 
@@ -34,13 +36,13 @@ mod change_places;
 mod exchange;
 mod waiting;
 
-/// Of the stores that a region could go to, so many are looked at, the least busy first, …
+/// Maximum number of target stores tried per region, least busy first.
 const TARGETS_TRIED: usize = 32;
-/// … and of those that it fits on so many are weighed against each other.
+/// Maximum number of these, among those where the region fits, that are compared with each other.
 const TARGETS_WEIGHED: usize = 8;
 
 pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
-    // What is full sheds before anything else is weighed.
+    // Full stores shed data before anything else is considered.
     data::plan(round, fill, Order::Shed, &mut FromFull, operators);
     let mut planner = Planner { loads: Loads::new(round, operators), gap: gap(round.limits) };
     planner.relieve(round, fill, operators);
@@ -56,7 +58,7 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<O
     data::plan(round, fill, Order::Cold, &mut no_worse, operators);
 }
 
-/// Data moves only off stores that are above their threshold.
+/// Allows data to move only from stores above their threshold.
 struct FromFull;
 
 impl Allow for FromFull {
@@ -69,11 +71,11 @@ impl Allow for FromFull {
     }
 }
 
-/// Allows what makes neither the load nor any wait worse.
+/// Allows moves that worsen neither the load nor any region's wait.
 ///
-/// A store may get busier for the sake of evenness if it stays clear of the busiest, or is by the margin less
-/// busy than the one that gives. Without the margin, what measuring adds and takes away would let this and
-/// [`Planner::relieve`] move the same region to and fro.
+/// For the sake of evenness a store may get busier if it stays clear of the busiest, or stays less
+/// busy than the source by the margin. Without the margin, measurement noise would let this step
+/// and [`Planner::relieve`] move the same region back and forth.
 struct NoWorse {
     loads: Loads,
     ceiling: f64,
@@ -95,20 +97,23 @@ impl Allow for NoWorse {
         }
         let now = loads.waits.of(round, region, leader, None);
         match change {
-            // Nobody waits: even among stores where nobody would wait longer.
+            // No client waits for the region, so its leader may go to any store where writes would
+            // wait no longer.
             None if loads.rests(round, region) => loads.waits.of(round, region, to, None) <= now,
-            // Not only no longer than now: as little as under any leader, or it would be moved on.
+            // The wait must be as short as under the best candidate, or the leader would be moved
+            // again.
             None => {
                 let other = round.candidates(region).map(|at| loads.waits.of(round, region, at, None));
                 loads.waits.of(round, region, to, None) <= other.fold(now, f64::min)
             }
-            // Whoever leads after a leader's peer has gone must bear it, and writes must not wait longer.
+            // Any peer may lead after the leader's peer has gone: each must bear it, and writes
+            // must not wait longer.
             Some(_) if leader == from => heirs(round, region, from).all(|heir| {
                 let cost = loads.lead_cost(region, heir.store);
                 (cost <= 0.0 || loads.busy(heir.store) + cost <= bearable)
                     && loads.waits.of(round, region, heir.store, change) <= now
             }),
-            // Nor under the leader that is still to come.
+            // Writes must not wait longer under a future leader either.
             Some(_) => {
                 let best = |to: At| loads.waits.best(round, region, from, to);
                 loads.waits.of(round, region, leader, change) <= now && best(to) <= best(from)
@@ -142,7 +147,8 @@ struct Relief {
     to: At,
 }
 
-/// Who may lead once a leader's peer has gone: voters, those that are barred only where there is no other.
+/// Returns the voters that may lead after the leader's peer on `leaving` has gone. Voters on stores
+/// that should not lead are included only if there are no others.
 fn heirs<'a>(round: &'a Round<'_>, region: u32, leaving: At) -> impl Iterator<Item = &'a Seat> + 'a {
     let voters = move || round.seats(region).iter().filter(move |seat| seat.voter && seat.store != leaving);
     let any_may = voters().any(|seat| round.bar(seat.store).is_none());
@@ -153,7 +159,7 @@ fn permille(busy: f64) -> u64 {
     (busy * 1000.0).round() as u64
 }
 
-/// How busy a store may be without being relieved.
+/// Returns the load below which a store is not relieved.
 fn at_ease(limits: &PlanLimits) -> f64 {
     f64::from(limits.busy_percent_min) / 100.0
 }
@@ -163,8 +169,8 @@ fn in_order(one: f64, other: f64) -> (Ordered, Ordered) {
 }
 
 impl Planner {
-    /// Objective 1. Sources are the stores as busy as the busiest but for the margin: those behind it may
-    /// have to give way before it can give anything to them.
+    /// Objective 1. Sources are all stores within the margin of the busiest: those slightly behind
+    /// it may have to give something away before it can give anything to them.
     fn relieve(&mut self, round: &mut Round<'_>, fill: &mut Fill, operators: &mut Vec<Operator>) {
         let mut exhausted = vec![false; round.view.stores.len()];
         let mut exchanges = 0;
@@ -177,7 +183,7 @@ impl Planner {
                 .filter(|&at| self.loads.busy(at) > 0.0 && self.loads.busy(at) >= least)
                 .min_by_key(|&at| (Reverse(Ordered::new(self.loads.busy(at))), at));
             let Some(source) = source else { break };
-            // Before regions are gone through: is any store less busy by the margin?
+            // Checked before the regions are visited: some store must be less busy by the margin.
             let low = self.loads.busy(source) * (1.0 - self.gap);
             if !round.stores().any(|at| round.is_up(at) && self.loads.busy(at) < low) {
                 break;
@@ -197,7 +203,7 @@ impl Planner {
 
     fn best_relief(&self, round: &Round<'_>, fill: &Fill, regions: &[u32], source: At) -> Option<Relief> {
         let by_leader = self.best_handover(round, regions, source);
-        // Nothing ranks before a leader's move that slows no writes.
+        // No relief ranks before a leader's move that slows no writes.
         match by_leader {
             Some(Relief { slows: false, .. }) => by_leader,
             _ => by_leader.into_iter().chain(self.best_copy(round, fill, regions, source)).min(),
@@ -283,7 +289,8 @@ impl Planner {
         best
     }
 
-    /// When a leader's peer moves, another peer leads, and which one is not for us to say: each must bear it.
+    /// Returns true if every possible successor could bear the leadership. When a leader's peer
+    /// moves, the driver chooses which peer leads next.
     fn any_heir_will_do(&self, round: &Round<'_>, region: u32, source: At, low: f64) -> bool {
         let loads = &self.loads;
         heirs(round, region, source).all(|heir| {
@@ -292,7 +299,7 @@ impl Planner {
         })
     }
 
-    /// `reason` is told how busy the two stores were before.
+    /// Executes a relief. `reason` receives the loads of the two stores before the move.
     fn carry_out(
         &mut self,
         round: &mut Round<'_>,
@@ -334,8 +341,9 @@ impl Planner {
         }
     }
 
-    /// How busy a store may get for the sake of waits: clear of the busiest by twice the margin, so that
-    /// what came for the one reason does not go for the other. Where nobody is relieved, clear of where it is.
+    /// Returns the load up to which a store may be filled for the sake of waits: twice the margin
+    /// below the busiest, so that objective 1 does not undo objective 2. If the busiest store needs
+    /// no relief, the load at which relief begins takes its place.
     fn ceiling(&self, round: &Round<'_>) -> f64 {
         self.loads.peak(round).max(at_ease(round.limits)) * (1.0 - 2.0 * self.gap)
     }

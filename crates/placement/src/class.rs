@@ -1,42 +1,49 @@
-//! Which stores count as equal.
+//! Classes of stores that count as equal.
 //!
-//! A measured capability is an estimate: the same device measured twice gives two numbers. Each estimate therefore
-//! has a *spread*, a factor: what was measured is surely within `value / spread ..= value * spread`. Two stores are
-//! *apart* in a quantity when
+//! A measured capability is an estimate: measuring the same device twice gives two numbers. Each
+//! estimate therefore has a *spread*, a factor: the true value lies within `value / spread ..=
+//! value * spread`. Two stores are *apart* in a quantity if
 //!
 //! ```text
-//! fast / spread  >  1.25 · slow · spread              1.1 where they were of different classes in the round before
+//! fast / spread  >  1.25 · slow · spread      (1.1 if their classes differed in the last round)
 //! ```
 //!
-//! What was told or pinned is exact (a spread of 1), and two exact numbers are apart whenever they differ. The
-//! factor covers what no spread knows: two probes of one machine at different times of the day.
+//! A configured or pinned number is exact (its spread is 1), and two exact numbers are apart
+//! whenever they differ. The factor of 1.25 covers what no spread knows: two probes of one machine
+//! at different times of the day.
 //!
-//! "Not apart" is not transitive: of 100, 140 and 190, each within 20%, the first and the last are apart and no
-//! neighbours are. A class is a group of stores, neighbours by their estimates, **no two of which are apart**. Of the
-//! ways to form such groups the closest neighbours join first. So
+//! "Not apart" is not transitive: of 100, 140 and 190, each within 20%, the first and the last are
+//! apart, but no neighbours are. A class is a group of stores that are neighbours by their
+//! estimates and **no two of which are apart**. Of the possible groupings, the one is taken in
+//! which the closest neighbours join first. It follows that:
 //!
-//! - where no two stores are apart there is one class, whatever their estimates;
-//! - stores are of different classes only because some two stores are apart, never by the order of their ids;
-//! - a chain of overlapping estimates is cut at its widest gaps;
-//! - a store that was measured badly joins the class nearest to it, and the others stay as they are.
+//! - If no two stores are apart there is one class, whatever their estimates.
+//! - Stores are of different classes only because some two stores are apart, never because of the
+//!   order of their ids.
+//! - A chain of overlapping estimates is cut at its widest gaps.
+//! - A store with an imprecise measurement joins the class nearest to it, and the others stay as
+//!   they are.
 //!
-//! A class counts for the number that was told of one of its members, or else for the median of its estimates. Stores of
-//! which nothing is known count for what the slowest class does.
+//! A class counts for the configured number of one of its members if there is one, and otherwise
+//! for the median of its estimates. A store of which nothing is known counts as much as the slowest
+//! class.
 //!
-//! Written bytes, reads and syncs are classed apart: a device may be like another in the one and not in the other.
+//! Bytes written, reads and syncs have separate classes: two devices may be alike in one and differ
+//! in another.
 
 use serde::{Deserialize, Serialize};
 use types::StoreId;
 
 use crate::{Capability, StoreView};
 
-/// A store counts as faster than another when it surely is so many times as fast.
+/// Minimum ratio of two estimates, divided by both spreads, at which stores are apart.
 pub const APART: f64 = 1.25;
-/// Stores that counted as different in the round before do so until they are as close as this.
+/// The same ratio for stores that were of different classes in the previous round.
 pub const APART_STILL: f64 = 1.1;
 
-/// How sure the numbers of a store are: factors, by which the truth may be above or below. 1: told, exact. Anything less:
-/// the number itself is not known.
+/// The uncertainty of a store's numbers: the factors by which the true values may be above or
+/// below. 1 means exact, because the number was configured. Less than 1 means that the number is
+/// unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub kv_bytes_per_s: f64,
@@ -59,7 +66,8 @@ impl Default for Spread {
     }
 }
 
-/// The classes of a store, each named by the lowest id of its members. `None`: nothing is known of the store.
+/// The classes of a store, each named by the lowest id of its members. `None`: nothing is known of
+/// the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     pub writes: Option<StoreId>,
@@ -67,22 +75,23 @@ pub struct Classes {
     pub syncs: Option<StoreId>,
 }
 
-/// What a store counts for in every policy.
+/// The capability and sync time that every policy uses for a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rating {
     pub capability: Capability,
-    /// 0: not known.
+    /// 0: unknown.
     pub sync_ns: u64,
-    /// To be given back in the next view ([`StoreView::former`]).
+    /// To be passed back in the next view ([`StoreView::former`]).
     pub classes: Classes,
 }
 
-/// In the order of the stores. Whether they are up makes no difference, so that nothing changes when one restarts.
+/// Rates all stores and returns their ratings in the same order. Stores that are down take part, so
+/// that nothing changes when a store restarts.
 pub fn rate(stores: &[StoreView]) -> Vec<Rating> {
     let estimates = |of: fn(&StoreView) -> (f64, f64, Option<StoreId>)| {
         let estimate = |store| {
             let (value, spread, former) = of(store);
-            // What makes no sense is no speed.
+            // NaN and negative numbers count as 0.
             Estimate { value: if value > 0.0 { value } else { 0.0 }, spread, former }
         };
         form(stores, &stores.iter().map(estimate).collect::<Vec<_>>())
@@ -98,7 +107,8 @@ pub fn rate(stores: &[StoreView]) -> Vec<Rating> {
     let each = stores.iter().zip(writes.into_iter().zip(reads).zip(syncs));
     each.map(|(store, ((writes, reads), syncs))| Rating {
         capability: Capability { kv_bytes_per_s: writes.value, ops_per_s: reads.value },
-        // A sync that nobody measured is told as such, and not as that of another store.
+        // An unknown sync time stays unknown; the time of another store's class is not a
+        // substitute.
         sync_ns: if store.sync_ns > 0 { syncs.value.round() as u64 } else { 0 },
         classes: Classes { writes: writes.class, reads: reads.class, syncs: syncs.class },
     })
@@ -128,7 +138,7 @@ impl Estimate {
     }
 }
 
-/// `slow.value <= fast.value`.
+/// Returns true if the two are apart. Requires `slow.value <= fast.value`.
 fn are_apart(slow: &Estimate, fast: &Estimate) -> bool {
     if slow.is_exact() && fast.is_exact() {
         return slow.value != fast.value;
@@ -144,14 +154,15 @@ fn form(stores: &[StoreView], estimates: &[Estimate]) -> Vec<Counted> {
         estimates[a].value.total_cmp(&estimates[b].value).then(stores[a].id.cmp(&stores[b].id))
     });
     let value = |place: usize| estimates[ranked[place]].value;
-    // The closest neighbours first. A pair of groups that cannot be one cannot be one when they have grown either.
+    // The closest neighbours join first. Two groups that cannot be joined cannot be joined after
+    // they have grown either.
     let gap = |place: &usize| match (value(*place), value(*place + 1)) {
         (low, high) if low == high => 1.0,
         (low, high) => high / low,
     };
     let mut gaps: Vec<usize> = (0..ranked.len().saturating_sub(1)).collect();
     gaps.sort_by(|a, b| gap(a).total_cmp(&gap(b)).then(a.cmp(b)));
-    // Of each place the first of its group; of the first of a group its end.
+    // `first[place]` is the start of the place's group; `end[start]` is the end of the group.
     let mut first: Vec<usize> = (0..ranked.len()).collect();
     let mut end: Vec<usize> = (1..=ranked.len()).collect();
     for place in gaps {
@@ -185,7 +196,8 @@ fn form(stores: &[StoreView], estimates: &[Estimate]) -> Vec<Counted> {
     counted
 }
 
-/// Members ascend by value, and those that are exact have one value.
+/// Returns the number that a class counts for. `members` ascend by value, and all exact ones have
+/// the same value.
 fn counts_for(members: &[usize], estimates: &[Estimate]) -> f64 {
     let told = members.iter().find(|&&at| estimates[at].is_exact());
     let (lower, upper) = match told {

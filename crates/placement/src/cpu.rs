@@ -1,8 +1,9 @@
-//! A store's CPU as a resource: what leads cost there, and how much more the machine bears.
+//! CPU as a resource of stores: what leading a region costs, and how much more a machine bears.
 //!
-//! A store tells how many cores its machine has, which share of them is busy, and how many of the busy ones are its own
-//! process. The rest belongs to others and stays where it is when leads move. Work is counted in units, so that what a
-//! lead costs follows from what the store's process was measured to use:
+//! A store reports how many cores its machine has, which share of them is busy, and how many of the
+//! busy ones its own process uses. The rest is used by other processes and stays when leaders move.
+//! Work is counted in units, so that the cost of leading a region follows from the CPU that the
+//! store's process was measured to use:
 //!
 //! ```text
 //! writes            = writes/s + bytes written/s ÷ 4 KiB
@@ -11,19 +12,21 @@
 //! lead's cost(s)    = (writes · 3/8 + reads/s ÷ 4) · cores per unit(s)
 //! ```
 //!
-//! A follower is spared the client, and writes the log and applies all the same; a read costs a quarter of a write
-//! (docs/PERFORMANCE.md: 12 us and 51 us on one store, of which 32 us are for log, Raft and apply). A store that used
-//! too little to be measured counts as the mean of the others, and none as more than four times that mean or less than
-//! a quarter of it: forwarding or compaction may cost more than what is led.
+//! A follower does not serve the client, but it writes the log and applies like the leader. A read
+//! costs a quarter of a write (docs/PERFORMANCE.md: 12 us and 51 us on one store, of which 32 us
+//! are for log, Raft and apply). A store that uses too little CPU for a measurement counts as the
+//! mean of the others. No store counts as more than four times that mean or less than a quarter of
+//! it: forwarding or compaction may cost more than the work of leading.
 //!
-//! Units follow leads at once, measured CPU some seconds later. So the mean of units is taken over as many seconds
-//! ([`CpuMemory`]), and what a machine is expected to be busy with is
+//! Units change as soon as a leader moves, measured CPU only some seconds later. The mean of units
+//! is therefore taken over the same number of seconds ([`CpuMemory`]). The expected use of a
+//! machine is
 //!
 //! ```text
 //! expected = measured + Σ over its stores (units now − mean units) · cores per unit
 //! ```
 //!
-//! Stores that name the same machine share it: a lead that moves between them changes nothing.
+//! Stores that name the same machine share it. Moving a leader between them changes nothing.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -35,41 +38,42 @@ use crate::load::Loads;
 use crate::round::{At, Round, Table, NOWHERE};
 use crate::{ClusterView, Cpu, Operator, PlanLimits, Policy, Reason, RegionView, StoreState, StoreView};
 
-/// Cores that a store's process uses at rest.
+/// CPU, in cores, that a store's process uses at rest.
 const AT_REST_CORES: f64 = 0.05;
-/// A store whose work takes fewer cores says nothing about what a unit costs.
+/// Minimum CPU, in cores, that a store's work must use to measure the cost of a unit.
 const MEASURED_CORES_MIN: f64 = 0.05;
-/// No machine has more.
+/// Maximum number of cores that is accepted from a store.
 const CORES_MAX: f64 = 1e6;
-/// The parts of a leader's write that a follower costs, and a read.
+/// The costs of a write at a follower and of a read, as parts of the cost of a leader's write.
 const FOLLOWER: f64 = 0.625;
 const READ: f64 = 0.25;
-/// Bytes written that cost as much as one more write.
+/// The number of bytes written that cost as much as one more write.
 const BYTES_PER_WRITE: f64 = 4096.0;
-/// The cost of a unit on one store differs from the mean by no larger factor.
+/// Maximum factor by which the cost of a unit on one store may differ from the mean.
 const COST_FACTOR_MAX: f64 = 4.0;
-/// A store that was above the limit counts as such for at least so long.
+/// Minimum time in seconds for which a store that exceeded the limit counts as busy.
 const HIGH_FOR_S: f64 = 600.0;
-/// A lead is handed over for the sake of CPU only if it costs at least this part of the machine's cores.
+/// Minimum part of the machine's cores that leading a region must cost for its leader to move
+/// because of CPU.
 const RELIEF_MIN: f64 = 0.001;
 
-/// What a region asks of a CPU, in units.
+/// The work that a region causes, in units.
 #[derive(Clone, Copy)]
 struct Units {
-    /// Of the leader, beside what each peer does.
+    /// Units of the leader, in addition to those of each peer.
     lead: f64,
     peer: f64,
 }
 
 fn units(region: &RegionView) -> Units {
-    // What makes no sense is no load.
+    // Rates that make no sense count as no load.
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     let writes = sane(region.write_rate) + sane(region.write_bytes_rate) / BYTES_PER_WRITE;
     Units { lead: writes * (1.0 - FOLLOWER) + sane(region.read_rate) * READ, peer: writes * FOLLOWER }
 }
 
 impl Cpu {
-    /// Whether the numbers can be those of a machine.
+    /// Returns true if the numbers can be those of a machine.
     fn is_sane(&self) -> bool {
         let numbers = [self.cores, self.busy, self.own];
         self.cores > 0.0 && numbers.iter().all(|number| (0.0..=CORES_MAX).contains(number))
@@ -77,19 +81,20 @@ impl Cpu {
 }
 
 impl StoreView {
-    /// Its CPU, if that is known: the last words of a store that is silent say nothing of now.
+    /// Returns the CPU of the store if it is known. The last report of a silent store says nothing
+    /// about the present.
     fn known_cpu(&self) -> Option<Cpu> {
         let answers = matches!(self.state, StoreState::Up | StoreState::Draining);
         self.cpu.filter(|cpu| answers && cpu.is_sane())
     }
 }
 
-/// Whether the measured share of a store's CPU is above so many hundredths. What is not known is not.
+/// Returns true if the measured share of the store's CPU is known and above this percentage.
 fn is_above(store: &StoreView, percent: u32) -> bool {
     store.known_cpu().is_some_and(|cpu| cpu.busy * 100.0 > f64::from(percent))
 }
 
-/// What is remembered of stores' CPUs from round to round, by whoever makes views.
+/// What the caller that makes views remembers of the CPUs of stores from round to round.
 #[derive(Clone, Debug, Default)]
 pub struct CpuMemory {
     stores: BTreeMap<StoreId, Remembered>,
@@ -99,13 +104,14 @@ pub struct CpuMemory {
 struct Remembered {
     mean_units: f64,
     high: bool,
-    /// Seconds since it was above the limit.
+    /// Seconds since the share was above the limit.
     calm_s: f64,
 }
 
 impl CpuMemory {
-    /// Takes in a view `seconds` after the last one, and completes it: [`StoreView::cpu_units`] and
-    /// [`StoreView::cpu_high`]. `window_s` is the time over which stores average their CPU.
+    /// Records a view made `seconds` after the previous one, and sets its [`StoreView::cpu_units`]
+    /// and [`StoreView::cpu_high`]. `window_s` is the time in seconds over which stores average
+    /// their CPU.
     pub fn note(&mut self, view: &mut ClusterView, seconds: f64, window_s: f64, limits: &PlanLimits) {
         let kept = std::mem::take(&mut self.stores);
         if kept.is_empty() && view.stores.iter().all(|store| store.cpu.is_none()) {
@@ -117,7 +123,7 @@ impl CpuMemory {
         for (store, units) in view.stores.iter_mut().zip(now) {
             let known = kept.get(&store.id).copied();
             if store.cpu.is_none() {
-                // It has just started again, or is away: for a while it counts as it did.
+                // The store has restarted or is silent. For a while it keeps its previous state.
                 let noted = known.map(|noted| Remembered { calm_s: noted.calm_s + seconds, ..noted });
                 let noted = noted.filter(|noted| noted.calm_s < HIGH_FOR_S);
                 store.cpu_high = noted.is_some_and(|noted| noted.high);
@@ -138,13 +144,14 @@ impl CpuMemory {
         }
     }
 
-    /// The mean units of a store, and whether its CPU was above the limit lately, as last noted.
+    /// Returns a store's mean units and whether its CPU was above the limit lately, as last
+    /// recorded.
     pub fn of(&self, store: StoreId) -> Option<(f64, bool)> {
         self.stores.get(&store).map(|remembered| (remembered.mean_units, remembered.high))
     }
 }
 
-/// By position in `ClusterView::stores`.
+/// Returns the units of work of each store, by position in `ClusterView::stores`.
 fn units_by_store(view: &ClusterView) -> Vec<f64> {
     let table = Table::new(view);
     let mut sums = vec![0.0; view.stores.len()];
@@ -162,12 +169,13 @@ fn units_by_store(view: &ClusterView) -> Vec<f64> {
 
 /// The CPUs of a round.
 pub(crate) struct Cpus {
-    /// Which machine a store is on; `None`: its CPU is not known.
+    /// By store: its machine. `None`: its CPU is unknown.
     machine_of: Vec<Option<u32>>,
     machines: Vec<Machine>,
     /// Cores per unit of work, by store.
     per_unit: Vec<f64>,
-    /// The share above which leads go, and the one up to which they come to a machine that was above it lately.
+    /// The share above which leaders move away, and the share up to which leaders move to a machine
+    /// that was above `limit` lately.
     limit: f64,
     low: f64,
 }
@@ -175,7 +183,7 @@ pub(crate) struct Cpus {
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     cores: f64,
-    /// In use: as measured, by others than its stores, and as expected with all moves done.
+    /// Cores in use: as measured, by other processes, and as expected after all moves.
     measured: f64,
     others: f64,
     expected: f64,
@@ -211,7 +219,7 @@ impl Cpus {
             limit: f64::from(limits.cpu_percent_max) / 100.0,
             low: f64::from(limits.cpu_percent_low) / 100.0,
         };
-        // Sums over a machine's stores of what each says, and how many they are.
+        // The fields are sums over the machine's stores until the loop below divides them.
         let mut by_name: BTreeMap<u64, u32> = BTreeMap::new();
         let mut stores_on: Vec<f64> = Vec::new();
         for (at, store) in view.stores.iter().enumerate() {
@@ -260,12 +268,12 @@ impl Cpus {
         self.machine_of(at).map(|machine| &self.machines[machine as usize])
     }
 
-    /// Cores that leading the region takes there.
+    /// Returns the cores that leading the region takes on the store.
     fn lead_cost(&self, region: &RegionView, at: At) -> f64 {
         self.per_unit.get(at as usize).map_or(0.0, |per_unit| per_unit * units(region).lead)
     }
 
-    /// A lead is counted at another store, or at none: either end may be `NOWHERE`.
+    /// Moves the cost of leading the region. Either store may be `NOWHERE`.
     pub fn move_lead(&mut self, region: &RegionView, from: At, to: At) {
         for (at, sign) in [(from, -1.0), (to, 1.0)] {
             let cost = sign * self.lead_cost(region, at);
@@ -276,12 +284,13 @@ impl Cpus {
         }
     }
 
-    /// The share of the store's machine that is expected to be busy, and its cores; `None`: not known.
+    /// Returns the share of the store's machine that is expected to be busy, and its cores. `None`:
+    /// unknown.
     pub fn expected(&self, at: At) -> Option<(f64, f64)> {
         self.machine(at).map(|machine| (machine.share(), machine.cores))
     }
 
-    /// Cores that may be in use with a lead that comes.
+    /// Returns the cores that may be in use on the machine after a leader has moved to it.
     fn bound(&self, machine: &Machine) -> f64 {
         machine.cores * if machine.high { self.low.min(self.limit) } else { self.limit }
     }
@@ -291,7 +300,7 @@ impl Cpus {
     }
 }
 
-/// What a unit of work costs on each store.
+/// Returns the cores per unit of work of each store.
 fn per_unit(view: &ClusterView, mean_units: impl Fn(usize) -> f64) -> Vec<f64> {
     let work = |at: usize| {
         let cores = view.stores[at].known_cpu()?.own - AT_REST_CORES;
@@ -305,11 +314,11 @@ fn per_unit(view: &ClusterView, mean_units: impl Fn(usize) -> f64) -> Vec<f64> {
 }
 
 impl Round<'_> {
-    /// Whether leading the region leaves the CPU of `to` room, or costs it nothing more than it bears now
-    /// because the leader is on the same machine. What is not known has room.
+    /// Returns true if the CPU of `to` has room for leading the region, or if the present leader is
+    /// on the same machine. An unknown CPU has room.
     pub fn cpu_fits(&self, region: u32, to: At) -> bool {
         let Some(machine) = self.cpus.machine(to) else {
-            // One that was too busy lately and has just started again says nothing yet.
+            // A store that was too busy lately and has restarted has reported nothing yet.
             return !self.view.stores[to as usize].cpu_high;
         };
         let leader = self.cells[region as usize].leader;
@@ -317,15 +326,15 @@ impl Round<'_> {
         self.cpus.shares_machine(leader, to) || after <= self.cpus.bound(machine)
     }
 
-    /// Whether a policy may bring the region's lead to `to`: its CPU has room; or no voter's has, and the machine is
-    /// no busier with it than the leader's is now.
+    /// Returns true if a policy may move the region's leader to `to`. Either its CPU has room, or
+    /// no voter's has and the machine would be no busier than the leader's is at present.
     pub fn cpu_allows(&self, region: u32, to: At) -> bool {
         if self.cpu_fits(region, to) {
             return true;
         }
         let leader = self.cells[region as usize].leader;
         let (Some((now, _)), Some(machine)) = (self.cpus.expected(leader), self.cpus.machine(to)) else {
-            // A leader whose CPU is not known stays where it is.
+            // A leader on an unknown CPU stays.
             return leader == NOWHERE;
         };
         let after = (machine.expected + self.cpus.lead_cost(self.region(region), to)) / machine.cores;
@@ -333,11 +342,13 @@ impl Round<'_> {
     }
 }
 
-/// Hands leads of machines whose CPUs are above the limit to voters whose machines have room, until they are below.
+/// Moves leaders from machines whose CPU is above the limit to voters whose machines have room,
+/// until the former are below it.
 ///
-/// Only what is above by what was measured and by what is expected gives anything: a burst that has just begun and a
-/// move that has just been made are both waited for. A machine that others keep above the limit is left alone, for
-/// the leads are not what makes it busy.
+/// A machine gives up leaders only if both its measured and its expected use are above the limit. A
+/// burst that has just begun shows only in the expected use, and a move that has just been made is
+/// missing only from the measured use; both are waited for. A machine that other processes keep
+/// above the limit is left alone, since its leaders are not the cause.
 pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec<Operator>) {
     let limit = round.cpus.limit;
     let is_over = |machine: &Machine| {
@@ -372,7 +383,7 @@ pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec
         while round.room() > 0 && is_over(&round.cpus.machines[at as usize]) {
             let machine = round.cpus.machines[at as usize];
             let excess = Ordered::new(machine.expected - limit * machine.cores);
-            // The one that is just enough, else the costliest.
+            // The cheapest leader that suffices, or else the costliest.
             let enough = led.partition_point(|(cost, _)| *cost < excess);
             let order = (enough..led.len()).chain((0..enough).rev());
             let found = order.map(|at| (at, led[at].1)).find_map(|(at, region)| {
@@ -385,10 +396,10 @@ pub(crate) fn relieve(round: &mut Round<'_>, policy: Policy, operators: &mut Vec
     }
 }
 
-/// The order among stores that may take a lead for the sake of CPU.
+/// The order among stores that may take a leader because of CPU.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fitness {
-    /// `adaptive`: its device would be so busy that it had to be relieved.
+    /// Under `adaptive`: its device would become so busy that it had to be relieved.
     busy: bool,
     speed: Reverse<u64>,
     leaders: u32,
@@ -396,7 +407,8 @@ struct Fitness {
     store: At,
 }
 
-/// The voter that the policy prefers of those on another machine that is known to have room.
+/// Returns the voter that the policy prefers among those on other machines that are known to have
+/// room.
 fn heir(round: &Round<'_>, policy: Policy, loads: Option<&Loads>, region: u32) -> Option<At> {
     let leader = round.cells[region as usize].leader;
     let takes = |at: &At| {

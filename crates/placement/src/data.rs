@@ -1,22 +1,23 @@
-//! Data from where its level is high to where it is low: `even` with equal weights, `alor` with those of
-//! the stores' speeds (ALOR §3.2).
+//! Moves data from stores with a high level to stores with a low one: `even` with equal weights,
+//! `alor` with weights by the stores' speeds (ALOR §3.2).
 //!
-//! A region of size S_M moves from A to B only when (S_A − S_M) / W_A ≥ (S_B + S_M) / W_B: A is still no
-//! emptier than B afterwards, so nothing moves back. Each such move lowers the sum of S² / W over all stores,
-//! so planning ends. (The paper's Eq. 1 has > for ≥. Regions are often of one size, and then levels that
-//! come out equal are the rule: > would leave two stores a region further apart than they need be.) Levels
-//! that differ by little are left alone.
+//! A region of size S_M moves from A to B only if (S_A − S_M) / W_A ≥ (S_B + S_M) / W_B: afterwards
+//! A is still no emptier than B, so nothing moves back. Each such move lowers the sum of S² / W
+//! over all stores, so planning ends. (The paper's Eq. 1 has > instead of ≥. Regions are often of
+//! equal size, and then equal levels after a move are common; > would leave two stores a region
+//! further apart than necessary.) Levels that differ by little are left alone.
 //!
-//! The fullest store that has a region to give goes first, to the emptiest that may take it. A region of which a
-//! peer is being made anew, or is missing, is not touched, and none comes to share its failure domain with more
-//! of its peers than before.
+//! The fullest store that has a region to give goes first, to the emptiest store that may take it.
+//! A region is not touched while one of its peers is missing or being replaced. No peer comes to
+//! share its failure domain with more of the region's peers than before.
 //!
-//! Of a store above its threshold the coldest region goes that can go anywhere, wherever that is. Regions that
-//! differ by little count as equally cold, and then that one goes whose writes wait least with the peers that stay
-//! ([`crate::wait`]), but under `even`, which knows no fast and slow. Where many are as cold and fast stores are
-//! full, chance would otherwise leave some of them on slow stores only. For the same reason a store that is
-//! below its threshold again gives nothing whose writes would wait longer than those of another region that is as
-//! cold and has nowhere to go.
+//! A store above its threshold sheds the coldest region that can go anywhere, to any store that
+//! takes it. Regions that differ by little count as equally cold. Of these, the region goes whose
+//! writes wait least with the remaining peers ([`crate::wait`]), except under `even`, which does
+//! not distinguish stores by speed. If many regions are equally cold and the fast stores are full,
+//! chance would otherwise leave some of them on slow stores only. For the same reason a store that
+//! is below its threshold again gives away no region whose writes would wait longer than those of
+//! an equally cold region that cannot be moved yet.
 
 use crate::fill::{Fill, Ordered, Room, WEIGHT_MIN};
 use crate::round::{At, Round, NOWHERE};
@@ -28,28 +29,29 @@ mod search;
 /// Which of a store's regions goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// One that the store does not lead, and of those the least busy: clients notice least.
+    /// A region that the store does not lead, and of those the least busy: clients notice least.
     Calm,
-    /// The least heat per byte (ALOR §3.2: cold data moves).
+    /// The region with the least heat per byte (ALOR §3.2: cold data moves).
     Cold,
-    /// About the same, and before it is asked where to: the store sheds. Among those as cold the one whose
-    /// other peers are the fastest.
+    /// The store sheds: a region about as cold as the coldest, chosen before its target. Of
+    /// several, the one whose other peers are the fastest.
     Shed,
 }
 
-/// Of what a store has to shed, a region must be so small a part to count as no help.
+/// A region with fewer bytes than the store's excess divided by this does not help a store that
+/// sheds.
 const HELPLESS_PART: u64 = 256;
 
-/// Whether a move is to be had, beside what this module asks of it.
+/// Further conditions that a policy puts on moves.
 pub(crate) trait Allow {
-    /// Whether this store may give anything.
+    /// Returns true if this store may give anything.
     fn gives(&self, _fill: &Fill, _from: At) -> bool {
         true
     }
 
     fn allows(&self, round: &Round<'_>, region: u32, from: At, to: At) -> bool;
 
-    /// It was asked for.
+    /// Called when a move has been planned.
     fn begun(&mut self, _round: &Round<'_>, _region: u32, _from: At, _to: At) {}
 }
 
@@ -95,7 +97,8 @@ pub(crate) fn plan(
     }
 }
 
-/// The fullest store that is fuller than the emptiest by enough. Of equals the lowest id.
+/// Returns the fullest store that is fuller than the emptiest target by enough. Among equals,
+/// returns the lowest id.
 fn next_source(
     round: &Round<'_>,
     fill: &Fill,
@@ -104,7 +107,7 @@ fn next_source(
     exhausted: &[bool],
 ) -> Option<At> {
     let lowest = targets.levels.iter().copied().fold(f64::INFINITY, f64::min);
-    // With room nowhere but within the band, only those that shed give.
+    // If there is room only within the band, only stores that shed give.
     let worth = |at: At| {
         fill.is_gap(round, fill.level(round, at), lowest) || (fill.is_full(at) && lowest == f64::INFINITY)
     };
@@ -166,7 +169,7 @@ fn best_to_shed(search: &Search<'_, impl Allow>, regions: &[u32]) -> Option<Offe
     (!holds_off).then_some(offer)
 }
 
-/// What a store has to shed.
+/// Returns the bytes that a store has to shed.
 fn excess(round: &Round<'_>, fill: &Fill, source: At) -> u64 {
     let Some(percent) = fill.sheds_to(source, round.limits) else { return 0 };
     let capacity = u128::from(round.view.stores[source as usize].capacity_bytes);
@@ -203,7 +206,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Healthy user regions.
+    /// Collects the healthy user regions.
     pub fn new(round: &Round<'_>) -> Held {
         let stores = round.view.stores.len();
         let all = || {

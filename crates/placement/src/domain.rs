@@ -1,7 +1,8 @@
 //! Failure domains: stores with equal values of one label fail together.
 //!
-//! A layout is the better the fewer pairs of a region's peers share a domain. That number, and not whether
-//! there is such a pair, is what moves lower: with five copies over two zones three and two is the best.
+//! The fewer pairs of a region's peers share a domain, the better the layout. Peers are moved to
+//! lower that number, not only to avoid shared domains: five copies over two zones are best as
+//! three and two.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use crate::round::{At, Seat};
 use crate::{ClusterView, StoreState};
 
 pub(crate) struct Domains {
-    /// By store. A store without the label is a domain of its own.
+    /// The domain of each store. A store without the label is a domain of its own.
     of: Vec<u32>,
-    /// By domain, the stores of it that are up.
+    /// The number of stores that are up, by domain.
     up: Vec<u32>,
-    /// Domains with a store that is up.
+    /// The number of domains that have a store that is up.
     up_count: usize,
     labelled: bool,
 }
@@ -38,7 +39,7 @@ impl Domains {
         Domains { of, up, up_count, labelled }
     }
 
-    /// Whether any two stores share a domain.
+    /// Returns true if any two stores share a domain.
     pub fn matter(&self) -> bool {
         self.labelled
     }
@@ -51,8 +52,9 @@ impl Domains {
         self.of.get(store as usize).copied()
     }
 
-    /// Whether a peer could go where it has at least two companions fewer: then, and only then, fewer pairs
-    /// share a domain afterwards. (Whether a store there has room is not asked.)
+    /// Returns true if a peer could move to a domain with at least two peers fewer than its own
+    /// has. Exactly then fewer pairs share a domain afterwards. Does not check whether a store
+    /// there has room.
     pub fn can_spread(&self, seats: &[Seat]) -> bool {
         if !self.labelled {
             return false;
@@ -63,14 +65,14 @@ impl Domains {
         if most < 2 {
             return false;
         }
-        // A domain in use with a store left over …
+        // A domain in use that has another store …
         if used
             .iter()
             .any(|&domain| peers_in(domain) + 2 <= most && self.up[domain as usize] > peers_in(domain))
         {
             return true;
         }
-        // … or one that is not in use.
+        // … or a domain that is not in use.
         used.sort_unstable();
         used.dedup();
         used.iter().filter(|domain| self.up[**domain as usize] > 0).count() < self.up_count

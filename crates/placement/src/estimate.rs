@@ -1,34 +1,38 @@
-//! One number, and how sure it is, from several measurements of it.
+//! Computes one number, and its uncertainty, from several measurements of it.
 //!
-//! The noise that this is made for: each measurement is off by a factor, as often by half as by double, and some are far
-//! off because something else was on the device just then. So the estimate is robust, and works on ratios:
+//! It is designed for this noise: each measurement is off by a factor, as often by half as by
+//! double, and some are far off because something else used the device at the time. The estimate is
+//! therefore robust and works on ratios:
 //!
 //! ```text
-//! value  = median of √(a · b) over all pairs of measurements, each with itself, too            (Hodges, Lehmann 1963)
-//! spread = how far from it the pairs at the places  M/2 ± 1.35 · √(n (n + 1) (2 n + 1) / 24)  are, the farther one
+//! value  = median of √(a · b) over all pairs, each with itself, too   (Hodges, Lehmann 1963)
+//! spread = the larger distance from it of the pairs at places
+//!          M/2 ± 1.35 · √(n (n + 1) (2 n + 1) / 24)
 //! ```
 //!
-//! with n measurements and M pairs in order: the distribution-free interval that belongs to it (Wilcoxon's signed ranks). It
-//! stands nine tenths of what a mean would, and a fourth of the measurements may be arbitrarily wrong. What all measurements of
-//! a sitting have in common no interval shows: a spread is never below a floor, which falls when there was a second sitting.
+//! with n measurements and M sorted pairs. The spread is the distribution-free interval that
+//! belongs to this estimate (Wilcoxon's signed ranks). The estimate is about nine tenths as
+//! efficient as a mean, and a quarter of the measurements may be arbitrarily wrong. No interval
+//! shows an error that all measurements of one sitting have in common. A spread therefore has a
+//! lower bound, which is smaller if there was a second sitting.
 
-/// Of fewer measurements no interval can be told.
+/// Minimum number of measurements for which an interval is computed.
 const MEASUREMENTS_MIN: usize = 5;
 const SPREAD_OF_FEW: f64 = 2.0;
-/// Half the interval's width, in standard deviations of the signed ranks.
+/// Half the width of the interval, in standard deviations of the signed ranks.
 const WIDTH: f64 = 1.35;
 const SPREAD_MIN_ONE_SITTING: f64 = 1.3;
 const SPREAD_MIN: f64 = 1.1;
 
-/// A number with a factor by which the truth may be above or below it.
+/// A number, and the factor by which the true value may be above or below it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
     pub spread: f64,
 }
 
-/// `None` without any measurement; one that is no positive number is none. `sittings`: at how many times of their own
-/// they were made.
+/// Estimates a number from measurements that were made at `sittings` separate times. Ignores
+/// measurements that are not positive and finite. Returns `None` if none is left.
 pub fn estimate(measured: &[f64], sittings: usize) -> Option<Estimate> {
     let logs: Vec<f64> =
         measured.iter().filter(|value| value.is_finite() && **value > 0.0).map(|value| value.ln()).collect();
@@ -42,7 +46,7 @@ pub fn estimate(measured: &[f64], sittings: usize) -> Option<Estimate> {
     let middle = pairs[last / 2].midpoint(pairs[last.div_ceil(2)]);
     let n = count as f64;
     let off = WIDTH * (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-    // A cast takes what is below 0 for 0.
+    // A cast turns negative numbers into 0.
     let low = ((pairs.len() as f64 / 2.0 - off) as usize).min(last / 2);
     let width = (pairs[last - low] - middle).max(middle - pairs[low]);
     let floor = match (count, sittings) {

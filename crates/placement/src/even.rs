@@ -1,15 +1,15 @@
-//! Leaders under `even`, ED, the usual scheme (ALOR §3.1, §4.1): every live store leads as many user regions as any
-//! other. (Data is evened out in [`crate::data`].)
+//! Leaders under `even` (ED, the usual scheme; ALOR §3.1, §4.1): every live store leads as many
+//! user regions as any other. Data is evened out in [`crate::data`].
 //!
-//! A leader can only move to one of its region's peers, so moving one from a store that leads much to one
-//! that leads little may be impossible although handing on through a third store is not. Leaders on stores
-//! are a semi-matching between regions and stores, and such a matching is as even as the peers allow exactly
-//! when no chain of moves leads from a store to another with at least two leaders fewer (Harvey, Ladner,
-//! Lovász, Tamir: *Semi-matchings for bipartite graphs and load balancing*). So: find the shortest such
-//! chain from the store that leads most, begin its moves, look again. Each chain lowers the sum of squared
-//! counts, so it ends.
+//! A leader can only move to one of its region's peers. A direct move from a store that leads many
+//! regions to one that leads few may therefore be impossible, although handing over through a third
+//! store is possible. The leaders form a semi-matching between regions and stores. Such a matching
+//! is as even as the peers allow exactly if no chain of moves leads from a store to another with at
+//! least two leaders fewer (Harvey, Ladner, Lovász, Tamir: *Semi-matchings for bipartite graphs and
+//! load balancing*). The planner therefore repeatedly finds the shortest such chain from the store
+//! that leads most and begins its moves. Each chain lowers the sum of squared counts, so this ends.
 //!
-//! The meta region's leader is not counted and not moved.
+//! The meta region's leader is neither counted nor moved.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,8 @@ use crate::data::Allow;
 use crate::round::{At, Round};
 use crate::{Operator, Reason};
 
-/// Which region goes when several could: the least busy, whose clients notice least, the id last.
+/// The order among regions that could move: the least busy first, since fewest clients notice, then
+/// the id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pick {
     rate: u64,
@@ -27,8 +28,8 @@ struct Pick {
     region: u32,
 }
 
-/// The movable regions of every store with their candidates, in flat arrays: a search touches each of up to
-/// a few million candidates, and following a pointer for each would cost more than all the rest.
+/// The movable regions of every store with their candidates, in flat arrays. A search visits up to
+/// a few million candidates, and following a pointer for each would dominate its cost.
 struct Movable {
     /// Store `s` leads `led[starts[s]..starts[s + 1]]`.
     starts: Vec<u32>,
@@ -39,14 +40,14 @@ struct Movable {
 #[derive(Clone, Copy)]
 struct Led {
     pick: Pick,
-    /// In `Movable::candidates`.
+    /// Position in `Movable::candidates`.
     first: u32,
     count: u32,
-    /// An operator of this round takes it.
+    /// An operator of this round moves the region.
     taken: bool,
 }
 
-/// One step of a chain: `from`'s region at `led` goes to `to`.
+/// One step of a chain: the leader of the region at position `led` moves from `from` to `to`.
 #[derive(Clone, Copy)]
 struct Step {
     from: At,
@@ -70,7 +71,8 @@ pub(crate) fn plan(round: &mut Round<'_>, allow: &mut impl Allow, operators: &mu
             if round.room() < round.limits.in_flight_max {
                 break;
             }
-            // Longer than a whole round's budget: begin at the far end, which leaves a shorter chain.
+            // The chain is longer than the budget of a whole round. Beginning at its far end leaves
+            // a shorter chain for the next round.
             chain.drain(..chain.len() - round.room());
         }
         for (step, &Step { from, to, led }) in (steps - chain.len() as u32 + 1..).zip(&chain) {
@@ -147,14 +149,15 @@ impl Movable {
     }
 }
 
-/// Breadth-first search for chains, with memory of what is exhausted.
+/// A breadth-first search for chains that remembers exhausted stores.
 struct Search {
-    /// No store with two leaders fewer can be reached from here. That stays so within a round: everything
-    /// reachable from an exhausted store is exhausted too and led by at least as many less one, chains do
-    /// not pass through it, and budgets only shrink. (The CPU of a store that gives a lead may get room for another; the
-    /// next round sees it.)
+    /// By store: no store with two leaders fewer can be reached from it. This stays true within a
+    /// round, for three reasons. Everything reachable from an exhausted store is exhausted too and
+    /// leads at most one region fewer. Chains do not pass through exhausted stores. Budgets only
+    /// shrink. (The CPU of a store that gives up a leader may get room for another, which only the
+    /// next round sees.)
     exhausted: Vec<bool>,
-    /// How the current search came to a store.
+    /// By store: the step by which the current search reached it.
     reached_by: Vec<Option<Step>>,
     queue: VecDeque<At>,
     visited: Vec<At>,
@@ -170,12 +173,12 @@ impl Search {
         }
     }
 
-    /// The shortest chain from the store that leads most, of those that have one.
+    /// Returns the shortest chain from the store that leads most, among stores that have a chain.
     fn find(&mut self, round: &Round<'_>, movable: &Movable, allow: &impl Allow) -> Option<Vec<Step>> {
         let counts = &round.totals.leaders;
         loop {
             let live = (0..counts.len() as At).filter(|&at| round.is_up(at) && !self.exhausted[at as usize]);
-            // Of equals the lowest id: `max_by_key` would take the last.
+            // `max_by_key` would return the last of equals; the lowest id is wanted.
             let source = live.min_by_key(|&at| (std::cmp::Reverse(counts[at as usize]), at))?;
             if counts[source as usize] < 2 {
                 return None;
@@ -192,7 +195,8 @@ impl Search {
         }
     }
 
-    /// The last step of a shortest chain; of the stores at that distance the one that leads least.
+    /// Returns the last step of a shortest chain. Among stores at equal distance, it ends at the
+    /// one that leads the fewest regions.
     fn search_from(
         &mut self,
         source: At,
@@ -228,7 +232,7 @@ impl Search {
                         }
                     } else {
                         match &mut self.reached_by[to as usize] {
-                            // From the same store, a less busy region is the better way.
+                            // Among regions of the same store, the less busy one is preferred.
                             Some(known) if known.from == from => {
                                 if led.pick < movable.led[known.led as usize].pick {
                                     *known = step;

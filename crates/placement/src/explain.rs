@@ -1,4 +1,4 @@
-//! Why a region's leader is where it is, and what would be done about it.
+//! Explains why a region's leader is where it is, and what will be done about it.
 
 use std::fmt;
 
@@ -17,26 +17,27 @@ use crate::{ClusterView, Operator, PlanLimits, Policy, RegionView};
 pub struct Candidate {
     pub store: StoreId,
     pub speed_bytes_per_s: u64,
-    /// What a write waits for a sync of its device; 0: not known.
+    /// Duration of one sync on the otherwise idle device, in nanoseconds. 0: unknown.
     pub sync_ns: u64,
-    /// User regions that the store leads, moves in flight counted as done.
+    /// User regions that the store leads, with moves in flight counted as done.
     pub leaders: u32,
-    /// Live user bytes, likewise.
+    /// Live user bytes, with moves in flight counted as done.
     pub used_bytes: u64,
-    /// Thousandths of what the store can do, by measured rates.
+    /// The store's load by measured rates, in thousandths of its capability.
     pub busy_permille: u64,
-    /// Of its store's machine; `None`: not known.
+    /// The CPU of the store's machine. `None`: unknown.
     #[serde(default)]
     pub cpu: Option<CpuShare>,
     /// Log entries behind the leader's commit index.
     pub lag: Option<u64>,
-    /// Other stores with peers of the region that count for as many bytes per second, because none is surely faster.
+    /// Other stores with peers of the region that have the same rated write speed, because none is
+    /// certainly faster.
     #[serde(default)]
     pub equals: Vec<StoreId>,
     pub standing: Standing,
 }
 
-/// How busy the CPU of a store's machine is expected to be with all that is in flight done.
+/// The expected CPU use of a store's machine, with everything in flight counted as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuShare {
     pub busy_permille: u64,
@@ -57,7 +58,7 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// Whether a peer leads or could.
+/// Whether a peer leads or could lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
@@ -78,16 +79,16 @@ pub enum Standing {
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Verdict {
     NoLeader,
-    /// Raft itself elects another.
+    /// Raft itself elects another leader.
     LeaderDown,
     InFlight {
         operator: Operator,
     },
-    /// Its membership is being changed.
+    /// The membership of the region is changing.
     Changing,
     /// A move failed lately.
     Cooldown,
-    /// Too few of its voters answer for anything to be agreed on.
+    /// Too few of its voters answer for Raft to commit anything.
     NoMajority {
         answering: u32,
         voters: u32,
@@ -97,7 +98,7 @@ pub enum Verdict {
         voters: u32,
         wanted: u32,
     },
-    /// It is the next to be done, or among the next.
+    /// An operator for the region is among the next to begin.
     Planned {
         operator: Operator,
     },
@@ -105,13 +106,13 @@ pub enum Verdict {
     Waits,
     /// `even` does not place the meta region's leader.
     NotPlaced,
-    /// `even`: moving it would not make the counts more even, or others are moved for that.
+    /// `even`: moving it would not make the counts more even, or other regions are moved for that.
     CountsAllow,
-    /// `leader-only` and `alor`: no eligible peer is on a store more capable by enough.
+    /// `leader-only` and `alor`: no eligible peer is on a store that is faster by enough.
     MostCapable,
-    /// `leader-only` and `alor`: the CPUs of the more capable ones have no room for the lead.
+    /// `leader-only` and `alor`: the CPUs of the faster stores have no room for the leader.
     CpusBusy,
-    /// `adaptive`.
+    /// `adaptive`: no move of the region improves the layout by enough.
     Balanced,
 }
 
@@ -120,12 +121,12 @@ pub struct Explanation {
     pub region: RegionId,
     pub policy: Policy,
     pub leader: Option<StoreId>,
-    /// Of one copy.
+    /// Live user bytes of one copy.
     pub bytes: u64,
-    /// Per second, lately.
+    /// Recent operations per second.
     pub writes: u64,
     pub reads: u64,
-    /// Of the reads, those that RAM does not answer.
+    /// The part of the reads that RAM does not answer.
     pub misses: u64,
     /// In the order of the region's peers.
     pub candidates: Vec<Candidate>,
@@ -133,7 +134,7 @@ pub struct Explanation {
     pub verdict: Verdict,
 }
 
-/// `None` for a region that the view does not have.
+/// Explains the state of a region. Returns `None` if the view does not have it.
 pub fn explain(
     view: &ClusterView,
     policy: Policy,
@@ -180,7 +181,7 @@ pub fn explain(
         policy,
         leader: region.leader,
         bytes: region.bytes,
-        // Casts saturate, and take what is no number for 0.
+        // Casts saturate and turn NaN into 0.
         writes: region.write_rate as u64,
         reads: region.read_rate as u64,
         misses: region.miss_rate as u64,
@@ -189,7 +190,7 @@ pub fn explain(
     })
 }
 
-/// Ascending, as the peers are.
+/// Returns the other stores of the region in the same write class, in the order of its peers.
 fn equals(round: &Round<'_>, region: &RegionView, store: StoreId) -> Vec<StoreId> {
     let class = |store: StoreId| round.ratings[round.at(store)? as usize].classes.writes;
     let others = region.peers.iter().map(|peer| peer.store).filter(|&other| other != store);
@@ -255,7 +256,7 @@ impl fmt::Display for Standing {
             Standing::ClockOff => "its clock is off, cannot lead",
             Standing::CpuBusy => "its CPU has no room for the lead",
             Standing::Learner => "a learner, cannot lead",
-            Standing::LagUnknown => "how far it is behind is not known",
+            Standing::LagUnknown => "its lag is unknown",
             Standing::Behind => "too far behind to lead",
         })
     }

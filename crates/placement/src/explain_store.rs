@@ -1,4 +1,4 @@
-//! What a store holds, leads and bears, what it should, and what is being done about it.
+//! Explains what a store holds, leads and bears, what it should, and what is being done about it.
 
 use std::fmt;
 
@@ -12,52 +12,56 @@ use crate::round::{At, Round, NOWHERE};
 use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
 use crate::{ClusterView, CpuShare, Operator, PlanLimits, Policy, StoreState};
 
-/// What is in flight counts as done in all numbers.
+/// The state of a store. Everything in flight counts as done in all numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreExplanation {
     pub store: StoreId,
     pub policy: Policy,
     pub state: StoreState,
     pub used_bytes: u64,
-    /// 0: not known.
+    /// 0: unknown.
     pub capacity_bytes: u64,
     pub out_of_room: bool,
     pub clock_off: bool,
-    /// It is above its threshold and sheds data, until it holds less than so many bytes.
+    /// Set if the store is above its threshold: it sheds data until it holds less than this many
+    /// bytes.
     pub sheds_down_to: Option<u64>,
-    /// What it can write, and how much it can do, as measured lately.
+    /// The reported capability.
     pub bytes_per_s: u64,
     pub ops_per_s: u64,
-    /// What a write waits for a sync of its device; 0: not known.
+    /// Duration of one sync on the otherwise idle device, in nanoseconds. 0: unknown.
     pub sync_ns: u64,
-    /// How sure the first of these is, a factor in thousandths; 1000: told, 0: not known.
+    /// The spread of `bytes_per_s`, in thousandths. 1000: exact, because it was configured. 0:
+    /// unknown.
     pub spread_permille: u64,
-    /// What the store counts for, by the classes that it is of.
+    /// The rated speed and sync time, by the classes of the store.
     pub counts_bytes_per_s: u64,
     pub counts_sync_ns: u64,
-    /// Other stores that count for as many bytes per second because none is surely faster, ascending.
+    /// Other stores of the same write class, ascending by id.
     pub equals: Vec<StoreId>,
-    /// Of its machine; `None`: not known.
+    /// The CPU of the store's machine. `None`: unknown.
     #[serde(default)]
     pub cpu: Option<CpuShare>,
-    /// As measured, of which the store's own process; thousandths of a core.
+    /// Measured CPU of the store's own process, in thousandths of a core.
     #[serde(default)]
     pub cpu_own_millicores: u64,
-    /// It was above the limit lately, and is brought leads only up to so many hundredths.
+    /// Set if the CPU was above the limit lately: leaders move to the store only up to this
+    /// percentage.
     #[serde(default)]
     pub cpu_up_to_percent: Option<u32>,
-    /// Of user regions, like the following.
+    /// User regions with a peer on the store, and those that it leads.
     pub peers: u32,
     pub leaders: u32,
-    /// Small regions count as [`PlanLimits::region_bytes_min`], like the following.
+    /// The data that the store holds for placement, without the meta region. A small region counts
+    /// as [`PlanLimits::region_bytes_min`], here and in `share_bytes`.
     pub data_bytes: u64,
-    /// Millionths of the largest weight.
+    /// In millionths of the largest weight.
     pub weight_ppm: u32,
-    /// What the store would hold if all data were shared out by weights.
+    /// The data that the store would hold if all data were placed in proportion to the weights.
     pub share_bytes: u64,
-    /// Thousandths of what the store can do, by measured rates.
+    /// The store's load by measured rates, in thousandths of its capability.
     pub busy_permille: u64,
-    /// `None`: no load is measured.
+    /// `None`: no load has been measured.
     pub busiest: Option<Busiest>,
     pub in_flight: Vec<Operator>,
     pub planned: Vec<Operator>,
@@ -69,7 +73,7 @@ pub struct Busiest {
     pub permille: u64,
 }
 
-/// `None` for a store that the view does not have.
+/// Explains the state of a store. Returns `None` if the view does not have it.
 pub fn explain_store(
     view: &ClusterView,
     policy: Policy,
@@ -112,7 +116,7 @@ pub fn explain_store(
         out_of_room: seen.out_of_room,
         clock_off: seen.clock_off,
         sheds_down_to: fill.sheds_to(at, limits).map(of_capacity),
-        // Casts saturate, and take what is no number for 0.
+        // Casts saturate and turn NaN into 0.
         bytes_per_s: seen.capability.kv_bytes_per_s as u64,
         ops_per_s: seen.capability.ops_per_s as u64,
         sync_ns: seen.sync_ns,
@@ -147,7 +151,8 @@ impl fmt::Display for StoreState {
 }
 
 impl StoreExplanation {
-    /// Which stores count as equal and why, where that is more than what was told of them.
+    /// Writes which stores count as equal and why, unless the store simply counts for its
+    /// configured numbers.
     fn write_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const TOLD: u64 = 1000;
         let counts = BytesPerSecond(self.counts_bytes_per_s);
@@ -163,7 +168,7 @@ impl StoreExplanation {
         }
         let spread = self.spread_permille as f64 / 1000.0;
         match self.spread_permille {
-            TOLD => write!(f, "  told; counts for {counts}")?,
+            TOLD => write!(f, "  configured; counts for {counts}")?,
             _ => write!(f, "  measured to within a factor of {spread:.2}; counts for {counts}")?,
         }
         if self.counts_sync_ns > 0 {
@@ -233,7 +238,7 @@ impl fmt::Display for StoreExplanation {
         }
         match (self.state, self.sheds_down_to) {
             (StoreState::Down, _) => {
-                f.write_str("It is silent: nothing moves to or from it until it answers or is given up.")
+                f.write_str("It is silent: nothing moves to or from it until it answers or counts as lost.")
             }
             (StoreState::Lost, _) if self.peers > 0 => {
                 write!(f, "It is given up: {} peers are to be made anew elsewhere.", self.peers)

@@ -1,25 +1,26 @@
-//! How much data a store should hold: weights, the threshold above which it sheds, the reserve that is
-//! never given away (ALOR §3.2).
+//! How much data a store should hold: weights, the threshold above which it sheds data, and the
+//! reserve that no move fills (ALOR §3.2).
 //!
-//! The *level* of a store is what it holds divided by its weight. Data flows from high levels to low ones.
+//! The *level* of a store is the data it holds divided by its weight. Data flows from high levels
+//! to low ones.
 
 use crate::round::{At, Round, Seat, NOWHERE};
 use crate::wait::Waits;
 use crate::{PlanLimits, Policy, StoreState, StoreView};
 
-/// The weight of a store above its threshold, and of one whose weight is nothing (ALOR §3.2).
+/// The weight of a store above its threshold, and of one that has no weight (ALOR §3.2).
 pub(crate) const WEIGHT_MIN: f64 = 1e-6;
 
 pub(crate) struct Fill {
-    /// 1 for the most capable store.
+    /// By store, relative to the most capable one, whose weight is 1.
     weights: Vec<f64>,
-    /// Above the threshold; when all are, into the reserve.
+    /// By store: it is above its threshold. If all stores are, it is within the reserve.
     full: Vec<bool>,
     /// Every store that is up is above its threshold.
     crowded: bool,
-    /// Mean level of the stores that are up, by which differences are judged.
+    /// The mean level of the stores that are up. Differences between levels are compared to it.
     mean: f64,
-    /// Where the policy tells stores apart by speed.
+    /// Set if the policy distinguishes stores by speed.
     waits: Option<Waits>,
 }
 
@@ -29,7 +30,7 @@ impl Fill {
         let up = |at: &At| round.is_up(*at);
         let most = round.stores().filter(up).map(|at| weights[at as usize]).fold(0.0, f64::max);
         for weight in &mut weights {
-            // Of stores that all have no weight none is better than another.
+            // If no store has a weight, all are equal.
             *weight = if most > 0.0 { (*weight / most).clamp(WEIGHT_MIN, 1.0) } else { 1.0 };
         }
         let waits = (policy != Policy::Even).then(|| Waits::new(round));
@@ -38,15 +39,16 @@ impl Fill {
         fill
     }
 
-    /// Looks again at who is full.
+    /// Determines again which stores are full.
     pub fn refresh(&mut self, round: &Round<'_>) {
         for at in round.stores() {
             let store = &round.view.stores[at as usize];
             let used = round.totals.used[at as usize];
             self.full[at as usize] = sheds_at(used, store, round.limits);
         }
-        // With nowhere to shed to, weights are normal again and writes go on to the reserve. Who is in it still
-        // sheds: writes must not fail for lack of space while a store has some.
+        // If every store is full there is nowhere to shed to. Weights are then normal again, and
+        // writes go on up to the reserve. A store within the reserve still sheds: writes must not
+        // fail for lack of space while another store has some.
         self.crowded = round.stores().filter(|&at| round.is_up(at)).all(|at| self.full[at as usize]);
         if self.crowded {
             for at in round.stores() {
@@ -62,21 +64,24 @@ impl Fill {
         self.full[at as usize]
     }
 
-    /// Whether a store that sheds is below again what made it shed, and has room for writes: it may take its time.
+    /// Returns true if a shedding store is below the limit that made it shed and has room for
+    /// writes. It may then take its time.
     pub fn has_time(&self, round: &Round<'_>, at: At) -> bool {
         let PlanLimits { full_percent, reserve_percent, .. } = *round.limits;
         let percent = if self.crowded { reserve_percent } else { full_percent };
         stays_below(round, at, 0, percent) && !round.is_out_of_room(at)
     }
 
-    /// What a store sheds down to, in hundredths of its capacity, if it does.
+    /// Returns the percentage of its capacity down to which a store sheds, or `None` if it does not
+    /// shed.
     pub fn sheds_to(&self, at: At, limits: &PlanLimits) -> Option<u32> {
         let percent = if self.crowded { limits.reserve_percent } else { limits.full_percent_low };
         self.is_full(at).then_some(percent)
     }
 
-    /// How long the region's writes would wait once its peer on `from` is on `to`, or with those that stay where that
-    /// is `NOWHERE`, as far as the policy cares.
+    /// Returns the seconds per byte that the region's writes would wait after its peer on `from`
+    /// has moved to `to`. If `to` is `NOWHERE`, only the remaining peers count. Returns 0 if the
+    /// policy does not distinguish stores by speed.
     pub fn wait_after(&self, round: &Round<'_>, region: u32, from: At, to: At) -> f64 {
         self.waits.as_ref().map_or(0.0, |waits| waits.best(round, region, from, to))
     }
@@ -93,7 +98,7 @@ impl Fill {
         round.totals.data[at as usize] as f64 / self.weight(at)
     }
 
-    /// The level after the store got or lost a region of this size.
+    /// Returns the level after the store has received a region of this size.
     pub fn level_with(&self, round: &Round<'_>, at: At, size: u64) -> f64 {
         round.totals.data[at as usize].saturating_add(size) as f64 / self.weight(at)
     }
@@ -102,25 +107,28 @@ impl Fill {
         round.totals.data[at as usize].saturating_sub(size) as f64 / self.weight(at)
     }
 
-    /// Whether two levels differ by enough to move anything at all.
+    /// Returns true if two levels differ by enough to move data.
     pub fn is_gap(&self, round: &Round<'_>, high: f64, low: f64) -> bool {
         high - low > self.mean * f64::from(round.limits.data_gap_percent_min) / 100.0
     }
 
-    /// By its capacity, and by its device, which something else than data may have filled.
+    /// Returns true if the store may take data at all: neither its capacity nor its device is
+    /// exhausted. The device may be filled by something other than data.
     fn takes_any(&self, round: &Round<'_>, at: At) -> bool {
         !self.is_full(at) && !round.is_out_of_room(at)
     }
 
-    /// Whether a region of so many bytes may come to a store that need not take it: it stays well below the
-    /// lower end of the band, so that what a store shed does not come back.
+    /// Returns true if a store may take a region of this many bytes that has no need to come. It
+    /// must stay well below the lower end of the band, so that a store takes back nothing that it
+    /// has shed.
     pub fn admits(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
         let percent = if self.crowded { round.limits.reserve_percent } else { round.limits.fill_percent };
         self.takes_any(round, at) && stays_below(round, at, bytes, percent)
     }
 
-    /// Whether a region may come to a store that another one leaves: it does not begin to shed meanwhile, and is no
-    /// fuller afterwards, or, if it does not shed, still in the lower half of the band.
+    /// Returns true if a region of `comes` bytes may come to the store in exchange for one of
+    /// `goes` bytes. While it holds both it must not begin to shed. Afterwards it must be no fuller
+    /// than before, or, if it does not shed, still in the lower half of the band.
     pub fn admits_for_another(&self, round: &Round<'_>, at: At, comes: u64, goes: u64) -> bool {
         let PlanLimits { full_percent, full_percent_low, .. } = *round.limits;
         let more = comes.saturating_sub(goes);
@@ -130,9 +138,10 @@ impl Fill {
             && (more == 0 || (!self.is_full(at) && stays_below(round, at, more, middle)))
     }
 
-    /// Whether a region may come from one store to another to even levels out, or to be shed. `Band` is for
-    /// what must be shed and fits nowhere below the band. There, and in a crowd, what comes must leave
-    /// the taker no fuller than the giver: each such move lowers the sum of squared fills, so they end.
+    /// Returns true if a region may move from one store to another to even out levels or because it
+    /// is shed. `Room::Band` is for regions that must be shed and fit nowhere below the band. In
+    /// that case, and if all stores are full, the target must not end up fuller than the source.
+    /// Each such move lowers the sum of squared fills, so they end.
     pub fn admits_from(&self, round: &Round<'_>, from: At, at: At, bytes: u64, room: Room) -> bool {
         let percent = match room {
             _ if self.crowded => round.limits.reserve_percent,
@@ -144,7 +153,7 @@ impl Fill {
             && stays_emptier(round, from, at, bytes)
     }
 
-    /// Whether any region at all may come to a store.
+    /// Returns true if the store may take any region at all.
     pub fn is_open(&self, round: &Round<'_>, at: At, room: Room) -> bool {
         match room {
             Room::Usual => self.admits(round, at, 0),
@@ -152,13 +161,15 @@ impl Fill {
         }
     }
 
-    /// Whether a region that must go somewhere may come here: there is room for it above the reserve.
+    /// Returns true if a region that must go somewhere may come here: the store stays below the
+    /// reserve limit.
     pub fn admits_at_need(&self, round: &Round<'_>, at: At, bytes: u64) -> bool {
         !round.is_out_of_room(at) && stays_below(round, at, bytes, round.limits.reserve_percent)
     }
 
-    /// Where a peer of the region should be made, for one on `leaving` or for none: the fewest companions
-    /// in its failure domain, then a store that is not getting full, then the lowest level.
+    /// Returns the store for a new peer of the region. The new peer replaces the one on `leaving`,
+    /// or none if that is `NOWHERE`. Prefers the fewest companions in the failure domain, then a
+    /// store below the fill limit, then the lowest level.
     pub fn place(&self, round: &Round<'_>, region: u32, leaving: At) -> Option<At> {
         let bytes = round.region(region).bytes;
         let size = round.cells[region as usize].size;
@@ -199,7 +210,7 @@ struct Place {
     store: At,
 }
 
-/// A number from 0 up that can be ranked by. What is no number ranks last.
+/// A number from 0 up with a total order. NaN ranks last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ordered(u64);
 
@@ -209,7 +220,7 @@ impl Ordered {
     pub fn new(value: f64) -> Ordered {
         match value {
             nan if nan.is_nan() => Ordered(u64::MAX),
-            // Bits of numbers from 0 up are in their order.
+            // The bit patterns of non-negative numbers are in numeric order.
             value => Ordered(value.max(0.0).to_bits()),
         }
     }
@@ -220,7 +231,8 @@ impl Ordered {
 }
 
 impl Round<'_> {
-    /// Peers, beside the one on `leaving` and those on lost stores, in the failure domain of `at`.
+    /// Returns the number of the region's peers in the failure domain of `at`, not counting peers
+    /// on `at`, on `leaving` and on lost stores.
     pub fn companions(&self, region: u32, leaving: At, at: At) -> u32 {
         if !self.domains.matter() {
             return 0;
@@ -239,7 +251,7 @@ fn own_weight(round: &Round<'_>, at: At, policy: Policy) -> f64 {
         Policy::Even | Policy::LeaderOnly => 1.0,
         Policy::Alor | Policy::Adaptive => {
             let weight = round.data_speed(at);
-            // Not a number is no weight.
+            // NaN counts as no weight.
             if weight > 0.0 {
                 weight.min(f64::MAX)
             } else {
@@ -255,8 +267,8 @@ fn stays_below(round: &Round<'_>, at: At, bytes: u64, percent: u32) -> bool {
     capacity == 0 || u128::from(after) * 100 <= u128::from(capacity) * u128::from(percent)
 }
 
-/// Whether a store that takes so many bytes holds no larger part of its capacity afterwards than the one that
-/// gives them.
+/// Returns true if `to`, after taking this many bytes, holds no larger part of its capacity than
+/// `from` holds after giving them.
 fn stays_emptier(round: &Round<'_>, from: At, to: At, bytes: u64) -> bool {
     let capacity = |at: At| u128::from(round.view.stores[at as usize].capacity_bytes);
     let used = |at: At| round.totals.used[at as usize];
@@ -271,9 +283,9 @@ fn sheds_at(used: u64, store: &StoreView, limits: &PlanLimits) -> bool {
         && u128::from(used) * 100 > u128::from(store.capacity_bytes) * u128::from(percent)
 }
 
-/// Whether a store is to shed data: it is above its threshold, or it was and is not yet below the lower end
-/// of the band. Whoever makes views asks before each round, with what it was told the last time, and says so in
-/// [`StoreView::shedding`].
+/// Returns true if a store should shed data: it is above its threshold, or it was and is not yet
+/// below the lower end of the band. The caller that makes views asks before each round and stores
+/// the answer in [`StoreView::shedding`].
 pub fn sheds(store: &StoreView, limits: &PlanLimits) -> bool {
     sheds_at(store.used_bytes, store, limits)
 }

@@ -1,9 +1,8 @@
 //! Leaders under `leader-only` and `alor`: LMO, ALOR's leader migration (ALOR §3.1).
 //!
-//! A leader executes every request of its region and answers only when its own device is done, so each
-//! region is led by the most capable of its live, caught-up voters.
-//! Among stores that are as capable leaders are evened out as under `even`.
-//! Regions whose move gains most go first.
+//! A leader executes every request of its region and answers only when its own device is done. Each
+//! region is therefore led by the most capable of its live, caught-up voters. Among equally capable
+//! stores leaders are evened out as under `even`. The moves that gain most go first.
 
 use std::cmp::Reverse;
 
@@ -12,7 +11,7 @@ use crate::even;
 use crate::round::{At, Round};
 use crate::{Operator, PlanLimits, Reason};
 
-/// The order in which moves begin: the largest gap in speed, then the busiest region, the id last.
+/// The order in which moves begin: the largest gap in speed, then the busiest region, then the id.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     gap: Reverse<u64>,
@@ -21,7 +20,8 @@ struct Rank {
     region: u32,
 }
 
-/// The order among a region's fastest candidates: the one that leads least, the id last.
+/// The order among a region's fastest candidates: the one that leads the fewest regions, then the
+/// id.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fitness {
     leaders: u32,
@@ -52,7 +52,7 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
         }
         let from = round.cells[region as usize].leader;
         let Some(to) = target(round, region, &speeds) else { continue };
-        // The CPUs of faster ones may be taken by regions before it.
+        // Regions planned before this one may have used up the CPUs of faster stores.
         if !is_worth_it(speeds[from as usize], speeds[to as usize], round.limits) {
             continue;
         }
@@ -71,7 +71,7 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
     even::plan(round, &mut AsCapable { speeds }, operators);
 }
 
-/// Allows what a leader would not be moved back from.
+/// Allows moves that this policy would not reverse.
 struct AsCapable {
     speeds: Vec<u64>,
 }
@@ -84,8 +84,8 @@ impl Allow for AsCapable {
     }
 }
 
-/// The best of the fastest candidates; `None` when all of those have as many moves towards them as they
-/// may. A second-best store is not taken instead: the leader would move twice.
+/// Returns the best of the fastest candidates, or `None` if all of these have as many moves towards
+/// them as they may. A slower store is not taken instead: the leader would move twice.
 fn target(round: &Round<'_>, region: u32, speeds: &[u64]) -> Option<At> {
     let fastest = round.candidates(region).map(|at| speeds[at as usize]).max()?;
     round
@@ -96,7 +96,7 @@ fn target(round: &Round<'_>, region: u32, speeds: &[u64]) -> Option<At> {
         .map(|fitness| fitness.store)
 }
 
-/// Whether leading from a store of speed `to` instead of `from` gains enough to be worth a move.
+/// Returns true if leading from a store of speed `to` instead of `from` gains enough for a move.
 pub(crate) fn is_worth_it(from: u64, to: u64, limits: &PlanLimits) -> bool {
     to > from && u128::from(to) * 100 >= u128::from(from) * (100 + u128::from(limits.gain_percent_min))
 }

@@ -1,19 +1,24 @@
-//! Placement: from a view of the cluster to the operators that improve it, and why.
+//! Placement: decides which store holds which region and which peer leads it.
 //!
-//! [`plan`] maps a plain-data [`ClusterView`] and a [`Policy`] to a bounded list of [`Operator`]s. It is
-//! deterministic and does nothing else: it reads no clock, keeps no state between rounds and knows nothing
-//! of Raft or storage, so that the running cluster, a simulation and a what-if question share it. What it
-//! must remember (moves in flight, regions whose last move failed) comes back in the next view.
+//! [`plan`] maps a plain-data [`ClusterView`] and a [`Policy`] to a bounded list of [`Operator`]s,
+//! each with a reason. It is deterministic and pure: it reads no clock, keeps no state between
+//! rounds and knows nothing of Raft or storage. The running cluster, the simulator and what-if
+//! questions therefore share it. Everything that must be remembered (operators in flight, regions
+//! whose last operator failed) comes back in the next view.
 //!
-//! A round goes through the same steps under every policy, and each step sees what the ones before it asked
-//! for as done: [`repair`], [`split`] of what is too large, leaders, data, then merging. What differs is who
-//! should lead ([`even`], [`leader_only`], [`adaptive`]) and how much data a store should hold ([`fill`]).
+//! Every policy goes through the same steps, and each step counts the operators of the steps before
+//! it as done: [`repair`], [`split`] of regions that are too large or too busy, relief of busy CPUs
+//! ([`cpu`]), leaders, data, and merges. Policies differ in which peer should lead ([`even`],
+//! [`leader_only`], [`adaptive`]) and in how much data a store should hold ([`fill`]).
 //!
-//! Invariants of every policy: an operator names a region with a live leader and a majority that answers;
-//! a leader goes to a live, caught-up voter; a peer goes to a live store that has none of the region and
-//! room for it, and no deeper into a failure domain than it was; no region has two operators; limits count
-//! what is in flight; and planning, executing and planning again ends in a view for which nothing is
-//! planned.
+//! These invariants hold under every policy:
+//!
+//! - An operator names a region that has a live leader and a majority of voters that answers.
+//! - A leader goes only to a live, caught-up voter.
+//! - A peer goes only to a live store that has room for the region and no peer of it. There it
+//!   shares its failure domain with no more of the region's peers than before.
+//! - A region has at most one operator at a time, and limits count what is in flight.
+//! - Planning, executing the plan and planning again ends in a view for which nothing is planned.
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +61,7 @@ use data::{All, Order};
 use fill::Fill;
 use round::Round;
 
-/// The operators to begin now, the most useful first.
+/// Returns the operators to begin now, most useful first.
 pub fn plan(view: &ClusterView, policy: Policy, limits: &PlanLimits) -> Vec<Operator> {
     let mut round = Round::new(view, limits);
     let mut operators = Vec::new();

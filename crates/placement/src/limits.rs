@@ -1,66 +1,69 @@
-//! How much may be asked for at once, and how small a gain is not worth a move.
+//! The bounds of planning: how many operators may be in flight, and how much a move must gain.
 
-/// Bounds of one planning round.
+/// The bounds of one planning round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanLimits {
-    /// Operators in flight at any time, those begun earlier included.
+    /// Maximum number of operators in flight, including those of earlier rounds.
     pub in_flight_max: usize,
-    /// Of them leaders that move towards any one store.
+    /// Maximum number of leaders in flight towards one store.
     pub per_target_max: usize,
-    /// Of them those that fill a store with a copy of a region; 0: peers stay where they are, regions are
-    /// neither repaired nor spread over other stores.
+    /// Maximum number of operators in flight that copy a region to a store. 0: peers stay where
+    /// they are, and regions are neither repaired nor spread over other stores.
     pub data_moves_max: usize,
-    /// The same, from or towards any one store. Peers change places where two may.
+    /// Maximum number of these from or towards one store. Peers change places only if it is at
+    /// least 2.
     pub data_moves_per_store_max: usize,
-    /// A peer that is further behind what is committed is no candidate: a transfer waits for it to catch
-    /// up, and writes wait for the transfer.
+    /// Maximum number of log entries that a peer may be behind the commit index and still become
+    /// leader. A transfer waits for the peer to catch up, and writes wait for the transfer.
     pub lag_entries_max: u64,
-    /// Nor is a peer on a store that would take longer to apply what it has, by what it can write: its regions
-    /// would not be served before.
+    /// Maximum time in milliseconds that a store may need to apply what it has and still get
+    /// leaders. A new leader does not serve its region before it has applied everything.
     pub unapplied_ms_max: u32,
-    /// A leader moves to a more capable store only for a gain of at least this many hundredths, and load
-    /// moves only to a store that is less busy by as much, so that a capability or a load that is measured
-    /// again and comes out a little different moves nothing.
+    /// Minimum gain in percent for which a leader moves to a faster store, and for which load moves
+    /// to a less busy one. A capability or load that is measured again and differs a little must
+    /// not move anything.
     pub gain_percent_min: u32,
-    /// Data moves between two stores only when their levels differ by more than this many hundredths of
-    /// the mean level.
+    /// Minimum difference between the levels of two stores, in percent of the mean level, for which
+    /// data moves between them.
     pub data_gap_percent_min: u32,
-    /// When data is shared out, a region of fewer live bytes counts as if it had so many: what small ones
-    /// cost is not their bytes, and to copy them about for those helps nobody.
+    /// Minimum number of live bytes that a region counts for when data is placed. The cost of a
+    /// small region is not in its bytes, so evening out those bytes helps no client.
     pub region_bytes_min: u64,
-    /// A store that is busy for less than this part of its time, in hundredths, is not relieved: nobody waits for
-    /// it yet, and its clients would wait longer for a slower one.
+    /// Minimum load in percent at which a store is relieved. Below it clients do not wait for the
+    /// store yet, and they would wait longer for a slower one.
     pub busy_percent_min: u32,
-    /// A store that holds more than this part of its capacity sheds data (ALOR §3.2: 95%) …
+    /// A store that holds more than this percentage of its capacity sheds data (ALOR §3.2: 95%).
     pub full_percent: u32,
-    /// … until it holds less than this.
+    /// A store that sheds data stops when it holds less than this percentage of its capacity.
     pub full_percent_low: u32,
-    /// No policy brings a lead to a store whose machine would have more than this part of its CPU busy with it, in
-    /// hundredths, while another voter's has room; a store above it hands leads to voters with room …
+    /// Maximum CPU use of a machine, in percent, up to which a policy brings leaders to its stores.
+    /// It is exceeded only if no voter's machine has room. A machine above it hands over leaders to
+    /// voters on machines with room.
     pub cpu_percent_max: u32,
-    /// … and is brought leads only up to this for ten minutes, and until it has been below this.
+    /// The same maximum for a machine that was above `cpu_percent_max`. It applies for at least ten
+    /// minutes, and until the machine has been below it.
     pub cpu_percent_low: u32,
-    /// Of regions whose heat per byte exceeds the coldest's by no more hundredths than this, the one goes whose
-    /// other peers are the fastest (but under `even`): heat is an average of what was measured, and never twice the
-    /// same.
+    /// Regions count as equally cold if their heat per byte exceeds that of the coldest by at most
+    /// this percentage. Of these, the region whose other peers are the fastest is shed first,
+    /// except under `even`. Heat is a measured average and differs each time it is measured.
     pub heat_gap_percent: u32,
-    /// To even out data, or load, no store is filled beyond this, but by what changes places with what it has. Far
-    /// enough below the others that a store that shed a little too much takes nothing back.
+    /// Maximum fill in percent up to which a store is filled to even out data or load. Peers that
+    /// change places are exempt. It is far enough below `full_percent_low` that a store that shed a
+    /// little too much takes nothing back.
     pub fill_percent: u32,
-    /// Nothing moves to a store that would hold more than this afterwards.
+    /// Maximum fill in percent. Nothing moves to a store that would hold more.
     pub reserve_percent: u32,
-    /// A region is copied for the sake of load only when what that gains in so many seconds exceeds what
-    /// the copy costs.
+    /// Time in seconds within which a copy made for the sake of load must gain more than it costs.
     pub repay_seconds: u32,
-    /// A region of more live bytes is split; 0: none is for its size.
+    /// A region of more live bytes is split. 0: no region is split for its size.
     pub split_bytes: u64,
-    /// A region of more operations per second is split; 0: none is for its load.
+    /// A region of more operations per second is split. 0: no region is split for its load.
     pub split_ops: u64,
-    /// Neighbours that together have fewer live bytes are merged; 0: none are. Counts for at most half of
-    /// `split_bytes`.
+    /// Neighbours that together have fewer live bytes are merged. 0: none are. At most half of
+    /// `split_bytes` counts.
     pub merge_bytes: u64,
-    /// Merging stops at so many user regions for each store that is up: with fewer there is nothing left to
-    /// share out.
+    /// Merging stops at this number of user regions per store that is up. With fewer regions there
+    /// would be nothing left to balance.
     pub regions_per_store_min: usize,
 }
 

@@ -1,7 +1,8 @@
-//! How busy stores are, by what is asked of them: the model of `adaptive`.
+//! How busy stores are under their load: the model of `adaptive`.
 //!
-//! A store is busy for the part of each second that its work takes. Every peer of a region writes what the
-//! region's clients write; the leader alone reads, and of that what RAM answers does not count. So, for a store s,
+//! The load of a store is the part of each second for which its work keeps the device busy. Every
+//! peer of a region writes what the clients write. Only the leader reads, and reads that RAM
+//! answers do not count. For a store s:
 //!
 //! ```text
 //! busy(s) = Σ over its peers  bytes written per second / bytes that s writes per second
@@ -12,10 +13,10 @@ use crate::round::{At, Round, Seat, NOWHERE};
 use crate::wait::Waits;
 use crate::{Operator, PlanLimits, Spread};
 
-/// What a region asks of stores.
+/// The work that a region causes, per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
-    /// Per second; where it is not measured, `writes` says what there is to do.
+    /// Bytes written. If they are not measured, `writes` is used instead.
     pub write_bytes: f64,
     pub writes: f64,
     pub misses: f64,
@@ -23,18 +24,18 @@ pub(crate) struct Demand {
 
 pub(crate) struct Loads {
     demands: Vec<Demand>,
-    /// Seconds per byte written, and per operation.
+    /// By store: seconds per byte written, and per operation.
     per_byte: Vec<f64>,
     per_op: Vec<f64>,
     pub waits: Waits,
     busy: Vec<f64>,
 }
 
-/// Of the most capable store's speed: what a store counts as that claims none.
+/// The least speed of a store, as a part of the fastest store's.
 const SPEED_FLOOR: f64 = 1e-6;
 
 impl Loads {
-    /// With what is in flight, and planned so far, done.
+    /// Computes the loads, with operators in flight and planned so far counted as done.
     pub fn new(round: &Round<'_>, planned: &[Operator]) -> Loads {
         let writes = round.stores().map(|at| round.data_speed(at));
         let ops = round.ratings.iter().map(|rating| rating.capability.ops_per_s);
@@ -68,15 +69,15 @@ impl Loads {
         self.busy[at as usize]
     }
 
-    /// The highest of the stores that are up.
+    /// Returns the highest load of the stores that are up.
     pub fn peak(&self, round: &Round<'_>) -> f64 {
         round.stores().filter(|&at| round.is_up(at)).map(|at| self.busy(at)).fold(0.0, f64::max)
     }
 
-    /// Whether the region holds data, nothing is asked of it (fewer operations than one in the time in which a move is
-    /// to repay), and its stores are known by measurements alone. To lead it from elsewhere gains nobody anything, and
-    /// the measurement may be wrong. An empty region is placed for what is to come, and what an operator told of stores
-    /// is acted on at once.
+    /// Returns true if the region holds data and is idle, and the speed of at least one of its
+    /// stores is measured rather than configured. Idle means less than one operation within
+    /// `repay_seconds`. Moving its leader gains nothing, and the measurement may be wrong. An empty
+    /// region is placed for the load to come, and a configured speed is acted on at once.
     pub fn rests(&self, round: &Round<'_>, region: u32) -> bool {
         let Demand { write_bytes, writes, .. } = self.demands[region as usize];
         let view = round.region(region);
@@ -93,7 +94,7 @@ impl Loads {
         self.demands[region as usize]
     }
 
-    /// What a peer of the region adds to a store.
+    /// Returns the load that a peer of the region adds to a store.
     pub fn peer_cost(&self, region: u32, at: At) -> f64 {
         let Demand { write_bytes, writes, .. } = self.demands[region as usize];
         if write_bytes > 0.0 {
@@ -103,12 +104,13 @@ impl Loads {
         }
     }
 
-    /// What leading the region adds beside that.
+    /// Returns the load that leading the region adds to that of the peer.
     pub fn lead_cost(&self, region: u32, at: At) -> f64 {
         self.demands[region as usize].misses * self.per_op[at as usize]
     }
 
-    /// Seconds of devices' time that a copy of so many bytes takes: read here, written there.
+    /// Returns the device seconds that a copy of this many bytes takes, for reading at `from` and
+    /// writing at `to`.
     pub fn copy_cost(&self, bytes: u64, from: At, to: At) -> f64 {
         bytes as f64 * (self.per_byte[from as usize] + self.per_byte[to as usize])
     }
@@ -122,12 +124,13 @@ impl Loads {
         self.busy[to as usize] += self.lead_cost(region, to);
     }
 
-    /// A leader's peer goes, and what it read with it.
+    /// Subtracts the read load of a leader whose peer goes.
     pub fn shed(&mut self, from: At, read: f64) {
         self.busy[from as usize] -= read;
     }
 
-    /// Either end may be `NOWHERE`. What a leader that goes read is not counted until another leads.
+    /// Moves the load of a peer. Either store may be `NOWHERE`. The read load of a leader's peer is
+    /// not moved; it is counted again when another peer leads.
     pub fn move_peer(&mut self, round: &Round<'_>, region: u32, from: At, to: At) {
         if from != NOWHERE && round.holds(region, from) {
             self.busy[from as usize] -= self.peer_cost(region, from);
@@ -139,7 +142,7 @@ impl Loads {
 }
 
 fn demand(region: &crate::RegionView) -> Demand {
-    // What makes no sense is no load.
+    // Rates that make no sense count as no load.
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     Demand {
         write_bytes: sane(region.write_bytes_rate),
@@ -155,7 +158,7 @@ fn per_unit(speeds: Vec<f64>) -> Vec<f64> {
     speeds.into_iter().map(|speed| 1.0 / sane(speed).max(floor)).collect()
 }
 
-/// The least part of a store's load that counts as a difference.
+/// Returns the margin: the least part of a store's load that counts as a difference.
 pub(crate) fn gap(limits: &PlanLimits) -> f64 {
     f64::from(limits.gain_percent_min.clamp(1, 40)) / 100.0
 }

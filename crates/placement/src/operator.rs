@@ -1,4 +1,4 @@
-//! What a policy may ask for.
+//! The operators: the changes that a policy can ask for.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use types::{RegionId, StoreId};
 
 use crate::Reason;
 
-/// One scheduled change.
+/// One scheduled change of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Operator {
@@ -17,20 +17,21 @@ pub enum Operator {
         to: StoreId,
         reason: Reason,
     },
-    /// A learner is added, filled and promoted; one that is there already is filled and promoted.
+    /// Adds a learner, fills it and promotes it. A learner that exists already is filled and
+    /// promoted.
     AddPeer {
         region: RegionId,
         to: StoreId,
         reason: Reason,
     },
-    /// The peer on `from` goes, voter or learner. When it leads, leadership is handed on first.
+    /// Removes the peer on `from`, voter or learner. If it leads, leadership is transferred first.
     RemovePeer {
         region: RegionId,
         from: StoreId,
         reason: Reason,
     },
-    /// A learner is added on `to` and filled, the two change places in one joint step, the peer on `from`
-    /// goes. When `from` leads, leadership is handed on first.
+    /// Adds a learner on `to` and fills it, swaps it with the peer on `from` in one joint change,
+    /// and removes the latter. If `from` leads, leadership is transferred first.
     MovePeer {
         region: RegionId,
         from: StoreId,
@@ -42,13 +43,14 @@ pub enum Operator {
         region: RegionId,
         reason: Reason,
     },
-    /// `region` ends and its slots become `into`'s, whose peers are on the same stores.
+    /// Ends `region` and gives its slots to `into`, whose peers are on the same stores.
     Merge {
         region: RegionId,
         into: RegionId,
         reason: Reason,
     },
-    /// `region`, which takes no commands because it was to merge, takes them again.
+    /// Lets `region` take commands again, which it refuses since it was sealed for a merge that was
+    /// given up.
     Unseal {
         region: RegionId,
         reason: Reason,
@@ -68,7 +70,7 @@ impl Operator {
         }
     }
 
-    /// The other region that takes part, and that nothing else may happen to meanwhile.
+    /// Returns the second region that takes part. No other operator may touch it meanwhile.
     pub fn into_region(&self) -> Option<RegionId> {
         match self {
             Operator::Merge { into, .. } => Some(*into),
@@ -88,7 +90,7 @@ impl Operator {
         }
     }
 
-    /// The store that does less afterwards, where there is one.
+    /// Returns the store that has less to do afterwards, if there is one.
     pub fn from(&self) -> Option<StoreId> {
         match self {
             Operator::TransferLeader { from, .. }
@@ -101,7 +103,7 @@ impl Operator {
         }
     }
 
-    /// The store that does more afterwards, where there is one.
+    /// Returns the store that has more to do afterwards, if there is one.
     pub fn to(&self) -> Option<StoreId> {
         match self {
             Operator::TransferLeader { to, .. }
@@ -114,7 +116,7 @@ impl Operator {
         }
     }
 
-    /// Whether a store is filled with a copy of the region.
+    /// Returns true if the operator copies the region to a store.
     pub fn moves_data(&self) -> bool {
         matches!(self, Operator::AddPeer { .. } | Operator::MovePeer { .. })
     }

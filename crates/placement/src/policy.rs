@@ -1,23 +1,25 @@
-//! The policies by name.
+//! The placement policies and their names.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a cluster is laid out.
+/// The policy by which a cluster is laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// ALOR's baseline ED: every live store holds as much data, and leads as many user regions, as any
-    /// other.
+    /// ALOR's baseline ED: every live store holds as much data, and leads as many user regions, as
+    /// any other.
     #[default]
     Even,
-    /// ALOR's LMO: each region is led by its most capable live peer; data as under `even`.
+    /// ALOR's LMO: each region is led by its most capable live peer. Data is placed as under
+    /// `even`.
     LeaderOnly,
-    /// ALOR: leaders as under `leader-only`, data in proportion to what stores can write.
+    /// ALOR: leaders as under `leader-only`, data in proportion to the write speeds of the stores.
     Alor,
-    /// Ours: the least highest load of any store, then the shortest wait of writes, by what is measured.
+    /// Steelyard's own policy: minimizes the load of the busiest store, then the time that writes
+    /// wait, both by measured rates.
     Adaptive,
 }
 

@@ -1,4 +1,4 @@
-//! Why an operator is asked for, in numbers.
+//! The reasons of operators, with their numbers.
 
 use std::fmt;
 
@@ -7,34 +7,36 @@ use types::{RegionId, StoreId};
 
 use crate::units::{Bytes, BytesPerSecond, Cores, Nanos, Percent};
 
-/// `Display` makes it a sentence. Numbers are those before the move, with what was in flight, and what was
-/// planned earlier in the same round, counted as done.
+/// The reason of an operator. `Display` writes it as a sentence. Its numbers describe the state
+/// before the move, with everything counted as done that was in flight or planned earlier in the
+/// same round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Reason {
-    /// Repair: one more peer makes up for it.
+    /// Repair: a peer is missing and another one is added.
     TooFewVoters { voters: u32, wanted: u32 },
-    /// Repair: the region is whole without the peer on a store that is lost.
+    /// Repair: the region is complete without the peer on a lost store.
     Lost { store: StoreId },
-    /// The store is asked to go.
+    /// The store drains.
     Draining { store: StoreId },
-    /// Its device is down to the reserve.
+    /// The device of the store is down to its reserve.
     OutOfRoom { store: StoreId },
-    /// Its wall clock is too far from the others'.
+    /// The store's wall clock is too far from those of the others.
     ClockOff { store: StoreId },
-    /// Repair.
+    /// Repair: a voter too many is removed.
     TooManyVoters { voters: u32, wanted: u32 },
-    /// Repair: a learner that nothing is under way for.
+    /// Repair: a learner for which no operator is in flight.
     StrayLearner,
-    /// Repair: `companions` others of its peers are in the same failure domain, fewer where it goes.
+    /// Repair: `companions` other peers of the region are in the same failure domain, and
+    /// `companions_after` in that of the target.
     SharedDomain { companions: u32, companions_after: u32 },
-    /// Data to where there is less of it for the weight of the store (ALOR §3.2, Eq. 1). Weights in
+    /// Data moves to a store that holds less for its weight (ALOR §3.2, Eq. 1). Weights are in
     /// millionths of the largest.
     DataLevels { region_bytes: u64, from_bytes: u64, from_weight_ppm: u32, to_bytes: u64, to_weight_ppm: u32 },
-    /// The store is above its threshold and sheds what is least used (ALOR §3.2).
+    /// The store is above its threshold and sheds its coldest data (ALOR §3.2).
     Full { used_bytes: u64, capacity_bytes: u64, heat_per_gb: u64 },
-    /// `even`. When no region of `most` has an eligible peer on `least`, leadership is handed on from store
-    /// to store, each step a region of its own: `steps` is above 1.
+    /// `even`. If no region of `most` has an eligible peer on `least`, leadership is handed on from
+    /// store to store, one region per step; `steps` is then above 1.
     LeaderCounts {
         most: StoreId,
         most_leaders: u32,
@@ -43,26 +45,29 @@ pub enum Reason {
         step: u32,
         steps: u32,
     },
-    /// `leader-only` and `alor` (§3.1). Bytes/s of the leader's store and of the one that shall lead.
+    /// `leader-only` and `alor` (§3.1): the write speeds of the present leader's store and of the
+    /// target.
     MoreCapable { from_bytes_per_s: u64, to_bytes_per_s: u64 },
-    /// `adaptive`: how busy the two stores are and would be, in thousandths of what they can do.
+    /// `adaptive`: the loads of the two stores before and after, in thousandths of their
+    /// capability.
     Busy { from_permille: u64, to_permille: u64, from_after_permille: u64, to_after_permille: u64 },
-    /// `adaptive`: only with another region's move does it relieve the busiest of the stores that take part.
+    /// `adaptive`: only together with another region's move does this one relieve the busiest of
+    /// the stores that take part.
     Together { with: RegionId, busiest_permille: u64, busiest_after_permille: u64 },
-    /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and then for
-    /// the leader.
+    /// `adaptive`: writes wait for the logs of a majority, of which the slowest store counts, and
+    /// then for the leader.
     Wait {
-        // Cluster states have older ones, with other numbers.
+        // Stored cluster states may contain an older form with other fields.
         #[serde(default)]
         before: Waited,
         #[serde(default)]
         after: Waited,
     },
-    /// `adaptive`: a peer of the region changes places with one of another region, and the writes of both together
-    /// wait for so many thousandths of the time that they do.
+    /// `adaptive`: a peer of the region changes places with one of another region. Afterwards the
+    /// writes of both together wait for `waits_permille` thousandths of the present time.
     ChangePlaces { with: RegionId, waits_permille: u64 },
-    /// The machine of the leader's store has too much of its CPU busy, and the one of the store that shall lead has
-    /// room. Busy shares in thousandths, cores in thousandths of one.
+    /// Too much CPU of the leader's machine is busy, and the target's machine has room. Busy shares
+    /// are in thousandths, cores in thousandths of a core.
     CpuBusy {
         from_permille: u64,
         from_millicores: u64,
@@ -70,25 +75,25 @@ pub enum Reason {
         to_after_permille: u64,
         to_millicores: u64,
     },
-    /// A split.
+    /// A split by size.
     TooLarge { bytes: u64, bytes_max: u64 },
-    /// A split.
+    /// A split by load.
     TooBusy { ops_per_s: u64, ops_per_s_max: u64 },
-    /// A merge: of both together.
+    /// A merge. `bytes` is the sum of both regions.
     Small { bytes: u64, bytes_max: u64 },
-    /// The order to prepare the region's merge came after the merge was given up.
+    /// The order to prepare the region's merge arrived after the merge had been given up.
     MergeGivenUp { into: RegionId },
-    /// Somebody asked for it.
+    /// Requested by an administrator.
     Requested,
 }
 
 /// What a region's writes wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waited {
-    /// A follower's; else the leader's own.
+    /// True if the slowest log needed is a follower's, false if it is the leader's own.
     pub log_of_follower: bool,
     pub log_bytes_per_s: u64,
-    /// 0: not known.
+    /// 0: unknown.
     pub log_sync_ns: u64,
     pub leader_bytes_per_s: u64,
 }
@@ -188,7 +193,7 @@ impl fmt::Display for Reason {
             ),
             Reason::ChangePlaces { with, waits_permille } => {
                 write!(f, "it changes places with a peer of region {with}, ")?;
-                // A tenth is what two moves gain at least, but for a region that had no fast peer.
+                // A pair gains at least a tenth, unless a region that had no fast peer got one.
                 if *waits_permille > 900 {
                     f.write_str("so that each of the two has one that is fast, ")?;
                 }
@@ -228,7 +233,7 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
 
-    /// Cluster states remember them.
+    /// Stored cluster states contain the older form.
     #[test]
     fn a_reason_with_the_numbers_of_before_is_read() {
         let old = r#"{"reason":"wait","log_before_bytes_per_s":1,"leader_before_bytes_per_s":2,

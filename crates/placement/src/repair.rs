@@ -1,17 +1,22 @@
-//! What comes before any policy: every region has the voters it should have, on stores that stay, in as
-//! many failure domains as there are.
+//! Repair: gives every region the voters it should have, on stores that stay, in as many failure
+//! domains as there are. It comes before any policy.
 //!
-//! A region is changed only while a majority of its voters answers and somebody leads it: with less the
-//! change could not be agreed on. One change a region at a time:
+//! A region is changed only while it has a leader and a majority of its voters answers; otherwise
+//! Raft could not commit the change. One change is made at a time. For one region they come in this
+//! order:
 //!
-//! 1. too few voters, those on lost stores not counted: one is added on the best store;
-//! 2. enough without a peer on a lost store: that peer goes. The new voter comes first, so that at no time
-//!    fewer voters answer than before;
-//! 3. a leader leaves a store that drains, whose device is out of room or whose clock is off, also where what
-//!    comes first has to wait for room; then a peer leaves one that drains;
-//! 4. learners that nothing is under way for and voters too many go;
-//! 5. a peer moves to where it shares its failure domain with at least two peers fewer. (With one fewer, as
-//!    many pairs share a domain afterwards as before.)
+//! 1. If there are too few voters, not counting those on lost stores, one is added on the best
+//!    store.
+//! 2. If there are enough voters without a peer on a lost store, that peer is removed. The new
+//!    voter comes first, so that at no time fewer voters answer than before.
+//! 3. The leader leaves a store that drains, whose device is out of room or whose clock is off. It
+//!    also does so if the first step has to wait for room.
+//! 4. Learners without an operator, and voters that are too many, are removed.
+//! 5. A peer leaves a store that drains.
+//! 6. A peer moves to a failure domain with at least two fewer of the region's other peers than its
+//!    own. (With one fewer, as many pairs would share a domain afterwards.)
+//!
+//! Among regions the most urgent ailment goes first (see [`Urgency`]).
 
 use std::cmp::Reverse;
 
@@ -24,13 +29,13 @@ use crate::{Operator, Policy, Reason, StoreState};
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Urgency {
     ail: Ail,
-    /// Stores that may fail before a majority does not answer.
+    /// The number of voters that may still fail before the majority is lost.
     spare: u16,
     busy: Reverse<u64>,
     region: u32,
 }
 
-/// What a region suffers from, the worst first.
+/// The ailments of a region, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ail {
     TooFewVoters,
@@ -55,7 +60,7 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
         if round.room() == 0 {
             break;
         }
-        // What needs a copy may have to wait; a leader's move needs none.
+        // A repair that needs a copy may have to wait; moving the leader needs none.
         let lead = || leader_must_go(round, region).then_some(Ail::LeaderMustGo);
         let operator =
             treat(round, fill, policy, region, ail).or_else(|| treat(round, fill, policy, region, lead()?));
@@ -66,7 +71,7 @@ pub(crate) fn plan(round: &mut Round<'_>, fill: &mut Fill, policy: Policy, opera
     }
 }
 
-/// Voters on stores that are not lost.
+/// Returns the number of voters on stores that are not lost.
 pub(crate) fn kept_voters(round: &Round<'_>, region: u32) -> usize {
     round
         .seats(region)
@@ -80,7 +85,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     let kept = kept_voters(round, region);
     let is = |state| move |at: At| round.state(at) == state;
     if kept < wanted {
-        // With nowhere to put another, what else ails it is seen to.
+        // If no store can take another voter, the other ailments of the region are treated.
         let place =
             round.peers_may_move() && round.stores().any(|at| round.is_up(at) && may_add(round, region, at));
         if place {
@@ -90,7 +95,7 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     if kept >= wanted && seats.iter().any(|seat| seat.voter && is(StoreState::Lost)(seat.store)) {
         return Some(Ail::LostVoter);
     }
-    // With nobody to lead instead, what else ails it is seen to.
+    // If no other peer can lead, the other ailments of the region are treated.
     if leader_must_go(round, region) {
         return Some(Ail::LeaderMustGo);
     }
@@ -103,14 +108,14 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
     round.domains.can_spread(seats).then_some(Ail::SharedDomain)
 }
 
-/// Whether it is led from where it should not be, and could be led from elsewhere.
+/// Returns true if the leader's store should not lead and another peer can.
 fn leader_must_go(round: &Round<'_>, region: u32) -> bool {
     let leader = round.cells[region as usize].leader;
     let must_go = round.state(leader) == StoreState::Draining || round.bar(leader).is_some();
     must_go && round.able(region).next().is_some()
 }
 
-/// Whether a voter could be made on a store: there is none.
+/// Returns true if the store has no voter of the region yet.
 fn may_add(round: &Round<'_>, region: u32, at: At) -> bool {
     !round.seats(region).iter().any(|seat| seat.store == at && seat.voter)
 }
@@ -127,7 +132,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
             if !round.has_data_room() {
                 return None;
             }
-            // A learner that is there already is nearest to its goal.
+            // A learner that exists already needs the least work.
             let begun = seats.iter().filter(|seat| !seat.voter && round.is_up(seat.store));
             let begun = begun.map(|seat| seat.store).find(|&at| round.has_data_room_at(at));
             let to = begun.or_else(|| fill.place(round, region, NOWHERE))?;
@@ -136,7 +141,8 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
         }
         Ail::LostVoter => {
             let lost = |at: &usize| seats[*at].voter && round.state(seats[*at].store) == StoreState::Lost;
-            // In the order of the view's peers; a store that is not in the view has its number there.
+            // Positions follow the view's peers. A store that is not in the view has its id only
+            // there.
             let store = round.region(region).peers[(0..seats.len()).find(lost)?].store;
             Some(Operator::RemovePeer { region: id, from: store, reason: Reason::Lost { store } })
         }
@@ -183,7 +189,7 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
                     at,
                 )
             };
-            // A majority of those that are left answers.
+            // A majority of the remaining voters must answer.
             let cell = &round.cells[region as usize];
             let answers = |at| matches!(round.state(at), StoreState::Up | StoreState::Draining);
             let affordable = |at: &At| {
@@ -214,8 +220,8 @@ fn treat(round: &Round<'_>, fill: &Fill, policy: Policy, region: u32, ail: Ail) 
     }
 }
 
-/// Who leads instead of a leader that must go: the one that the policy would choose, of those whose CPU has room where
-/// there are any.
+/// Returns the peer that takes over from a leader that must go. It is the one that the policy
+/// prefers, among those whose CPU has room if there are any.
 fn heir(round: &Round<'_>, policy: Policy, region: u32) -> Option<At> {
     let speed = |at: At| match policy {
         Policy::Even => 0,

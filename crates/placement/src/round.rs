@@ -1,10 +1,11 @@
-//! One planning round: stores and regions by position instead of by id, what each store holds, the budget.
+//! The state of one planning round: indexed stores and regions, what each store holds, and the
+//! budget.
 //!
-//! A view may hold a million regions. What rules ask for again and again is therefore copied once into flat
-//! arrays; a look at every peer of every region then costs a few instructions each, and no rule follows a
-//! pointer per region.
+//! A view may hold a million regions. The facts that rules look up repeatedly are therefore copied
+//! once into flat arrays, addressed by position instead of by id. Visiting every peer of every
+//! region then costs a few instructions each, and no rule follows a pointer per region.
 //!
-//! What is in flight, and what this round has asked for, counts as done: see [`Round::begin`].
+//! Operators in flight, and those planned in this round, count as done: see [`Round::begin`].
 
 use types::{RegionId, StoreId, META_REGION};
 
@@ -16,7 +17,7 @@ use crate::{rate, ClusterView, Operator, PeerView, PlanLimits, Rating, RegionVie
 /// A store's position in `ClusterView::stores`.
 pub(crate) type At = u32;
 
-/// No store, or one that the view does not have.
+/// No store, or a store that is not in the view.
 pub(crate) const NOWHERE: At = At::MAX;
 
 pub(crate) struct Round<'a> {
@@ -24,16 +25,16 @@ pub(crate) struct Round<'a> {
     pub limits: &'a PlanLimits,
     pub domains: Domains,
     table: Table,
-    /// `NOWHERE` has no entry and counts as lost.
+    /// By store. `NOWHERE` has no entry and counts as lost.
     states: Vec<StoreState>,
-    /// What stores count for, by their classes.
+    /// The rated capability of each store, by its classes.
     pub ratings: Vec<Rating>,
-    /// With much to apply.
+    /// By store: it has too much left to apply to take over leaders.
     behind: Vec<bool>,
     /// By position in `ClusterView::regions`.
     pub cells: Vec<Cell>,
     seats: Vec<Seat>,
-    /// Regions that are not as they should be, ascending.
+    /// Positions of regions that may need repair, ascending.
     pub ailing: Vec<u32>,
     pub totals: Totals,
     pub cpus: Cpus,
@@ -49,20 +50,22 @@ pub(crate) struct Cell {
     first: u32,
     seats: u16,
     pub voters: u16,
-    /// On stores that answer.
+    /// The number of voters on stores that answer.
     pub live_voters: u16,
-    /// Where the leader is, when it is on a store that answers.
+    /// The leader's store, or `NOWHERE` if that store does not answer.
     pub leader: At,
-    /// Nothing is in flight for it, it does not cool down, its membership is not being changed.
+    /// No operator for the region is in flight, it does not cool down, and its membership is not
+    /// changing.
     pub free: bool,
-    /// All its peers are voters on stores that are up, as many as wanted, and its leader has told of them.
+    /// The region is free, all its peers are voters on stores that are up, there are as many as
+    /// wanted, and its leader has reported the lag of each.
     pub healthy: bool,
-    /// What it counts for when data is shared out. Equal to its bytes unless it has so few that they do
-    /// not say what a region costs.
+    /// The size of the region for data placement. Equal to its bytes, unless these are so few that
+    /// they do not reflect the cost of the region.
     pub size: u64,
 }
 
-/// A peer.
+/// A peer of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub store: At,
@@ -70,23 +73,24 @@ pub(crate) struct Seat {
     pub can_lead: bool,
 }
 
-/// Per store, user regions only.
+/// Totals per store. `data` and `leaders` count user regions only.
 pub(crate) struct Totals {
-    /// Sum of sizes.
+    /// Sum of region sizes.
     pub data: Vec<u64>,
-    /// Live user bytes, as the store says, with what is under way.
+    /// Live user bytes from the view, with moves in flight counted as done.
     pub used: Vec<u64>,
     pub leaders: Vec<u32>,
     pub user_regions: usize,
 }
 
-/// From ids to positions: direct where ids are small numbers, as they usually are.
+/// Maps store ids to positions. Uses a direct table if ids are small numbers, which they usually
+/// are.
 pub(crate) enum Table {
     Direct(Vec<At>),
     Sorted(Vec<StoreId>),
 }
 
-/// Why a peer may not be handed the lead, or that it may.
+/// Whether a peer may become the leader, or why it may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eligibility {
     Eligible,
@@ -100,8 +104,8 @@ pub(crate) enum Eligibility {
     Behind,
 }
 
-/// A region of few bytes counts for this part of a mean one: its log, its heartbeats and its share of the
-/// load are there from the first.
+/// Divisor of the mean region size that gives the least size of a region. A small region has a log,
+/// heartbeats and a share of the load from the start, so it must not count as almost nothing.
 const SIZE_FLOOR_PART: u64 = 8;
 
 impl<'a> Round<'a> {
@@ -204,8 +208,9 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Voters that the meta region should have: an odd number, for an even one outlives no more stores
-    /// than the odd one below it. Of two stores both, so that each has a copy.
+    /// Returns the number of voters that the meta region should have. It is odd, because an even
+    /// number tolerates no more failures than the odd number below it. The exception is a cluster
+    /// of two stores, where both have a copy.
     fn meta_wanted(&self) -> usize {
         let places = self.states.iter().filter(|state| matches!(state, StoreState::Up | StoreState::Down));
         match places.count().min(self.view.meta_replicas) {
@@ -233,7 +238,7 @@ impl<'a> Round<'a> {
         0..self.states.len() as At
     }
 
-    /// A store that left the cluster's state is lost.
+    /// Returns the state of a store. A store that is not in the view is lost.
     pub fn state(&self, at: At) -> StoreState {
         self.states.get(at as usize).copied().unwrap_or(StoreState::Lost)
     }
@@ -251,31 +256,35 @@ impl<'a> Round<'a> {
         &self.seats[cell.first as usize..cell.first as usize + usize::from(cell.seats)]
     }
 
-    /// Whether a store has a peer of the region, voter or learner.
+    /// Returns true if the store has a peer of the region, voter or learner.
     pub fn holds(&self, region: u32, store: At) -> bool {
         self.seats(region).iter().any(|seat| seat.store == store)
     }
 
-    /// Bytes/s by which leaders are placed: those of the store's class, or what was pinned.
+    /// Returns the bytes per second by which leaders are placed: those of the store's class, or the
+    /// pinned weight.
     pub fn leader_speed(&self, at: At) -> u64 {
         let pinned = self.view.stores[at as usize].leader_weight;
         pinned.map_or(self.ratings[at as usize].capability.speed(), |weight| weight as u64)
     }
 
-    /// Bytes/s by which data is shared out, likewise.
+    /// Returns the bytes per second by which data is placed: those of the store's class, or the
+    /// pinned weight.
     pub fn data_speed(&self, at: At) -> f64 {
         let pinned = self.view.stores[at as usize].data_weight;
         pinned.unwrap_or(self.ratings[at as usize].capability.kv_bytes_per_s)
     }
 
-    /// Whether a majority answers and somebody leads: only then can the region be changed.
+    /// Returns true if the region is free, has a leader and a majority of its voters answers. Only
+    /// then can it be changed.
     pub fn can_change(&self, region: u32) -> bool {
         let cell = &self.cells[region as usize];
         cell.free && cell.leader != NOWHERE && cell.live_voters > cell.voters / 2
     }
 
-    /// Whether a peer on `from` may go: when it leads, somebody else can lead instead. (A single voter hands
-    /// over to the one that replaces it.)
+    /// Returns true if the peer on `from` may be removed or moved. If it leads, another peer must
+    /// be able to take over, except for a single voter, which hands over to the peer that replaces
+    /// it.
     pub fn can_leave(&self, region: u32, from: At) -> bool {
         let cell = &self.cells[region as usize];
         cell.leader != from || cell.voters == 1 || self.able(region).next().is_some()
@@ -304,17 +313,19 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Its device is down to the reserve.
+    /// Returns true if the device of the store is down to its reserve.
     pub fn is_out_of_room(&self, at: At) -> bool {
         self.view.stores.get(at as usize).is_some_and(|store| store.out_of_room)
     }
 
-    /// The reason why the store should not lead where another can, if there is one.
+    /// Returns the reason why the store should not lead regions that another store can lead, if
+    /// there is one.
     pub fn bar(&self, at: At) -> Option<Bar> {
         self.view.stores.get(at as usize).and_then(|store| store.bar())
     }
 
-    /// Whether a peer that comes to this store might lead, once it is a voter that has caught up.
+    /// Returns true if a peer that moves to this store could lead, once it is a voter and has
+    /// caught up.
     pub fn could_lead(&self, at: At) -> bool {
         self.is_up(at) && self.bar(at).is_none() && !self.behind[at as usize]
     }
@@ -323,12 +334,13 @@ impl<'a> Round<'a> {
         self.at(store).is_some_and(|at| self.behind[at as usize])
     }
 
-    /// Those of them to whom a policy may bring the lead: their CPUs have room for it ([`crate::cpu`]).
+    /// Returns the peers to which a policy may move leadership: the able ones whose CPU permits it
+    /// ([`crate::cpu`]).
     pub fn candidates(&self, region: u32) -> impl Iterator<Item = At> + '_ {
         self.able(region).filter(move |&at| self.cpu_allows(region, at))
     }
 
-    /// Live, caught-up voters of the region beside its leader.
+    /// Returns the live, caught-up voters of the region other than its leader.
     pub fn able(&self, region: u32) -> impl Iterator<Item = At> + '_ {
         let leader = self.cells[region as usize].leader;
         self.seats(region)
@@ -337,7 +349,7 @@ impl<'a> Round<'a> {
             .map(|seat| seat.store)
     }
 
-    /// How many more operators may begin.
+    /// Returns how many more operators may begin.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -350,23 +362,24 @@ impl<'a> Round<'a> {
         self.room > 0 && self.data_room > 0
     }
 
-    /// Whether one more copy may come to or leave this store. One that does not answer takes no part in it.
+    /// Returns true if one more copy may go to or leave this store. A store that is not in the view
+    /// has no limit.
     pub fn has_data_room_at(&self, at: At) -> bool {
         self.data_moves.get(at as usize).is_none_or(|moves| *moves < self.limits.data_moves_per_store_max)
     }
 
-    /// How many more copies may begin, …
+    /// Returns how many more copies may begin in this round.
     pub fn data_room(&self) -> usize {
         self.data_room.min(self.room)
     }
 
-    /// … and of them from or towards this store.
+    /// Returns how many more copies may go to or leave this store.
     pub fn data_room_at(&self, at: At) -> usize {
         let moves = self.data_moves.get(at as usize).copied().unwrap_or(usize::MAX);
         self.limits.data_moves_per_store_max.saturating_sub(moves)
     }
 
-    /// Whether peers may be moved at all.
+    /// Returns false if the limits forbid moving peers altogether.
     pub fn peers_may_move(&self) -> bool {
         self.limits.data_moves_max > 0
     }
@@ -402,7 +415,7 @@ impl<'a> Round<'a> {
         };
         let user = operator.region() != META_REGION;
         let leader = self.cells[region].leader;
-        // It is led by somebody else before its peer goes; by whom is the driver's choice.
+        // A leader's peer hands over leadership before it goes. The driver chooses the successor.
         let unseats = matches!(operator, Operator::TransferLeader { .. })
             || !matches!(operator, Operator::AddPeer { .. }) && leader == from;
         if unseats {
@@ -470,7 +483,7 @@ impl Table {
     }
 }
 
-/// Position of a region in the view.
+/// Returns the position of a region in the view.
 pub(crate) fn position(view: &ClusterView, region: RegionId) -> Option<u32> {
     view.regions.binary_search_by_key(&region, |region| region.id).ok().map(|at| at as u32)
 }

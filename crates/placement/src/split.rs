@@ -1,7 +1,8 @@
-//! Regions that hold or serve too much are cut in two, small neighbours become one.
+//! Splits regions that hold or serve too much, and merges small neighbours.
 //!
-//! The two keep away from each other: two neighbours are merged only when together they have less than half
-//! of what is split, in bytes and in operations, and the halves of a split together have more than all of it.
+//! Splits and merges do not undo each other: two neighbours are merged only if together they have
+//! less than half of what is split, in bytes and in operations, and the halves of a split together
+//! have more than all of it.
 
 use std::cmp::Reverse;
 
@@ -13,7 +14,7 @@ use crate::{Operator, PlanLimits, Reason, RegionView};
 /// The order in which splits begin.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Excess {
-    /// In hundredths of the limit.
+    /// The excess in hundredths of the limit.
     most: Reverse<u64>,
     region: u32,
 }
@@ -46,7 +47,7 @@ pub(crate) fn plan(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
     }
 }
 
-/// The larger of a region's size and load, in hundredths of what is allowed, rounded up.
+/// Returns the larger of a region's size and load, in hundredths of its limit, rounded up.
 fn excess(region: &RegionView, limits: &PlanLimits) -> u64 {
     let part =
         |of: u64, limit: u64| if limit == 0 { 0 } else { (u128::from(of) * 100).div_ceil(u128::from(limit)) };
@@ -54,7 +55,7 @@ fn excess(region: &RegionView, limits: &PlanLimits) -> u64 {
     most.try_into().unwrap_or(u64::MAX)
 }
 
-/// Pairs of neighbours on the same stores, the smallest together first.
+/// Plans merges of neighbours on the same stores, the pair with the fewest bytes first.
 pub(crate) fn plan_merges(round: &mut Round<'_>, operators: &mut Vec<Operator>) {
     let limits = round.limits;
     let bytes_max = match limits.split_bytes {
@@ -96,7 +97,7 @@ pub(crate) fn plan_merges(round: &mut Round<'_>, operators: &mut Vec<Operator>) 
         if !round.cells[one as usize].free || !round.cells[other as usize].free {
             continue;
         }
-        // The larger one stays.
+        // The larger region stays.
         let swap = round.region(one).bytes < round.region(other).bytes;
         let (into, region) = if swap { (other, one) } else { (one, other) };
         let reason = Reason::Small { bytes, bytes_max };

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formatting of numbers with units for sentences.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ pub(crate) struct BytesPerSecond(pub u64);
 
 pub(crate) struct Nanos(pub u64);
 
-/// Of thousandths.
+/// In thousandths.
 pub(crate) struct Percent(pub u64);
 
 impl fmt::Display for Bytes {
@@ -37,7 +37,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Of thousandths of one.
+/// In thousandths of a core.
 pub(crate) struct Cores(pub u64);
 
 impl fmt::Display for Cores {

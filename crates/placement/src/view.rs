@@ -1,4 +1,4 @@
-//! What a policy sees: the cluster as plain data at one moment.
+//! The input of a policy: the cluster as plain data at one moment.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use types::{RegionId, StoreId};
 
 use crate::{Classes, Operator, PlanLimits, Spread};
 
-/// What a store can do. All stores of a view state it in the same unit.
+/// The capability of a store. All stores of a view state it in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capability {
     /// Bytes of keys and values written per second.
@@ -18,19 +18,20 @@ pub struct Capability {
     pub ops_per_s: f64,
 }
 
-/// JSON has no infinity and no NaN: what is written must be read back.
+/// Serializes a finite number. JSON has no infinity and no NaN, and what is written must be
+/// readable.
 fn finite<S: serde::Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(if value.is_nan() { 0.0 } else { value.clamp(f64::MIN, f64::MAX) })
 }
 
 impl Capability {
-    /// Stores of which nothing is known are equals.
+    /// The capability of a store that has not been measured. All such stores are equal.
     pub const UNKNOWN: Capability = Capability { kv_bytes_per_s: 1.0, ops_per_s: 1.0 };
 
-    /// What leader placement compares: KV bytes written per second, by which ALOR rates nodes (§3.2). Numbers
-    /// that make no sense count as no speed at all.
+    /// Returns the KV bytes written per second, by which ALOR rates nodes (§3.2) and leader
+    /// placement compares stores. NaN and negative numbers count as 0.
     pub fn speed(&self) -> u64 {
-        // A cast saturates, and takes NaN for 0.
+        // A cast saturates and turns NaN into 0.
         self.kv_bytes_per_s as u64
     }
 }
@@ -46,24 +47,26 @@ impl Default for Capability {
 pub enum StoreState {
     #[default]
     Up,
-    /// Silent for seconds: neither source nor target of anything, its peers are expected back.
+    /// Silent for seconds. The store is neither source nor target of anything; its peers are
+    /// expected back.
     Down,
-    /// Live and asked to go: its leaders and peers move away, nothing moves to it.
+    /// Live and asked to leave. Its leaders and peers move away, and nothing moves to it.
     Draining,
-    /// Silent for so long that its peers are made anew elsewhere.
+    /// Silent for so long that its peers are replaced on other stores.
     Lost,
 }
 
 /// The CPU of a store's machine, averaged over some seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Cores that the store may use; a part of one where a quota says so.
+    /// Cores that the store may use; fractional if a quota limits it.
     pub cores: f64,
-    /// The share of them that is busy, whoever uses them: from 0 to 1.
+    /// The share of these cores that is busy with any process, from 0 to 1.
     pub busy: f64,
     /// Cores that the store's own process uses.
     pub own: f64,
-    /// Stores that name the same machine share its cores; 0: not known, and shared with no other store.
+    /// Identifies the machine. Stores with the same number share its cores. 0: unknown, and shared
+    /// with no other store.
     pub machine: u64,
 }
 
@@ -71,39 +74,40 @@ pub struct Cpu {
 pub struct StoreView {
     pub id: StoreId,
     pub capability: Capability,
-    /// How sure the capability and the sync are.
+    /// The uncertainty of the capability and of the sync time.
     pub spread: Spread,
-    /// Of which classes it was last time, as [`rate`](crate::rate) said.
+    /// The store's classes in the previous round, as returned by [`rate`](crate::rate).
     pub former: Classes,
-    /// What a write waits for a sync of its device, with nothing else to do; 0: not known.
+    /// Duration of one sync on the otherwise idle device, in nanoseconds. 0: unknown.
     pub sync_ns: u64,
-    /// Live user bytes that the store may hold; 0: not known.
+    /// Live user bytes that the store may hold. 0: unknown.
     pub capacity_bytes: u64,
-    /// Live user bytes that the store holds: of all regions that have a peer here in this view, so that what
-    /// is under way counts once.
+    /// Live user bytes of all regions that have a peer on this store in this view. Derived from the
+    /// view, so that a move in flight counts once.
     pub used_bytes: u64,
-    /// Of entries that are committed and that it has yet to apply. Who is handed a region's lead serves it
-    /// when it is through with them.
+    /// Bytes of committed entries that the store has yet to apply. A new leader serves its region
+    /// only after it has applied them.
     pub unapplied_bytes: u64,
-    /// Its device is down to its reserve. Who leads there refuses what adds data, whatever room the other peers
-    /// have.
+    /// The free space of its device is down to the reserve. The leaders on this store refuse
+    /// commands that add data, whatever room the other peers have.
     pub out_of_room: bool,
-    /// Its wall clock, by which keys expire in regions that it leads, is too far from the others'.
+    /// Its wall clock, which decides when keys expire in the regions it leads, is too far from the
+    /// clocks of the other stores.
     pub clock_off: bool,
-    /// It was above its threshold and has not been below the lower end of the band since: what
-    /// [`sheds`](crate::sheds) said of it last time.
+    /// The store exceeded its fill threshold and has not been below the lower end of the band
+    /// since. The value of [`sheds`](crate::sheds) in the previous round.
     pub shedding: bool,
-    /// `None`: not known, and nothing is decided by it.
+    /// `None`: unknown, and then CPU decides nothing.
     pub cpu: Option<Cpu>,
-    /// Its CPU was above the limit lately, and the mean units of work over the seconds that `cpu` is averaged over: see
-    /// [`CpuMemory`](crate::CpuMemory).
+    /// Set if the CPU was above the limit lately. See [`CpuMemory`](crate::CpuMemory) for this
+    /// field and the next.
     pub cpu_high: bool,
     pub cpu_units: Option<f64>,
-    /// Stands in for the measured write speed when data is shared out.
+    /// Overrides the measured write speed when data is placed.
     pub data_weight: Option<f64>,
-    /// Stands in for the measured write speed when leaders are placed.
+    /// Overrides the measured write speed when leaders are placed.
     pub leader_weight: Option<f64>,
-    /// Failure domains and the like: `zone` -> `a`.
+    /// Labels such as failure domains: `zone` -> `a`.
     pub labels: BTreeMap<String, String>,
     pub state: StoreState,
 }
@@ -112,7 +116,8 @@ pub struct StoreView {
 pub struct PeerView {
     pub store: StoreId,
     pub voter: bool,
-    /// Log entries behind what the leader has committed; `None`: the leader has not said.
+    /// Log entries between this peer and the leader's commit index. `None`: the leader has not
+    /// reported it.
     pub lag: Option<u64>,
 }
 
@@ -121,28 +126,28 @@ pub struct RegionView {
     pub id: RegionId,
     /// Live user bytes of one copy.
     pub bytes: u64,
-    /// Both ends included; region 0 has no slots.
+    /// The first and last slot, both included. Region 0 has no slots.
     pub first_slot: u16,
     pub last_slot: u16,
-    /// A region of one slot cannot be split.
+    /// The number of slots. A region of one slot cannot be split.
     pub slots: u32,
-    /// Operations per second, lately.
+    /// Recent operations per second.
     pub write_rate: f64,
     pub read_rate: f64,
-    /// Of the reads, those that RAM does not answer: what leading costs the device.
+    /// The part of the reads that RAM does not answer. This is the cost of leading for the device.
     pub miss_rate: f64,
-    /// Bytes of keys and values written per second, lately.
+    /// Recent bytes of keys and values written per second.
     pub write_bytes_rate: f64,
-    /// Operations per second with a long memory, those of followers included: what tells cold data from data that
-    /// rests for a moment.
+    /// Operations per second, averaged over a long time, including reads answered by followers.
+    /// Distinguishes cold data from data that is idle for a moment.
     pub heat: f64,
-    /// `None` while no leader is known.
+    /// `None` if no leader is known.
     pub leader: Option<StoreId>,
     pub peers: Vec<PeerView>,
-    /// A change of its membership is under way: it is left alone.
+    /// A membership change is in progress. Such a region gets no operator.
     pub joint: bool,
-    /// It is left alone: an operator for it failed a short while ago, or it was split and its size has not
-    /// been measured since.
+    /// The region gets no operator: one failed a short while ago, or the region was split and its
+    /// size has not been measured since.
     pub cooldown: bool,
 }
 
@@ -153,18 +158,21 @@ pub(crate) enum Bar {
     ClockOff,
 }
 
-/// So many bytes are applied before anybody notices.
+/// A store with fewer bytes to apply never counts as behind: it applies them before a client
+/// notices.
 const UNAPPLIED_BYTES_MIN: u64 = 1 << 20;
 
-/// Whether so many bytes keep a store that is to apply them busy for so long that it is handed no lead.
+/// Returns true if applying this many bytes takes the store longer than
+/// [`PlanLimits::unapplied_ms_max`]. Such a store gets no leaders.
 pub fn is_behind(capability: Capability, unapplied_bytes: u64, limits: &PlanLimits) -> bool {
     let bytes = capability.kv_bytes_per_s * f64::from(limits.unapplied_ms_max) / 1000.0;
-    // A cast saturates, and takes NaN for 0.
+    // A cast saturates and turns NaN into 0.
     unapplied_bytes > UNAPPLIED_BYTES_MIN.max(bytes as u64)
 }
 
 impl StoreView {
-    /// Whether what it has yet to apply keeps it busy for longer than that.
+    /// Returns true if the store's unapplied entries keep it from taking over leaders; see
+    /// [`is_behind`].
     pub fn is_behind(&self, limits: &PlanLimits) -> bool {
         is_behind(self.capability, self.unapplied_bytes, limits)
     }
@@ -176,12 +184,12 @@ impl StoreView {
 }
 
 impl RegionView {
-    /// Operations per second in whole numbers, for ranking.
+    /// Returns the operations per second as an integer, for ranking.
     pub(crate) fn rate(&self) -> u64 {
         (self.write_rate + self.read_rate) as u64
     }
 
-    /// Heat per byte: the least is the coldest.
+    /// Returns the heat per byte. The coldest region has the lowest.
     pub(crate) fn density(&self) -> f64 {
         self.heat.max(0.0) / self.bytes.max(1) as f64
     }
@@ -189,17 +197,18 @@ impl RegionView {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterView {
-    /// Sorted by id, none twice.
+    /// Sorted by id, without duplicates.
     pub stores: Vec<StoreView>,
-    /// Sorted by id, none twice.
+    /// Sorted by id, without duplicates.
     pub regions: Vec<RegionView>,
-    /// Begun and not yet known to have ended. They count as done.
+    /// Operators that have begun and are not known to have ended. They count as done.
     pub in_flight: Vec<Operator>,
-    /// Voters that a user region should have.
+    /// The number of voters that a user region should have.
     pub replicas: usize,
-    /// Voters that the meta region should have where there are stores for them; it takes an odd number.
+    /// The number of voters that the meta region should have if there are enough stores. It is
+    /// rounded to an odd number.
     pub meta_replicas: usize,
-    /// Stores with equal values of this label fail together.
+    /// The label that names failure domains: stores with equal values of it fail together.
     pub domain_label: Option<String>,
 }
 

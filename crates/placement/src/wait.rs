@@ -1,22 +1,24 @@
 //! Which store a write waits for, and how long.
 //!
-//! A write waits for the leader's log and for those of as many of the fastest followers as make a majority
-//! with it, for the slowest of these; then for the leader, which applies it before it answers. For a byte that is
-//! written, with the KV bytes/s of stores, and what their syncs take:
+//! A write waits until a majority has it in its logs: the leader and the fastest followers, of
+//! which the slowest counts. Then it waits for the leader, which applies it before it answers. For
+//! each byte written, with the KV bytes per second of the stores and the duration of their syncs:
 //!
 //! ```text
 //! wait     = max(5/4 · log(leader), log(slowest follower needed)) + apply(leader)
 //! apply(s) = 1 / speed(s)
-//! log(s)   = apply(s) / 7 + sync(s) / 64 KiB            apply(s) where nobody knows how long a sync takes
+//! log(s)   = apply(s) / 7 + sync(s) / 64 KiB            apply(s) if sync(s) is unknown
 //! ```
 //!
-//! The log's is one of about seven bytes that a device writes for a byte of user data (the rest is what flushes and
-//! compactions write, and what apply waits for when they fall behind), and at work about so many bytes share a sync. For a
-//! follower's log another one may stand in, which is written by chance sooner; for the leader's none does.
+//! The device writes about seven bytes per byte of user data. One of them is the log's. Flushes and
+//! compactions write the others, and apply waits for these when they fall behind. Under load about
+//! 64 KiB share a sync. The leader's log counts a quarter more: a slow sync of one follower can be
+//! made up by another follower, but no store stands in for the leader.
 //!
-//! Here stores are told apart by less than elsewhere: beside the classes that stores form by how sure their numbers are
-//! ([`crate::class`]), those whose speeds differ by little, or whose syncs differ by less than twofold, count as one,
-//! so that one that is measured again and comes out a little different moves nothing.
+//! Stores are grouped more coarsely here than elsewhere. In addition to the classes by measured
+//! uncertainty ([`crate::class`]), speeds that differ by little count as one, and so do syncs that
+//! differ by less than a factor of two. A store that is measured again and differs a little then
+//! moves nothing.
 
 use std::cmp::Reverse;
 
@@ -24,19 +26,20 @@ use crate::fill::Ordered;
 use crate::leader_only::is_worth_it;
 use crate::round::{At, Round, Seat};
 
-/// The log's part of what a device writes is one in so many.
+/// The log's part of the bytes that a device writes is one in this many.
 const LOG_PART: f64 = 7.0;
 const BYTES_PER_SYNC: f64 = 65_536.0;
-/// What the leader's log counts, a follower's being 1.
+/// The weight of the leader's log; that of a follower's is 1.
 const OWN_LOG: f64 = 1.25;
 
-/// Syncs are of different classes when the one takes so many times as long as the other, for what is measured in a
-/// second or two of them scatters, …
+/// Minimum ratio at which two sync durations are of different classes. Measuring syncs for a second
+/// or two gives scattered results.
 const SYNC_CLASS: f64 = 2.0;
-/// … and all that take less are of one.
+/// All shorter syncs are of one class.
 const SYNC_NS_MIN: f64 = 50_000.0;
 
-/// Seconds per byte of the slowest store of each store's class. For stores that are not up nobody waits.
+/// Seconds per byte of the slowest store in each store's class. Infinite for stores that are not
+/// up.
 pub(crate) struct Waits {
     apply: Vec<f64>,
     log: Vec<f64>,
@@ -62,14 +65,14 @@ impl Waits {
         Waits { log: log.collect(), apply }
     }
 
-    /// The store that is the last of a majority to have written: of `leader` and the fastest others of the region.
-    /// `change` replaces a peer's store by another's.
+    /// Returns the store whose log completes the majority: the slowest of `leader` and the fastest
+    /// others needed. `change` replaces the store of one peer by another.
     pub fn slowest_needed(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> At {
         let moved = |at: At| change.filter(|(from, _)| *from == at).map_or(at, |(_, to)| to);
         let voters = || round.seats(region).iter().filter(|seat: &&Seat| seat.voter);
         let needed = voters().count() / 2;
         let leader = moved(leader);
-        // Few peers: as many passes as followers are needed, each for the next fastest.
+        // There are few peers. Each pass finds the next fastest of the followers needed.
         let mut last: Option<(Ordered, At)> = None;
         for _ in 0..needed {
             let next = voters()
@@ -86,7 +89,7 @@ impl Waits {
         }
     }
 
-    /// Seconds per byte that the region's writes wait.
+    /// Returns the seconds per byte that the region's writes wait.
     pub fn of(&self, round: &Round<'_>, region: u32, leader: At, change: Option<(At, At)>) -> f64 {
         let slowest = self.slowest_needed(round, region, leader, change);
         let leader = change.filter(|(from, _)| *from == leader).map_or(leader, |(_, to)| to);
@@ -94,15 +97,15 @@ impl Waits {
         own * self.log(slowest) + self.apply(leader)
     }
 
-    /// The same after a peer has moved, and with the best of them in the lead. `to` may be `NOWHERE`: what is counted
-    /// are the peers that stay. Where those are no majority nothing is told apart.
+    /// Returns the same after a peer has moved, under the best leader. If `to` is `NOWHERE`, only
+    /// the remaining peers count. If these are no majority, the result is infinite.
     pub fn best(&self, round: &Round<'_>, region: u32, from: At, to: At) -> f64 {
         let voters = round.seats(region).iter().filter(|seat| seat.voter);
         let waits = voters.map(|seat| self.of(round, region, seat.store, Some((from, to))));
         waits.fold(f64::INFINITY, f64::min)
     }
 
-    /// Nothing waits less.
+    /// Returns a lower bound of the wait under any layout.
     pub fn least(&self, round: &Round<'_>) -> f64 {
         let least = |of: &dyn Fn(At) -> f64| {
             round.stores().filter(|&at| round.is_up(at)).map(of).fold(f64::INFINITY, f64::min)
@@ -110,12 +113,13 @@ impl Waits {
         OWN_LOG * least(&|at| self.log(at)) + least(&|at| self.apply(at))
     }
 
-    /// Seconds per byte until a store has it in its log.
+    /// Returns the seconds per byte until a store has a write in its log.
     pub fn log(&self, at: At) -> f64 {
         self.log.get(at as usize).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Of both together: who is faster in the one is so in the other, as a rule.
+    /// Returns the sum of log and apply. Ranks stores by speed: a store that is faster in one is
+    /// usually faster in the other.
     pub fn cost(&self, at: At) -> f64 {
         self.log(at) + self.apply(at)
     }
@@ -125,16 +129,18 @@ impl Waits {
     }
 }
 
-/// A store that is pinned to lead as one of another speed counts as one that is faster in everything.
+/// Returns the duration of a sync. If the leader weight of a store is pinned, its syncs count as
+/// faster by the same factor.
 fn sync_ns(round: &Round<'_>, at: At) -> f64 {
     let rating = &round.ratings[at as usize];
     let pinned = round.leader_speed(at).max(1) as f64 / rating.capability.speed().max(1) as f64;
     (rating.sync_ns as f64 / pinned).max(SYNC_NS_MIN)
 }
 
-/// Of each store what the slowest of its class takes, whether it is up or not: the classes of others do not change when one
-/// restarts. A class begins with its slowest store and ends before the
-/// first one that is enough `faster`. Infinite for stores that are not `among`.
+/// Returns for each store what the slowest store of its class takes. Stores that are down take
+/// part, so that the classes of others do not change when a store restarts. A class begins with its
+/// slowest store and ends before the first store that is `faster` by enough. Infinite for stores
+/// that are not in `among`.
 fn by_class(
     round: &Round<'_>,
     among: impl Iterator<Item = At>,

@@ -1,11 +1,12 @@
-//! `adaptive` beside `alor` and `even` on the paper's clusters under the paper's workloads (ALOR §4).
+//! Compares `adaptive` with `alor` and `even` on the paper's clusters under the paper's workloads
+//! (ALOR §4).
 
 mod support;
 
 use steelyard_placement::{Capability, ClusterView, PlanLimits, Policy, RegionView};
 use support::*;
 
-/// NVM, high-end SSD, plain SSD: bytes written and reads per second, as a probe of the emulated ones would say.
+/// Bytes written and reads per second of the emulated devices, as a probe would measure them.
 const NVM: (f64, f64) = (625e6, 1.15e6);
 const HIGH: (f64, f64) = (250e6, 0.42e6);
 const PLAIN: (f64, f64) = (62.5e6, 0.09e6);
@@ -20,7 +21,7 @@ const MIXES: [(&str, &[(f64, f64)]); 7] = [
     ("6P", &[PLAIN; 6]),
 ];
 
-/// Parts of operations that read.
+/// The share of reads among the operations of each workload.
 const WORKLOADS: [(&str, f64); 4] = [("Load", 0.0), ("A", 0.5), ("B", 0.95), ("C", 1.0)];
 
 fn loaded(stores: &[(f64, f64)], reads: f64, ops: f64, regions: u64, skew: f64) -> ClusterView {
@@ -63,8 +64,8 @@ fn each(mut check: impl FnMut(&str, &dyn Fn(f64) -> ClusterView, &ClusterView)) 
     }
 }
 
-/// As the cluster was before, every store with as many peers as any other, and under as much load as `alor`'s
-/// layout bears, less, and more.
+/// Begins with an even layout, in which every store has as many peers as any other. The load is a
+/// multiple of what `alor`'s layout bears, from less than 1 to more.
 #[test]
 fn from_an_even_layout_it_ends_no_busier_than_alor() {
     let limits = PlanLimits::default();
@@ -93,14 +94,14 @@ fn from_an_even_layout_it_ends_no_busier_than_alor() {
     ratios.sort_by(f64::total_cmp);
     let [.., second, longest] = ratios[..] else { unreachable!("there are two at least") };
     println!("where alor's busiest store is at ease, writes wait at most {longest:.3} times as long, then {second:.3}");
-    // One cluster's fast stores are just as busy as may be.
+    // In one cluster the fast stores end as busy as they may be.
     assert!(
         longest <= 1.6 && second <= 1.25,
         "{longest}: some leaders stay where they were brought for the load at first"
     );
 }
 
-/// And from `alor`'s own layout, under a load that it bears with ease, nothing gets worse at all.
+/// Begins with `alor`'s layout, under a load that it bears easily: nothing gets worse.
 #[test]
 fn from_alors_layout_nothing_gets_worse() {
     let limits = PlanLimits::default();

@@ -1,5 +1,5 @@
-//! `adaptive` acts on measurements, and measurements are never the same twice: what differs by a little
-//! moves nothing, what changes for good is followed once.
+//! `adaptive` acts on measurements, which differ each time. A small difference must move nothing,
+//! and a lasting change must be followed once.
 
 mod support;
 
@@ -9,14 +9,14 @@ use support::*;
 struct Dice(u64);
 
 impl Dice {
-    /// From −1 to 1.
+    /// Returns a number from −1 to 1.
     fn swing(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as f64 / f64::from(1u32 << 30) - 1.0
     }
 }
 
-/// As the paper's cluster: six stores, regions over neighbours, loads of a skewed workload.
+/// Six stores as in the paper's cluster, with regions on neighbouring stores under a skewed load.
 fn loaded(speeds: &[u64], regions: u64, skew: f64) -> ClusterView {
     let stores = speeds.len() as u64;
     let regions = (0..regions).map(|at| {
@@ -42,7 +42,8 @@ fn loaded(speeds: &[u64], regions: u64, skew: f64) -> ClusterView {
     view
 }
 
-/// Moves in `rounds` rounds in which every rate and capability is off by up to `noise` of itself.
+/// Returns the number of moves in `rounds` rounds. In each round every rate and capability is off
+/// by up to the fraction `noise`.
 fn moves_under_noise(view: &ClusterView, noise: f64, rounds: usize) -> usize {
     let mut dice = Dice(3);
     let mut view = view.clone();
@@ -61,7 +62,7 @@ fn moves_under_noise(view: &ClusterView, noise: f64, rounds: usize) -> usize {
             let Capability { kv_bytes_per_s, ops_per_s } = calm.capability;
             store.capability =
                 Capability { kv_bytes_per_s: kv_bytes_per_s * factor, ops_per_s: ops_per_s * factor };
-            // What a second of syncs tells scatters more.
+            // Sync times measured for a second scatter more.
             store.sync_ns = (calm.sync_ns as f64 * (1.0 + 10.0 * noise * dice.swing())) as u64;
         }
         let operators = steelyard_placement::plan(&view, Policy::Adaptive, &PlanLimits::default());
@@ -75,7 +76,7 @@ const MB: u64 = 1_000_000;
 const PAPER: [u64; 6] = [625 * MB, 250 * MB, 250 * MB, 62 * MB, 62 * MB, 62 * MB];
 const EQUAL: [u64; 6] = [250 * MB; 6];
 
-/// Speeds, and how skewed the load is.
+/// The speeds of the stores, and the skew of the load.
 const CASES: [(&str, [u64; 6], f64); 4] = [
     ("paper", PAPER, 0.0),
     ("paper, skewed", PAPER, 0.6),
@@ -96,12 +97,12 @@ fn noise_moves_next_to_nothing() {
     }
 }
 
-/// No copy comes to any store, and syncs are known: what is left is to change places.
+/// No store takes a copy and sync times are known, so peers can only change places.
 #[test]
 fn on_full_stores_noise_moves_next_to_nothing() {
     for (name, speeds, skew) in CASES {
         for regions in [48, 480] {
-            // At a small part of the load: nobody is to be relieved.
+            // A small part of the load, so that no store needs relief.
             let mut view = loaded(&speeds, regions, skew);
             let part = 4.8 / regions as f64;
             for region in &mut view.regions {

@@ -1,4 +1,4 @@
-//! `adaptive` beside the best layout there is, found by trying all, and beside `even`.
+//! Compares `adaptive` with the best possible layout, found by exhaustive search, and with `even`.
 
 mod support;
 
@@ -9,7 +9,7 @@ use types::StoreId;
 const STORES: u64 = 4;
 const REGIONS: u64 = 4;
 
-/// A region's peers, of which the first leads.
+/// The stores of a region's peers. The first one leads.
 type Seats = [StoreId; 3];
 
 fn all_seats(stores: u64) -> Vec<Seats> {
@@ -26,7 +26,7 @@ fn all_seats(stores: u64) -> Vec<Seats> {
     all
 }
 
-/// The least highest load of all layouts.
+/// Returns the load of the busiest store in the layout in which that is lowest.
 fn best_by_force(view: &ClusterView) -> f64 {
     let costs: Vec<Vec<[f64; STORES as usize]>> = view
         .regions
@@ -65,7 +65,7 @@ fn best_by_force(view: &ClusterView) -> f64 {
     best
 }
 
-/// The shortest mean wait of all layouts in which no store is busier than `ceiling`.
+/// Returns the shortest mean wait of all layouts in which no store is busier than `ceiling`.
 fn shortest_wait_by_force(view: &ClusterView, ceiling: f64) -> Option<f64> {
     fn search(view: &mut ClusterView, from: usize, ceiling: f64, best: &mut Option<f64>) {
         if from == view.regions.len() {
@@ -87,7 +87,7 @@ fn shortest_wait_by_force(view: &ClusterView, ceiling: f64) -> Option<f64> {
     best
 }
 
-/// A small linear congruential generator: the same clusters in every run.
+/// A small linear congruential generator, so that every run has the same clusters.
 struct Dice(u64);
 
 impl Dice {
@@ -105,7 +105,7 @@ fn random_cluster(dice: &mut Dice, equal: bool, stores: u64, regions: u64) -> Cl
         let first = dice.below(stores);
         let mut peers = vec![first, (first + 1) % stores, (first + 2) % stores];
         peers.sort_unstable();
-        // From calm to hot, some mostly read and some mostly written.
+        // From idle to hot, some mostly read and some mostly written.
         let write_rate = (dice.below(1000) * dice.below(30)) as f64;
         let read_rate = (dice.below(1000) * dice.below(30)) as f64;
         let leader = peers[dice.below(3) as usize];
@@ -124,7 +124,7 @@ fn random_cluster(dice: &mut Dice, equal: bool, stores: u64, regions: u64) -> Cl
     view
 }
 
-/// Sorts them, too.
+/// Prints percentiles of the distances. Sorts them in place.
 fn say_waits(name: &str, distances: &mut [f64]) {
     distances.sort_by(f64::total_cmp);
     println!(
@@ -182,8 +182,8 @@ fn on_equal_stores_the_busiest_is_near_the_best_there_can_be() {
     assert!(percentile(&adaptive, 50) <= 1.10);
 }
 
-/// Both are local searches, and `even` ends with counts that do not know of loads. Where it ends better by
-/// chance, it does so by less than one region of the mean makes a store busier.
+/// Both are local searches, and `even` ends with counts that ignore load. If `even` ends better by
+/// chance, it is by less than an average region adds to a store.
 #[test]
 fn adaptive_is_never_worse_than_even_by_as_much_as_a_region() {
     let mut dice = Dice(11);
@@ -205,7 +205,7 @@ fn adaptive_is_never_worse_than_even_by_as_much_as_a_region() {
     assert!(worst <= 1.02 && worse <= 3);
 }
 
-/// What a region of the mean adds to a store of the mean.
+/// Returns the load that an average region adds to an average store.
 fn grain(view: &ClusterView) -> f64 {
     let stores = view.stores.len() as f64;
     let speed = view.stores.iter().map(|store| store.capability.kv_bytes_per_s).sum::<f64>() / stores;
@@ -213,7 +213,7 @@ fn grain(view: &ClusterView) -> f64 {
     load / view.regions.len() as f64 / speed
 }
 
-/// The second objective, where the first has nothing to say: stores of which none gets busy.
+/// The second objective on its own: no store is busy enough for the first to apply.
 #[test]
 fn where_no_store_gets_busy_writes_wait_as_in_the_best_layout() {
     let limits = PlanLimits::default();
@@ -223,7 +223,7 @@ fn where_no_store_gets_busy_writes_wait_as_in_the_best_layout() {
         let mut view = random_cluster(&mut dice, false, STORES, 3);
         let load = busiest(&view);
         for region in &mut view.regions {
-            // Whatever the layout, nobody is half as busy as would be too busy.
+            // No layout makes any store half as busy as the limit.
             let part = 0.02 / load.max(f64::MIN_POSITIVE);
             region.write_bytes_rate *= part;
             region.miss_rate *= part;
@@ -241,8 +241,8 @@ fn where_no_store_gets_busy_writes_wait_as_in_the_best_layout() {
     assert!(percentile(&even, 50) > percentile(&adaptive, 90), "even is far off, or this shows nothing");
 }
 
-/// As the view, with stores that are so full that no copy comes to any, but for one that goes elsewhere: data that
-/// nobody asks for, and that stays.
+/// Returns the view with its stores filled so far that none takes a copy unless another one leaves.
+/// The filling is data without load, which stays.
 fn filled(mut view: ClusterView) -> ClusterView {
     for (region, id) in view.regions.iter_mut().zip(1..) {
         (region.id, region.bytes) = (id, 1_100_000);
@@ -260,7 +260,8 @@ fn filled(mut view: ClusterView) -> ClusterView {
     view
 }
 
-/// The shortest mean wait of all layouts with as many of the first `count` regions on each store as there are now.
+/// Returns the shortest mean wait of all layouts that place as many of the first `count` regions on
+/// each store as the view does.
 fn shortest_wait_in_place(view: &ClusterView, count: usize) -> f64 {
     fn search(view: &mut ClusterView, left: &mut [usize], from: usize, count: usize, best: &mut f64) {
         if from == count {
@@ -288,7 +289,7 @@ fn shortest_wait_in_place(view: &ClusterView, count: usize) -> f64 {
     best
 }
 
-/// Where nothing fits anywhere, peers change places, and only when that is worth two copies.
+/// Nothing fits anywhere, so peers can only change places, and only if that is worth two copies.
 #[test]
 fn on_full_stores_writes_wait_nearly_as_in_the_best_layout_with_as_much_on_each() {
     const SYNCS: [u64; 3] = [5_000, 20_000, 1_000_000];
@@ -304,7 +305,7 @@ fn on_full_stores_writes_wait_nearly_as_in_the_best_layout_with_as_much_on_each(
             store.sync_ns = SYNCS[class.unwrap()];
         }
         for region in &mut view.regions {
-            // Of an order, and so much that a copy is soon worth it.
+            // Rates of one order of magnitude, high enough to repay a copy soon.
             region.write_bytes_rate = 2e6 + 100.0 * region.write_bytes_rate;
             region.miss_rate = 0.0;
         }
@@ -327,7 +328,8 @@ fn on_full_stores_writes_wait_nearly_as_in_the_best_layout_with_as_much_on_each(
     assert!(percentile(&before, 90) > percentile(&adaptive, 90), "there was something to gain");
 }
 
-/// By default a store that is not busy is not relieved, so that its clients are not sent to a slower one.
+/// By default a store that is not busy is not relieved, so that its clients are not sent to a
+/// slower one.
 #[test]
 fn where_no_store_is_busy_adaptive_is_not_worse_by_more_than_that() {
     let limits = PlanLimits::default();

@@ -1,4 +1,4 @@
-//! ALOR §3.2, skewed data layout via cold data migration (policy `alor`): a test per claim.
+//! ALOR §3.2, skewed data layout via cold data migration (policy `alor`): one test per claim.
 
 mod support;
 
@@ -17,7 +17,8 @@ fn limits() -> PlanLimits {
     PlanLimits::default()
 }
 
-/// `count` regions of `bytes` with three peers each, on neighbouring stores in turn: data is even.
+/// `count` regions of `bytes` with three peers each, on neighbouring stores in turn, so that data
+/// is even.
 fn spread_out(speeds: &[u64], count: u64, bytes: u64) -> ClusterView {
     let stores = speeds.len() as u64;
     let regions = (0..count).map(|at| {
@@ -46,8 +47,8 @@ fn performance_of_3_3_2_2_1_1_gives_data_in_about_that_ratio() {
     }
 }
 
-/// §4.5 scales from 4 to 6 stores. A store that could take more than a third of the data has a peer of
-/// every region and no more than that; what is left is in proportion.
+/// §4.5 scales from 4 to 6 stores. A store whose share would exceed a third of the data has one
+/// peer of every region, which is exactly a third; the rest is in proportion.
 #[test]
 fn at_4_5_and_6_stores_data_is_in_proportion_as_far_as_three_peers_allow() {
     for speeds in [
@@ -59,7 +60,7 @@ fn at_4_5_and_6_stores_data_is_in_proportion_as_far_as_three_peers_allow() {
         settle(&mut view, Policy::Alor, &limits(), 5000);
         let mut expected: Vec<f64> = vec![0.0; speeds.len()];
         let mut capped = vec![false; speeds.len()];
-        // Stores above a third are cut to it, one after the other, and the rest is shared out again.
+        // Stores above a third are limited to it one by one, and the rest is distributed again.
         loop {
             let left = 1.0 - capped.iter().filter(|capped| **capped).count() as f64 / 3.0;
             let weights: u64 =
@@ -81,7 +82,7 @@ fn at_4_5_and_6_stores_data_is_in_proportion_as_far_as_three_peers_allow() {
     }
 }
 
-/// Eq. 1, with its ≥ for >: see `data`. And so no move is worth its reverse.
+/// Eq. 1, with ≥ instead of > (see `data`). It follows that no move is worth its reverse.
 #[test]
 fn data_moves_only_by_equation_1() {
     let mut view = spread_out(&[NVM, HIGH, HIGH, PLAIN, PLAIN, PLAIN], 60, 10 * MB);
@@ -90,7 +91,7 @@ fn data_moves_only_by_equation_1() {
     }
     fill_up(&mut view);
     let mut moved = 0;
-    // One at a time, so that the view is what the operator was planned on.
+    // One operator at a time, so that the view is the one for which it was planned.
     let one = PlanLimits { in_flight_max: 1, ..limits() };
     loop {
         let operators = plan(&view, Policy::Alor, &one);
@@ -121,8 +122,8 @@ fn leaders_are_where_leader_only_has_them() {
     }
 }
 
-/// A store full to 99% with regions of 3 MB, from hot to cold, and two empty ones of next to no weight: what
-/// goes there goes for lack of space.
+/// A store filled to 99% with regions of 3 MB, from hot to cold, and two empty stores of almost no
+/// weight. Data moves there only for lack of space.
 fn full_store() -> ClusterView {
     let mut view = cluster(&[NVM, PLAIN, PLAIN], Vec::new());
     view.replicas = 1;
@@ -163,8 +164,9 @@ fn above_its_threshold_a_store_sheds_the_coldest_until_below_the_band_and_then_s
     assert!(!sheds(&view.stores[0], &one));
 }
 
-/// The paper's cluster, full, with regions asked for alike: which is the coldest is noise. All of them were on
-/// three fast stores, which have to give a half; no region may end on slow stores only.
+/// The paper's cluster, full, with regions under equal load, so that noise decides which is the
+/// coldest. All regions were on three fast stores, each of which has to shed half. No region may
+/// end up on slow stores only.
 #[test]
 fn of_regions_as_cold_none_is_left_without_a_fast_store() {
     for seed in 0..50 {
@@ -192,7 +194,7 @@ fn of_regions_as_cold_none_is_left_without_a_fast_store() {
 #[test]
 fn a_store_at_its_threshold_sheds_nothing() {
     let mut view = full_store();
-    // 95 MB.
+    // 95 MB, exactly the threshold.
     view.regions.truncate(31);
     view.regions[0].bytes = 5 * MB;
     fill_up(&mut view);
@@ -214,8 +216,8 @@ fn when_no_store_is_below_weights_are_normal_again() {
     assert_eq!(plan(&view, Policy::Alor, &limits()), [], "nowhere to shed to, and the reserve is kept");
 }
 
-/// "All stores may have the same capacity, so fast ones fill first", and then the others take the rest: no
-/// write fails for lack of space while a store has room.
+/// "All stores may have the same capacity, so fast ones fill first." Then the others take the rest:
+/// no write fails for lack of space while a store has room.
 #[test]
 fn as_data_grows_fast_stores_fill_first_and_none_overflows_while_one_has_room() {
     let mut view = spread_out(&[NVM, HIGH, HIGH, PLAIN, PLAIN, PLAIN], 120, 0);
@@ -223,7 +225,7 @@ fn as_data_grows_fast_stores_fill_first_and_none_overflows_while_one_has_room() 
         store.capacity_bytes = 5_000 * MB;
     }
     let mut fastest_was_ahead = false;
-    // Up to 90% of all there is: beyond that no store is below the band.
+    // Up to 90% of the total capacity. Beyond that no store is below the band.
     while data(&view).values().sum::<u64>() < 27_000 * MB {
         for region in &mut view.regions {
             region.bytes += MB / 2;

@@ -1,4 +1,4 @@
-//! ALOR §3.1, leader migration in Raft groups (policy `leader-only`): a test per claim.
+//! ALOR §3.1, leader migration in Raft groups (policy `leader-only`): one test per claim.
 
 mod support;
 
@@ -9,7 +9,7 @@ const NVM: u64 = 625_000_000;
 const HIGH: u64 = 250_000_000;
 const PLAIN: u64 = 62_500_000;
 
-/// Peers stay: this is about leaders alone.
+/// Peers stay: these tests are about leaders alone.
 fn limits() -> PlanLimits {
     PlanLimits { data_moves_max: 0, ..PlanLimits::default() }
 }
@@ -18,7 +18,7 @@ fn moves(operators: &[Operator]) -> Vec<(u64, u64, u64)> {
     operators.iter().map(|o| (o.region(), o.from().unwrap(), o.to().unwrap())).collect()
 }
 
-/// Six stores as in the paper's cluster, regions over all triples.
+/// Six stores as in the paper's cluster, with a region on every triple.
 fn papers_cluster() -> steelyard_placement::ClusterView {
     let mut regions = Vec::new();
     for a in 0..6u64 {

@@ -1,5 +1,5 @@
-//! CPU as a resource, in a closed loop: what stores are measured to use follows where leads are, some seconds late and
-//! never exactly.
+//! CPU as a resource, in a closed loop: the measured use of stores follows their leaders with a
+//! delay of some seconds and with noise.
 
 mod support;
 
@@ -20,29 +20,29 @@ impl Dice {
         ((self.about(1.0) / 2.0 * bound as f64) as u64).min(bound - 1)
     }
 
-    /// A factor of up to so much more or less than 1.
+    /// Returns a random factor between `1 - noise` and `1 + noise`.
     fn about(&mut self, noise: f64) -> f64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         1.0 + noise * ((self.0 >> 33) as f64 / f64::from(1u32 << 30) - 1.0)
     }
 }
 
-/// In truth a leader's write costs this many cores for one a second, a follower's, and a read: not in the proportion that
-/// placement reckons with.
+/// The true costs, in cores per operation per second, of a leader's write, a follower's write and a
+/// read. Their proportions differ from those that placement assumes.
 const LEADER_WRITE: f64 = 45e-6;
 const FOLLOWER_WRITE: f64 = 30e-6;
 const READ: f64 = 15e-6;
 const AT_REST: f64 = 0.03;
 
-/// A machine for each store, with what else runs there.
+/// One machine per store, with the other programs that run on it.
 struct Machines {
     view: ClusterView,
-    /// By store, like the following.
+    /// By store: the cores of its machine, and those that other programs use.
     cores: Vec<f64>,
     others: Vec<f64>,
-    /// What clients ask for, by region.
+    /// Writes and reads per second that clients ask for, by region.
     asked: BTreeMap<u64, (f64, f64)>,
-    /// Averages of what is used: by the store, and in all.
+    /// Averages of the cores in use, by store: by its process and in total.
     used: Vec<(f64, f64)>,
     memory: CpuMemory,
     noise: f64,
@@ -68,7 +68,7 @@ impl Machines {
         }
     }
 
-    /// Cores that each store would use if there were enough.
+    /// Returns the cores that each store would use if there were enough.
     fn wanted(&self) -> Vec<f64> {
         let mut cores = vec![AT_REST; self.cores.len()];
         for region in &self.view.regions {
@@ -88,8 +88,8 @@ impl Machines {
         (self.wanted()[at] + self.others[at]) / self.cores[at]
     }
 
-    /// A second passes, and a round is planned and done. Clients of a machine that is not fast enough wait: what is
-    /// measured of their regions is what was answered.
+    /// Advances by one second: plans a round and executes it. Clients of a machine that is too slow
+    /// wait, and the measured rates are those of answered operations.
     fn pass(&mut self, policy: Policy) {
         let wanted = self.wanted();
         let mut answered = vec![1.0; wanted.len()];
@@ -138,7 +138,7 @@ impl Machines {
 
 const MB: u64 = 1_000_000;
 
-/// Leads are spread evenly; each region is written and read as often as any other.
+/// Regions whose leaders are spread evenly and that all have the same rates.
 fn regions(count: u64, writes: f64, reads: f64) -> Vec<RegionView> {
     let of = |id: u64| RegionView {
         write_rate: writes,
@@ -150,7 +150,7 @@ fn regions(count: u64, writes: f64, reads: f64) -> Vec<RegionView> {
     (1..=count).map(of).collect()
 }
 
-/// The fastest device has two cores, the others sixteen each.
+/// The store with the fastest device has two cores, the others have sixteen each.
 fn fast_and_small(writes: f64, reads: f64) -> Machines {
     Machines::new(&[625 * MB, 250 * MB, 250 * MB], &[2.0, 16.0, 16.0], regions(24, writes, reads))
 }
@@ -158,7 +158,7 @@ fn fast_and_small(writes: f64, reads: f64) -> Machines {
 #[test]
 fn leads_fill_the_fast_device_until_its_cpu_is_at_the_limit_and_then_all_is_calm() {
     for policy in [Policy::LeaderOnly, Policy::Alor, Policy::Adaptive] {
-        // All 24 leads would take 92% of its two cores.
+        // All 24 leaders would use 92% of the two cores.
         let mut machines = fast_and_small(1000.0, 2000.0);
         machines.run(policy, 120);
         let (leads, share) = (machines.leads(0), machines.share(0));
@@ -216,7 +216,7 @@ fn an_idle_cluster_gets_the_same_plans_whatever_its_cpus_are() {
 
 #[test]
 fn under_even_a_small_machine_hands_leads_over_until_it_is_below_the_limit() {
-    // Eight leads and sixteen followers would take 93% of two cores.
+    // Eight leaders and sixteen followers would use 93% of two cores.
     let mut machines = fast_and_small(1900.0, 2000.0);
     machines.run(Policy::Even, 120);
     let (leads, share) = (machines.leads(0), machines.share(0));
@@ -242,7 +242,7 @@ fn leads_come_back_when_the_load_has_fallen() {
 #[test]
 fn equal_machines_that_are_all_too_busy_move_nothing() {
     for policy in Policy::ALL {
-        // Eight leads and sixteen followers on each of three machines of two cores: 90%.
+        // Eight leaders and sixteen followers on each of three machines with two cores: 90%.
         let mut machines = Machines::new(&[250 * MB; 3], &[2.0; 3], regions(24, 1600.0, 3500.0));
         machines.run(policy, 600);
         assert!(machines.share(0) > 0.85, "{}", machines.share(0));
@@ -254,7 +254,7 @@ fn equal_machines_that_are_all_too_busy_move_nothing() {
 #[test]
 fn machines_about_the_limit_do_not_pass_leads_to_and_fro() {
     for policy in Policy::ALL {
-        // 73% each: now the one and now the other is above it by what was measured.
+        // 73% each, so that by measurement different machines exceed the limit at different times.
         let mut machines = Machines::new(&[250 * MB; 3], &[2.0; 3], regions(24, 1300.0, 2800.0));
         machines.run(policy, 120);
         machines.run(policy, 1200);
@@ -266,14 +266,14 @@ fn machines_about_the_limit_do_not_pass_leads_to_and_fro() {
 #[test]
 fn another_program_on_the_machine_moves_leads_only_where_that_helps() {
     let alike = || Machines::new(&[250 * MB; 3], &[4.0; 3], regions(24, 500.0, 1000.0));
-    // With a third of its work led elsewhere the machine is below the limit.
+    // The machine is below the limit if a third of its work is led elsewhere.
     let mut machines = alike();
     machines.run(Policy::Even, 60);
     assert_eq!(machines.moves, []);
     machines.others[0] = 2.6;
     machines.run(Policy::Even, 120);
     assert!(machines.share(0) < 0.78 && machines.leads(0) < 8, "{}", machines.share(0));
-    // The other program takes more than that by itself.
+    // The other program alone exceeds the limit.
     let mut machines = alike();
     machines.others[0] = 3.7;
     machines.run(Policy::Even, 120);
@@ -284,7 +284,7 @@ fn another_program_on_the_machine_moves_leads_only_where_that_helps() {
 fn one_large_lead_that_does_not_fit_is_not_passed_to_and_fro() {
     for policy in [Policy::LeaderOnly, Policy::Adaptive] {
         let mut all = regions(8, 1800.0, 600.0);
-        // Its lead takes 30% of the small machine, of which all else takes 45%.
+        // Leading this region takes 30% of the small machine; everything else takes 45%.
         (all[0].write_rate, all[0].read_rate) = (8000.0, 32_000.0);
         let mut machines = Machines::new(&[625 * MB, 250 * MB, 250 * MB], &[2.0, 16.0, 16.0], all);
         machines.noise = 0.05;
@@ -295,7 +295,8 @@ fn one_large_lead_that_does_not_fit_is_not_passed_to_and_fro() {
     }
 }
 
-/// Stores on as many machines or fewer, of which some are too busy or not known.
+/// Generates stores on the same number of machines or fewer. Some are too busy, and some have an
+/// unknown CPU.
 fn any_cluster(dice: &mut Dice) -> ClusterView {
     let stores = 3 + dice.below(4);
     let speeds: Vec<u64> = (0..stores).map(|_| (1 + dice.below(3)) * 100 * MB).collect();

@@ -1,5 +1,5 @@
-//! Stores of one make, measured by a probe that is never twice the same: they count as equal, under every policy.
-//! And what an idle cluster is left to be.
+//! Identical stores, measured by a probe with noise, count as equal under every policy. Also tests
+//! that an idle cluster keeps its leaders.
 
 mod support;
 
@@ -10,7 +10,7 @@ use types::StoreId;
 const MB: f64 = 1e6;
 const BY_SPEED: [Policy; 3] = [Policy::LeaderOnly, Policy::Alor, Policy::Adaptive];
 
-/// Empty regions with three peers each on neighbours, all led by store 0 where it has a peer.
+/// Empty regions with three peers each on neighbouring stores. The peer on the lowest store leads.
 fn measured(mb_per_s: &[f64], spread: f64, regions: u64) -> ClusterView {
     let stores = mb_per_s.len() as u64;
     let regions = (0..regions).map(|at| {
@@ -34,7 +34,7 @@ fn peers(view: &ClusterView) -> Vec<u32> {
     peer_counts(view).into_values().collect()
 }
 
-/// Probes of four stores on one disk, as they came out one time.
+/// Measured speeds in MB/s of four stores on one disk, from three real probes.
 const PROBED: [[f64; 4]; 3] =
     [[100.0, 513.0, 356.0, 512.0], [248.0, 314.0, 76.0, 452.0], [200.0, 177.0, 503.0, 476.0]];
 
@@ -46,7 +46,7 @@ fn equal_stores_that_were_measured_unequal_lead_and_hold_alike() {
             settle(&mut view, policy, &PlanLimits::default(), 100);
             assert_eq!(leads(&view), [4; 4], "{policy} {probed:?}");
             assert_eq!(peers(&view), [12; 4], "{policy} {probed:?}");
-            // What is told is taken at its word.
+            // A configured number is taken as exact.
             let mut view = measured(&probed, 1.0, 16);
             settle(&mut view, policy, &PlanLimits::default(), 100);
             assert!(leads(&view).contains(&0), "{policy} {probed:?} {:?}", leads(&view));
@@ -67,7 +67,7 @@ fn syncs_that_were_measured_unequal_make_no_store_another() {
 
 #[test]
 fn unequal_stores_that_are_measured_lie_as_those_that_were_told() {
-    // 1N2H3P, a probe off by up to 15%.
+    // 1N2H3P, with a probe that is off by up to 15%.
     let told = [765.0, 312.0, 312.0, 68.0, 68.0, 68.0];
     let probed = [700.0, 340.0, 290.0, 61.0, 75.0, 68.0];
     for policy in BY_SPEED {
@@ -80,7 +80,7 @@ fn unequal_stores_that_are_measured_lie_as_those_that_were_told() {
         let layouts = [&told, &probed].map(|view| (leads(view), peers(view)));
         let off = |a: &[u32], b: &[u32]| a.iter().zip(b).map(|(a, b)| a.abs_diff(*b)).max();
         assert!(off(&layouts[0].0, &layouts[1].0) <= Some(1), "{policy}: {layouts:?}");
-        // Of what a class counts for a tenth more or less is another share.
+        // If a class counts for a tenth more or less, its share of the data changes.
         assert!(off(&layouts[0].1, &layouts[1].1) <= Some(5), "{policy}: {layouts:?}");
         for class in [&peers(&probed)[1..3], &peers(&probed)[3..6]] {
             assert!(class.iter().max().unwrap() - class.iter().min().unwrap() <= 1, "{policy}: {class:?}");
@@ -99,7 +99,7 @@ fn a_store_that_is_not_measured_yet_loses_nothing_to_those_that_are() {
     }
 }
 
-/// As one that makes views does: the classes of the last round come back in the next.
+/// Passes the classes of the last round back in the view, as the caller of `plan` does.
 fn remember(view: &mut ClusterView) {
     let ratings = rate(&view.stores);
     for (store, rating) in view.stores.iter_mut().zip(ratings) {
@@ -122,7 +122,7 @@ fn a_probe_that_comes_out_a_little_further_off_moves_nothing() {
         view.stores[3].capability.kv_bytes_per_s = 1500.0 * MB;
         assert!(settle(&mut view, policy, &PlanLimits::default(), 100) > 0, "{policy}: surely faster");
         assert_eq!(leads(&view)[3], peers(&view)[3], "{policy}: it leads all that it has");
-        // Told apart once, it is so until it is closer.
+        // Once two stores are apart, they stay apart until they are closer.
         for mb in [450.0, 440.0, 450.0] {
             remember(&mut view);
             view.stores[3].capability = Capability { kv_bytes_per_s: mb * MB, ops_per_s: mb * 1000.0 };
@@ -132,7 +132,7 @@ fn a_probe_that_comes_out_a_little_further_off_moves_nothing() {
     }
 }
 
-/// Four stores with data, of which nothing is asked.
+/// Four stores with data and without load.
 fn idle(mb_per_s: &[f64], spread: f64) -> ClusterView {
     let mut view = measured(mb_per_s, spread, 16);
     view.regions.iter_mut().for_each(|region| region.bytes = 50_000_000);
@@ -150,11 +150,11 @@ fn capability_alone_moves_no_leader_of_an_idle_cluster() {
             view.regions.iter().map(|region| region.leader).collect()
         };
         let before = leaders(&view);
-        // Data follows its weights, and a leader's peer may go with it.
+        // Moving peers is disabled: data follows the weights, and a leader's peer may move with it.
         let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
         settle(&mut view, Policy::Adaptive, &limits, 100);
         assert_eq!(leaders(&view), before, "{speeds:?}");
-        // A store slows down, or is measured anew, while nobody asks anything.
+        // A store slows down, or is measured again, while the cluster is idle.
         for store in 0..4 {
             let able = view.stores[store].capability;
             view.stores[store].capability.kv_bytes_per_s /= 5.0;
@@ -163,7 +163,7 @@ fn capability_alone_moves_no_leader_of_an_idle_cluster() {
             view.stores[store].capability = able;
             view.stores[store].sync_ns = 0;
         }
-        // What is asked for goes to where it waits least.
+        // Regions under load are led from where their writes wait least.
         for region in &mut view.regions {
             (region.write_rate, region.write_bytes_rate) = (10.0, 10_000.0);
         }
@@ -179,7 +179,7 @@ fn capability_alone_moves_no_leader_of_an_idle_cluster() {
 fn leaders_of_an_idle_cluster_are_evened_out_within_a_class() {
     let mut view = idle(&[700.0, 300.0, 310.0, 320.0], 1.1);
     for region in &mut view.regions {
-        // As after store 0 was away: what it led is led by the next.
+        // The state after store 0 was down: its regions are led by their next peers.
         region.leader = region.peers.iter().map(|peer| peer.store).find(|store| *store != 0);
     }
     assert_eq!(leads(&view), [0, 12, 4, 0]);

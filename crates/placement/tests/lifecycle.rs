@@ -1,5 +1,6 @@
-//! Clusters through their lives: stores join, slow down, fill, drain, die, come back; after each event
-//! planning comes to rest with every region whole, and within a bounded number of moves.
+//! Clusters through a series of events: stores join, slow down, fill, drain, die and come back.
+//! After each event planning must come to rest, with every region complete and within a bounded
+//! number of moves.
 
 mod support;
 
@@ -12,7 +13,7 @@ use types::StoreId;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// An empty store of this speed, in this zone, of this capacity in tenths of what one store held at first.
+    /// An empty store joins. The capacity is in tenths of what one store held at first.
     Join {
         speed: u64,
         zone: u8,
@@ -24,7 +25,7 @@ enum Event {
     Lose {
         which: prop::sample::Index,
     },
-    /// Down and back up without anything happening to its data.
+    /// A store goes down and comes back with its data unchanged.
     Blink {
         which: prop::sample::Index,
     },
@@ -78,17 +79,18 @@ fn live(view: &ClusterView) -> Vec<StoreId> {
     view.stores.iter().filter(|store| store.state == StoreState::Up).map(|store| store.id).collect()
 }
 
-/// Whether the stores that are left can hold three copies of everything without touching the reserve.
+/// Returns true if the remaining stores can hold three copies of everything without touching the
+/// reserve.
 fn would_fit(view: &ClusterView, without: StoreId) -> bool {
     let left: Vec<StoreId> = live(view).into_iter().filter(|id| *id != without).collect();
     let total: u64 = view.regions.iter().map(|region| region.bytes).sum();
-    // A store holds one copy of each region at the most.
+    // A store holds at most one copy of each region.
     let room =
         left.iter().map(|id| (view.store(*id).unwrap().capacity_bytes * 8 / 10).min(total)).sum::<u64>();
     left.len() >= 4 && room >= 3 * total
 }
 
-/// Raft elects another where a leader's store has gone.
+/// Elects another leader where the leader's store has gone, as Raft does.
 fn elect(view: &mut ClusterView) {
     let up = live(view);
     for region in &mut view.regions {
@@ -204,7 +206,8 @@ proptest! {
             }
             let moves = settle(&mut view, policy, &limits, 1000);
             assert_whole(&view, &limits);
-            // Each region's three peers and its leader may have to move, some of them once more.
+            // Each region's three peers and its leader may have to move, some of them more than
+            // once.
             prop_assert!(moves <= 8 * REGIONS as usize, "{} moves for {:?}", moves, event);
         }
     }
@@ -228,7 +231,7 @@ proptest! {
     }
 }
 
-/// More zones than are looked through zone by zone; every fifth store is new and empty.
+/// More zones than are searched zone by zone. Every fifth store is new and empty.
 #[test]
 fn among_many_zones_no_two_peers_of_a_region_come_to_share_one() {
     let stores = 40u64;

@@ -1,6 +1,7 @@
-//! The paper's load on the paper's cluster (ALOR §4.2): what each policy copies on the way, as a model. Six stores of
-//! equal capacity with a quarter of headroom, three copies, the data growing evenly in all regions; copies are a
-//! bounded part of what is loaded meanwhile.
+//! A model of the paper's load on the paper's cluster (ALOR §4.2) that counts what each policy
+//! copies meanwhile. Six stores of equal capacity have a quarter of headroom. There are three
+//! copies, and the data grows evenly in all regions. Copies take a bounded part of the time in
+//! which data is loaded.
 
 mod support;
 
@@ -35,7 +36,8 @@ struct Copied {
     fullest_percent: u64,
 }
 
-/// `before`: there is time for the layout while the cluster is empty.
+/// Loads the data under a policy. With `before`, the layout is established while the cluster is
+/// empty.
 fn load(policy: Policy, before: bool) -> Copied {
     let limits = PlanLimits::default();
     let mut view = beginning();
@@ -43,7 +45,7 @@ fn load(policy: Policy, before: bool) -> Copied {
     if before {
         copied.empty_moves = settle(&mut view, policy, &limits, 5000);
     }
-    // Two regions leave a store, and two come to it, while as much is loaded.
+    // While 60 MB are loaded, at most two regions leave each store and two arrive.
     let step = 60 * MB / REGIONS;
     while view.regions[0].bytes * REGIONS < LOADED {
         for region in &mut view.regions {

@@ -1,4 +1,4 @@
-//! What holds for every view.
+//! Properties of every view: no operator violates an invariant, and planning ends.
 
 mod support;
 
@@ -21,8 +21,9 @@ fn any_state() -> impl Strategy<Value = StoreState> {
     ]
 }
 
-/// Unequal speeds, syncs, capacities and zones, stores in every state, learners, lagging peers, too many and too
-/// few of them, leaderless, cooling and changing regions, leaders in flight.
+/// Generates views with unequal speeds, syncs, capacities and zones; stores in every state;
+/// learners, lagging peers, too many and too few voters; leaderless, cooling and changing regions;
+/// leaders in flight.
 fn any_view() -> impl Strategy<Value = ClusterView> {
     (1..8usize).prop_flat_map(|stores| {
         let store = (
@@ -92,7 +93,8 @@ fn any_view() -> impl Strategy<Value = ClusterView> {
     })
 }
 
-/// With speeds of a few bytes per second syncs of days count as much as what is written does.
+/// Generates sync times. The speeds are a few bytes per second, so only syncs of days are of
+/// comparable cost.
 fn any_sync() -> impl Strategy<Value = u64> {
     prop_oneof![2 => Just(0), 1 => 1..1_000_000_000_000_000u64]
 }
@@ -107,7 +109,8 @@ fn slots_of(id: u64) -> RegionView {
     RegionView { first_slot, last_slot: first_slot + 99, slots: 100, ..region(id, 0, &[]) }
 }
 
-/// Every region with as many caught-up voters as wanted, on stores that are all up.
+/// Generates views in which all stores are up and every region has as many caught-up voters as
+/// wanted.
 fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
     (3..7u64).prop_flat_map(move |stores| {
         let speeds = prop::collection::vec(if equal { 3..4u64 } else { 1..12u64 }, stores as usize);
@@ -131,8 +134,8 @@ fn healthy_view(equal: bool) -> impl Strategy<Value = ClusterView> {
     })
 }
 
-/// Stores of three speeds, each with syncs like its speed or unlike it, and so full that no copy comes to any; regions at
-/// random on them, that write little enough to keep nobody busy.
+/// Generates stores of three speeds, each with matching or unrelated sync times, so full that none
+/// takes a copy. The regions are placed randomly and written so little that no store is busy.
 fn full_view() -> impl Strategy<Value = ClusterView> {
     let class = || prop::sample::select(vec![(625_000, 50_000u64), (250_000, 200_000), (62_000, 20_000_000)]);
     (4..8u64).prop_flat_map(move |stores| {
@@ -181,7 +184,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     prop::sample::select(Policy::ALL.to_vec())
 }
 
-/// Pairs of peers that share a zone.
+/// Returns the number of pairs of peers that share a zone.
 fn shared_zones(view: &ClusterView, stores: &[u64]) -> usize {
     let zone = |id: &u64| view.store(*id).map(|store| &store.labels["zone"]);
     let pairs = stores
@@ -191,8 +194,8 @@ fn shared_zones(view: &ClusterView, stores: &[u64]) -> usize {
     pairs.filter(|(one, other)| zone(one) == zone(other)).count()
 }
 
-/// What the doc comment of the crate promises of one operator. `used` is what stores hold when all that was
-/// asked for before is done.
+/// Checks the invariants of the crate's documentation for one operator. `used` is what the stores
+/// hold after all operators before it.
 fn check(
     view: &ClusterView,
     operator: &Operator,
@@ -264,7 +267,7 @@ fn check(
     Ok(())
 }
 
-/// The smallest spread that any assignment of leaders to peers has, by trying all.
+/// Returns the smallest spread of leader counts over all assignments of leaders to peers.
 fn best_spread_by_force(view: &ClusterView) -> u32 {
     fn try_from(view: &mut ClusterView, at: usize) -> u32 {
         if at == view.regions.len() {
@@ -342,7 +345,8 @@ proptest! {
             region.miss_rate = floats[next() % 8];
         }
         let planned = plan(&view, policy, &limits);
-        // What is in flight may be told twice, be of regions that are gone, and be done already.
+        // The operators in flight may contain duplicates, unknown regions and moves that are done
+        // already.
         view.in_flight.extend(planned.iter().cloned().chain(planned.iter().cloned()));
         view.in_flight.push(Operator::AddPeer { region: 1 << 40, to: 1 << 41, reason: Reason::Requested });
         view.in_flight.push(Operator::Merge { region: 1, into: 1 << 40, reason: Reason::Requested });
@@ -357,7 +361,7 @@ proptest! {
 
     #[test]
     fn planning_ends_in_quiet(mut view in any_view(), policy in any_policy(), limits in any_limits()) {
-        // What is in flight first comes to its end.
+        // The operators in flight complete first.
         for operator in std::mem::take(&mut view.in_flight) {
             execute(&mut view, &operator);
         }
@@ -400,7 +404,8 @@ proptest! {
 
     #[test]
     fn lost_operators_do_not_oscillate(mut view in any_view(), policy in any_policy(), executed in any::<u64>()) {
-        // Any subset of each round's operators happens; the others are lost. Still it ends.
+        // In each round any subset of the operators is executed and the others are lost. Planning
+        // must end all the same.
         view.in_flight.clear();
         for round in 0..400u32 {
             let operators = plan(&view, policy, &keen());
@@ -467,7 +472,7 @@ proptest! {
     fn equal_stores_end_as_under_even(view in healthy_view(true), policy in any_policy()) {
         let mut even = view;
         for region in &mut even.regions {
-            // Without load, and all of a size.
+            // Regions without load and of equal size.
             (region.write_rate, region.write_bytes_rate) = (0.0, 0.0);
             (region.read_rate, region.miss_rate) = (0.0, 0.0);
             region.bytes = 40;
@@ -493,8 +498,8 @@ proptest! {
         let largest = view.regions.iter().map(|region| region.bytes).max().unwrap();
         let mean = data.values().sum::<u64>() / data.len() as u64;
         let gap = data.values().max().unwrap() - data.values().min().unwrap();
-        // Eq. 1 leaves at most twice a region between two stores when any region may go anywhere; three
-        // peers on as many stores cannot move at all.
+        // Eq. 1 leaves two stores at most two regions apart if any region may go anywhere. With
+        // three stores, three peers cannot move at all.
         prop_assert!(gap <= 2 * largest + mean / 20 || view.stores.len() == 3, "{:?}", data);
     }
 

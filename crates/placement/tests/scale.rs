@@ -1,5 +1,5 @@
-//! How long one round takes at the size that placement is meant for: 1,000 stores, 1,000,000 regions.
-//! `make bench-plan`
+//! Measures one planning round at the size that placement is designed for: 1,000 stores and
+//! 1,000,000 regions. Run it with `make bench-plan`.
 
 mod support;
 
@@ -22,7 +22,8 @@ impl Dice {
     }
 }
 
-/// Loaded regions of unlike sizes, three peers each, at random; stores in 20 zones and of three speeds.
+/// Regions under load with random sizes and three random peers each. The stores are in 20 zones and
+/// have three different speeds.
 fn large(leader: impl Fn(u64, &[u64]) -> u64) -> ClusterView {
     let mut dice = Dice(1);
     let regions = (1..=REGIONS)
@@ -58,7 +59,7 @@ fn large(leader: impl Fn(u64, &[u64]) -> u64) -> ClusterView {
     view
 }
 
-#[allow(clippy::disallowed_methods)] // It measures.
+#[allow(clippy::disallowed_methods)] // This test measures time.
 fn time(name: &str, view: &ClusterView, policy: Policy, limits: &PlanLimits) {
     let began = Instant::now();
     let operators = plan(view, policy, limits);
@@ -70,29 +71,31 @@ fn time(name: &str, view: &ClusterView, policy: Policy, limits: &PlanLimits) {
 fn one_round_at_full_size() {
     let lowest = large(|_, peers| peers[0]);
     let spread_out = large(|id, peers| peers[id as usize % peers.len()]);
-    // As under `leader-only`: the slow third leads next to nothing.
+    // As under `leader-only`: the slow third of the stores leads almost nothing.
     let fastest = large(|_, peers| *peers.iter().min_by_key(|&&store| store % 3).unwrap());
-    // Ten stores are lost, ten drain, ten are empty.
+    // Ten stores are lost, ten drain and ten are empty.
     let mut troubled = spread_out.clone();
     for at in 0..10 {
         troubled.stores[at].state = StoreState::Lost;
         troubled.stores[at + 10].state = StoreState::Draining;
         troubled.stores.push(StoreView { id: STORES + at as u64, ..troubled.stores[at + 20].clone() });
     }
-    // All of one capability and without load: next to nothing is to be done, and all is looked at.
+    // Stores of equal capability without load: almost nothing is to be done, but everything is
+    // examined.
     let mut calm = spread_out.clone();
     calm.stores.iter_mut().for_each(|store| store.capability = Capability::UNKNOWN);
     for region in &mut calm.regions {
         (region.write_rate, region.write_bytes_rate) = (0.0, 0.0);
         (region.read_rate, region.miss_rate) = (0.0, 0.0);
     }
-    // Two thirds of the stores are on their way down from the threshold, the others are as good as full.
+    // Two thirds of the stores are shedding and the others are almost full.
     let mut full = spread_out.clone();
     for store in &mut full.stores {
         let percent = if store.id % 3 == 0 { 84 } else { 92 };
         (store.capacity_bytes, store.shedding) = (store.used_bytes / percent * 100, percent > 90);
     }
-    // No store has room for a copy, nor for one that another makes room for: pairs are weighed for nothing.
+    // No store has room for a copy, not even for one that replaces another: pairs are weighed
+    // without result.
     let mut tight = fastest.clone();
     for store in &mut tight.stores {
         store.capacity_bytes = store.used_bytes / 95 * 100 + 1000;
@@ -110,7 +113,7 @@ fn one_round_at_full_size() {
             time(name, view, policy, &PlanLimits::default());
         }
         time("stores without room", &tight, policy, &PlanLimits::default());
-        // With no leader to be moved, so that there is something left to begin.
+        // Leaders may not move, so that budget for other operators is left.
         time("full stores", &full, policy, &PlanLimits { per_target_max: 0, ..PlanLimits::default() });
     }
 }

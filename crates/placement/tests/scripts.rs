@@ -1,20 +1,22 @@
-//! Golden scripts in `tests/scripts`; `UPDATE_GOLDENFILES=1` writes them anew.
+//! Golden scripts in `tests/scripts`; `UPDATE_GOLDENFILES=1` rewrites them.
 //!
 //! ```text
-//! stores 0=625MB 1=62.5MB ...          a new cluster; speeds
-//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE room=none data-weight=W leader-weight=W
-//!          sync=MILLISECONDS spread=FACTOR (1: told, less: not known)
+//! stores 0=625MB 1=62.5MB ...   a new cluster with these speeds
+//! store ID state=up|down|draining|lost zone=Z capacity=SIZE used=SIZE unapplied=SIZE room=none
+//!          data-weight=W leader-weight=W
+//!          sync=MILLISECONDS spread=FACTOR (1: configured, less: unknown)
 //!          cpu=OWN/BUSY/CORES (in cores) machine=NUMBER cpu-was=high|low
 //! cluster replicas=N meta-replicas=N domain=LABEL
-//! region ID leader=S peers=0/1/2       caught-up voters; rate=R (writes), reads=R, misses=R (all reads), writes-bytes=SIZE,
-//!                                      heat=R, bytes=SIZE, slots=A-B, lag=S/N, learner=S, cooldown, joint
-//! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N merge-bytes=SIZE
-//!        regions-per-store=N busy=PERCENT region-bytes=SIZE
-//! plan POLICY                          shows the round's operators, which are then in flight
-//! done                                 everything in flight happens
-//! fill                                 stores hold what their regions have
-//! settle POLICY                        rounds until quiet, then leaders, peers and bytes of each store
-//! regions                              their peers, the leader first
+//! region ID leader=S peers=0/1/2   caught-up voters
+//!        rate=R (writes) reads=R misses=R (default: all reads) writes-bytes=SIZE heat=R
+//!        bytes=SIZE slots=A-B lag=S/N learner=S cooldown joint
+//! limits in-flight=N per-target=N data-moves=N per-store=N split-bytes=SIZE split-ops=N
+//!        merge-bytes=SIZE regions-per-store=N busy=PERCENT region-bytes=SIZE
+//! plan POLICY                   prints the round's operators, which are then in flight
+//! done                          everything in flight completes
+//! fill                          sets the used bytes of stores to the sum of their regions
+//! settle POLICY                 plans until quiet, then prints leaders, peers and bytes by store
+//! regions                       prints their peers, the leader first
 //! explain POLICY REGION
 //! explain-store POLICY STORE
 //! ```
@@ -32,7 +34,7 @@ use support::*;
 
 struct Script {
     view: ClusterView,
-    /// What `stores` goes back to.
+    /// The limits that `stores` restores.
     base: PlanLimits,
     limits: PlanLimits,
 }
@@ -46,7 +48,7 @@ impl Script {
         Script::new(PlanLimits::default())
     }
 
-    /// Peers stay where they are.
+    /// A script in which peers stay where they are.
     fn of_leaders() -> Script {
         Script::new(PlanLimits { data_moves_max: 0, ..PlanLimits::default() })
     }
@@ -187,7 +189,7 @@ impl Script {
     }
 }
 
-/// Cores that the store uses, that are busy, and that there are.
+/// Parses the cores that the store uses, those that are busy, and those that exist.
 fn cpu(text: &str) -> Result<Cpu, Box<dyn Error>> {
     let numbers: Vec<f64> = text.split('/').map(str::parse).collect::<Result<_, _>>()?;
     let [own, busy, cores] = numbers[..] else { return Err("a CPU is like 1.5/1.8/4".into()) };

@@ -1,6 +1,6 @@
-//! A store whose device becomes ten times as slow for a while, under load: leaders go at once and cost nothing to
-//! move, copies follow where they repay, and when it comes back, in steps as a store that is measured again does,
-//! the cluster returns without wandering.
+//! A store under load whose device becomes ten times slower for a while. Leaders move away at once
+//! and cost nothing to move; copies follow where they repay. The store recovers in steps, as its
+//! capability is measured again, and the cluster returns without moving anything back and forth.
 
 mod support;
 
@@ -11,7 +11,7 @@ const REGIONS: u64 = 48;
 const PAPER: [(f64, f64); 6] =
     [(625e6, 1.15e6), (250e6, 0.42e6), (250e6, 0.42e6), (62.5e6, 0.09e6), (62.5e6, 0.09e6), (62.5e6, 0.09e6)];
 
-/// Half reads, half writes, as in workload A, so many a second of each.
+/// Sets the load of a region: `ops` reads and as many writes per second, as in workload A.
 fn asked(ops: f64, region: RegionView) -> RegionView {
     RegionView {
         bytes: 64 << 20,
@@ -38,14 +38,15 @@ fn loaded() -> ClusterView {
     view
 }
 
-/// To so many hundredths of what it can do.
+/// Slows a store down to this percentage of its capability.
 fn slow(view: &mut ClusterView, store: usize, percent: f64) {
     let (bytes, ops) = PAPER[store];
     view.stores[store].capability =
         Capability { kv_bytes_per_s: bytes * percent / 100.0, ops_per_s: ops * percent / 100.0 };
 }
 
-/// Plans and executes until nothing is planned; leaders that moved, and copies.
+/// Plans and executes until nothing is planned. Returns the numbers of leaders moved and of copies
+/// made.
 fn moves(view: &mut ClusterView, policy: Policy) -> (usize, usize) {
     let (mut leaders, mut copies) = (0, 0);
     for _ in 0..3000 {
@@ -95,7 +96,7 @@ fn leaders_leave_a_slowed_store_before_data_does() {
             rounds += 1;
         }
         assert!(rounds <= 8, "{policy}: {rounds} rounds");
-        // Those that stay have no peer that is faster now.
+        // The leaders that stay have no faster peer.
         let speed = |store: u64| view.stores[store as usize].capability.speed();
         for region in view.regions.iter().filter(|region| region.leader == Some(0)) {
             assert!(region.peers.iter().all(|peer| speed(peer.store) <= speed(0)), "{policy}: {}", region.id);
@@ -134,7 +135,7 @@ fn a_slowdown_costs_a_bounded_number_of_moves_and_so_does_its_end() {
             assert!(away <= 2 * held && leaders_away <= led + REGIONS as usize, "{policy} {store}");
             assert!(back.1 <= direct.1 + held / 2 + 4, "{policy} {store}: steps cost {} copies", back.1);
             assert!(back.0 <= 3 * REGIONS as usize, "{policy} {store}: {} leaders", back.0);
-            // As it was, but for what was not worth a move.
+            // The layout is as before, except where moving back is not worth it.
             let now = peer_counts(&view)[&(store as u64)] as usize;
             assert!(now + 6 >= held * 9 / 10, "{policy}: it held {held}, and holds {now}");
             assert_eq!(moves(&mut view, policy), (0, 0));
@@ -142,7 +143,7 @@ fn a_slowdown_costs_a_bounded_number_of_moves_and_so_does_its_end() {
     }
 }
 
-/// The capability of a slowed store is an estimate that keeps changing a little.
+/// The capability of a slowed store is an estimate that keeps changing slightly.
 #[test]
 fn while_it_is_slow_nothing_wanders() {
     for policy in [Policy::Alor, Policy::Adaptive] {
@@ -162,8 +163,9 @@ fn while_it_is_slow_nothing_wanders() {
     }
 }
 
-/// The paper's stores by their syncs, and so full that no copy comes to any: each holds as many of 24 regions as any
-/// other. Data has been loaded and was shed by the fast ones, each region has a peer on one of them.
+/// The paper's stores with their sync times, so full that none takes a copy. Each holds the same
+/// number of 24 regions. Data has been loaded and then shed by the fast stores; each region has a
+/// peer on at least one of them.
 fn full(writes_per_s: f64) -> ClusterView {
     let mut view = loaded();
     let peers: [[u64; 3]; 24] = [
@@ -207,7 +209,7 @@ fn full(writes_per_s: f64) -> ClusterView {
     view
 }
 
-/// In everything.
+/// Slows down reads, writes and syncs of store 0.
 fn slow_in_all(view: &mut ClusterView, percent: f64) {
     slow(view, 0, percent);
     view.stores[0].sync_ns = (5000.0 * 100.0 / percent) as u64;
@@ -236,7 +238,7 @@ fn of_full_stores_a_slowed_one_leads_nothing_that_a_fast_one_could() {
         );
     }
     assert!(copies <= 14, "six regions want a fast peer: {copies} copies");
-    // And back: what changed places stays, but for what gains once more.
+    // After the recovery, peers that changed places stay, except where another change gains.
     slow_in_all(&mut view, 100.0);
     let (leaders, copies) = moves(&mut view, Policy::Adaptive);
     println!("back {leaders} leaders and {copies} copies");
@@ -244,11 +246,12 @@ fn of_full_stores_a_slowed_one_leads_nothing_that_a_fast_one_could() {
     assert!(leaders <= 24 && copies <= 4, "{leaders} leaders and {copies} copies");
 }
 
-/// A slowed store that syncs in less than slow ones do is not left for those, however little it writes.
+/// A slowed store whose syncs are shorter than those of slow stores keeps its leaders, however
+/// little it can write.
 #[test]
 fn a_slowed_store_is_not_left_for_one_that_syncs_more_slowly() {
     for percent in [8.0, 9.0, 10.0, 11.0] {
-        // Nobody is so busy that it has to be relieved, and nothing may be copied.
+        // No store is busy enough to be relieved, and nothing may be copied.
         let mut view = full(30_000.0);
         let limits = PlanLimits { data_moves_max: 0, ..PlanLimits::default() };
         slow_in_all(&mut view, percent);

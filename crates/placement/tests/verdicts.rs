@@ -1,23 +1,25 @@
-//! How often stores are taken for what they are not: probes with noise, of clusters whose truth is known.
+//! Measures how often stores are classed wrongly: noisy probes of clusters whose true speeds are
+//! known.
 //!
-//! Noise of n hundredths: a round of a probe is off by a factor whose logarithm is normal with a deviation of
-//! ln(1 + n / 100); one round in ten is in a burst and takes three times as long; and what all rounds of a probe have in
-//! common is off by a sixth of that deviation. A cluster is judged right when no class has stores of both kinds, and
-//! where all are equal when there is one class.
+//! With noise of n hundredths, a round of a probe is off by a factor whose logarithm is normal with
+//! a deviation of ln(1 + n / 100). One round in ten is in a burst and takes three times as long.
+//! The error that all rounds of a probe have in common has a sixth of that deviation. A cluster is
+//! classed correctly if no class has stores of both kinds, and, if all stores are equal, if there
+//! is only one class.
 //!
-//! `cargo test --release -p steelyard-placement --test verdicts -- --ignored --nocapture` prints the table of
-//! docs/CAPABILITY.md.
+//! `cargo test --release -p steelyard-placement --test verdicts -- --ignored --nocapture` prints
+//! the table of docs/CAPABILITY.md.
 
 use steelyard_placement::{estimate, rate, Capability, Spread, StoreView};
 use types::Draw;
 
-/// Rounds of a probe.
+/// The number of rounds of a probe.
 const ROUNDS: usize = 32;
 
 struct Dice(Draw);
 
 impl Dice {
-    /// Box and Muller's.
+    /// Returns a normally distributed number, by the Box–Muller transform.
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.0.fraction(), self.0.fraction());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -33,7 +35,8 @@ impl Dice {
     }
 }
 
-/// Whether a cluster, half of whose stores are faster by `difference`, is judged right after each of `probes`.
+/// Returns, after each of `probes` probes, whether a cluster is classed correctly of which every
+/// second store is faster by the factor `difference`.
 fn judge(dice: &mut Dice, stores: usize, difference: f64, noise: f64, probes: usize) -> Vec<bool> {
     let truth = |store: usize| if store % 2 == 0 { 1e8 } else { 1e8 * difference };
     let mut rounds = vec![Vec::new(); stores];
@@ -61,7 +64,7 @@ fn judge(dice: &mut Dice, stores: usize, difference: f64, noise: f64, probes: us
     right
 }
 
-/// Hundredths of clusters that are judged wrong after one probe and after two.
+/// Returns the percentage of clusters that are classed wrongly after one probe and after two.
 fn wrong(stores: usize, difference: f64, noise: f64, clusters: usize) -> [f64; 2] {
     let mut dice = Dice(Draw::new(7));
     let mut wrong = [0usize; 2];

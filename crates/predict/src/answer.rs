@@ -1,4 +1,4 @@
-//! What is predicted.
+//! The output of a prediction.
 
 use placement::Policy;
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use crate::Workload;
 pub struct Prediction {
     pub policy: Policy,
     pub phases: Vec<Phase>,
-    /// As it is when the last workload ends.
+    /// The layout at the end of the last workload.
     pub layout: Vec<Placed>,
     pub stores: Vec<Holding>,
-    /// Operators begun from the cluster's start to its end.
+    /// The number of operators begun in the whole run.
     pub moves: u64,
 }
 
@@ -23,45 +23,47 @@ impl Prediction {
     }
 }
 
-/// One workload. Of several runs: rate and latencies are medians, each by itself, and the rest is of the run whose
-/// rate is nearest.
+/// The results of one workload. If there are several runs, the rate and the latencies are medians,
+/// each on its own, and the other fields are those of the run whose rate is nearest to the median.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     pub workload: Workload,
     pub operations: u64,
     pub seconds: f64,
     pub ops_per_s: f64,
-    /// Of the slowest run and of the fastest.
+    /// The rates of the slowest and of the fastest run.
     pub least_ops_per_s: f64,
     pub most_ops_per_s: f64,
     pub mean_us: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// Operators begun in it.
+    /// The number of operators begun during the workload.
     pub moves: u64,
     pub stores: Vec<Use>,
-    /// Of all CPUs, where stores share them; of the busiest store's else.
+    /// The share of all CPUs that is busy if stores share them, and of the busiest store's CPUs
+    /// otherwise.
     pub cpu_share: f64,
-    /// What was in use nearly all the time.
+    /// The resources that were in use almost all the time.
     pub bound_by: Vec<String>,
 }
 
-/// Parts of a phase's time that a store's device and its apply thread were in use, and bytes by their cause.
+/// The use of one store's resources during a phase: shares of the time that its device and apply
+/// thread were busy, and bytes by their cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     pub store: StoreId,
     pub write_share: f64,
     pub read_share: f64,
     pub sync_share: f64,
-    /// Of the apply thread, by CPU time alone.
+    /// The share of the apply thread, by CPU time alone.
     pub apply_share: f64,
-    /// Of the device, for whatever was synced; and log batches, each of which waited for one.
+    /// Syncs of the device for any purpose, and log batches, each of which waited for one sync.
     pub flushes: u64,
     pub log_batches: u64,
     pub log_bytes: u64,
     pub rows_bytes: u64,
     pub compaction_bytes: u64,
-    /// Reads that found their row in RAM.
+    /// The share of reads that found their row in RAM.
     pub hit_share: f64,
 }
 
@@ -69,7 +71,7 @@ pub struct Use {
 pub struct Placed {
     pub region: RegionId,
     pub leader: StoreId,
-    /// The leader's among them, sorted.
+    /// Sorted, including the leader.
     pub peers: Vec<StoreId>,
     pub bytes: u64,
 }
@@ -83,5 +85,5 @@ pub struct Holding {
     pub bytes: u64,
 }
 
-/// Above this a resource has no time left to speak of.
+/// The share of its time above which a busy resource counts as the bottleneck.
 pub(crate) const BOUND: f64 = 0.85;

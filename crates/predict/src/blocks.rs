@@ -1,21 +1,23 @@
-//! RocksDB's block cache: which blocks of rows are found there.
+//! RocksDB's block cache: which blocks of rows it holds.
 //!
-//! It is an `LRUCache` of two parts. What comes in is in the one that is emptied first; what is asked for again goes
-//! to the other, which has up to half of all, and where the tables' indexes and filters are as well.
+//! It is an `LRUCache` with two parts. A new block enters the part that is evicted first. A block
+//! that is requested again moves to the other part, which has up to half of the room and also holds
+//! the indexes and filters of the tables.
 
 use std::collections::BTreeMap;
 
 use crate::draw::{slot_of, Draw};
 
-/// Of a table's index: the shortest key between two blocks, and where the second one is.
+/// Bytes of an entry in a table's index: the shortest key between two blocks, and the place of the
+/// second one.
 const INDEX_ENTRY_BYTES: u64 = 24;
-/// `rocks::Options`: `bloom_bits` for each row.
+/// Bloom filter bits per row (`bloom_bits` in `rocks::Options`).
 const FILTER_BITS: u64 = 10;
-/// `LRUCacheOptions::high_pri_pool_ratio`.
+/// The part for blocks that were requested again (`LRUCacheOptions::high_pri_pool_ratio`).
 const AGAIN_PART: f64 = 0.5;
 
-/// The block of each record, of so many rows: they lie in the order of their slots, and in a slot by a hash of the
-/// key, which is by record here.
+/// Returns the block of each record, with `rows` rows per block. Rows are sorted by slot and then
+/// by a hash of the key, for which the record number stands here.
 pub(crate) fn blocks_of(records: u64, rows: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..records as u32).collect();
     order.sort_by_cached_key(|record| (slot_of(u64::from(*record)), *record));
@@ -32,22 +34,23 @@ struct Held {
     again: bool,
 }
 
-/// Of one store. Blocks are those of the last level, where nearly all rows are.
+/// The block cache of one store. Only blocks of the last level count, where almost all rows are.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockCache {
     bytes: u64,
     row_bytes: u64,
     block_bytes: u64,
     held: BTreeMap<u32, Held>,
-    /// By the moment at which they were last asked for, or came into this part. Of a table that was replaced blocks
-    /// keep their room until they are the oldest: there are more here than are held.
+    /// The blocks of both parts, by the moment at which they were last requested or entered the
+    /// part. Blocks of replaced tables keep their room until they are the oldest, so there are more
+    /// entries than in `held`.
     once: BTreeMap<u64, u32>,
     again: BTreeMap<u64, u32>,
     moments: u64,
 }
 
 impl BlockCache {
-    /// `block_bytes`: what a block of rows takes.
+    /// Makes a cache of `bytes` in which a block takes `block_bytes`.
     pub fn new(bytes: u64, row_bytes: u64, block_bytes: u64) -> BlockCache {
         BlockCache {
             bytes,
@@ -60,7 +63,7 @@ impl BlockCache {
         }
     }
 
-    /// Whether a block is there; it counts as asked for.
+    /// Returns true if the block is cached. Counts as a request for it.
     pub fn finds(&mut self, block: u32) -> bool {
         let Some(held) = self.held.remove(&block) else { return false };
         if held.again { &mut self.again } else { &mut self.once }.remove(&held.since);
@@ -68,7 +71,7 @@ impl BlockCache {
         true
     }
 
-    /// A block was read from the device, of tables that hold so much.
+    /// Adds a block that was read from the device. `table_bytes` is the size of all tables.
     pub fn take(&mut self, block: u32, table_bytes: u64) {
         if !self.held.contains_key(&block) {
             self.put(block, false);
@@ -107,14 +110,15 @@ impl BlockCache {
         self.held.get(&block).is_some_and(|held| held.since == since)
     }
 
-    /// What nobody will ask for, among what goes first.
+    /// Keeps the room of a block that will not be requested any more, in the part that is evicted
+    /// first.
     fn pass_down(&mut self, block: u32) {
         self.moments += 1;
         self.once.insert(self.moments, block);
     }
 
-    /// A part of the tables was written anew: blocks of the old ones are asked for no more, and stay until they are
-    /// the oldest.
+    /// Invalidates the blocks of a part of the tables, which was rewritten. The old blocks are not
+    /// requested again and keep their room until they are the oldest.
     pub fn replaced(&mut self, part: f64, draw: &mut Draw) {
         if part > 0.0 {
             self.held.retain(|_, _| draw.fraction() >= part);
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(of(3).count(), 7);
     }
 
-    /// Room for ten blocks, half of it for what is asked for again.
+    /// Room for ten blocks, half of it for blocks that are requested again.
     #[test]
     fn what_is_asked_for_again_outlasts_what_passes_through() {
         let mut cache = BlockCache::new(10_000, 100, 1000);
@@ -152,7 +156,8 @@ mod tests {
         assert!((0..3).all(|block| cache.finds(block)));
         assert!(cache.finds(199) && !cache.finds(150));
         assert_eq!((cache.held.len(), cache.once.len() + cache.again.len()), (10, 10));
-        // No more than half: what was asked for longest ago is the newest of the others again, and goes in its turn.
+        // These exceed half of the room, so the least recently requested blocks become the newest
+        // of the other part and are evicted in their turn.
         (180..200).for_each(|block| {
             cache.take(block, 0);
             cache.finds(block);
@@ -167,7 +172,8 @@ mod tests {
     #[test]
     fn indexes_and_filters_take_their_part() {
         let mut cache = BlockCache::new(10_000, 100, 1000);
-        // 2,400 of indexes, 1,250 of filters for each 100,000 bytes: room for six blocks.
+        // Per 100,000 bytes, 2,400 for indexes and 1,250 for filters, which leaves room for six
+        // blocks.
         (0..20).for_each(|block| cache.take(block, 100_000));
         assert_eq!(cache.held.len(), 6);
         cache.take(30, 10_000_000);

@@ -1,8 +1,11 @@
-//! Which rows are in a store's RAM tier: the replacement of `quick_cache` (0.6), which the row cache is.
+//! A row cache with the replacement policy of `quick_cache` (0.6).
 //!
-//! New rows come into a small cold queue; one that is asked for again there, or soon after it left, is hot.
-//! The hot queue is a clock that counts to two. Rows are of one size, so the budget is a number of rows. The store's
-//! is in several parts with queues of their own (shards); this one is in one.
+//! New rows enter a small cold queue. A row that is requested again there, or soon after it has
+//! left, becomes hot. The hot queue is a clock whose counters go up to two. All rows have the same
+//! size, so the budget is a number of rows.
+//!
+//! The store's own cache differs: it is a clock without a cold queue (`storage::tier::row_cache`),
+//! which this model does not reproduce yet.
 
 use std::collections::VecDeque;
 
@@ -18,24 +21,25 @@ enum Place {
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     place: Place,
-    /// So often since a hand came by.
+    /// The number of requests since the hand last passed, up to `ASKED_MAX`.
     asked: u8,
-    /// Where it stands in its queue: an entry with another number is one that it left.
+    /// The number of the row's entry in its queue. Entries with other numbers are outdated.
     entry: u32,
 }
 
 /// quick_cache's `MAX_F`.
 const ASKED_MAX: u8 = 2;
-/// quick_cache's default: of the budget, for hot rows.
+/// The part of the budget for hot rows, quick_cache's default.
 const HOT_PART: f64 = 0.97;
-/// quick_cache's default: of the rows that are expected, remembered after they left.
+/// The number of rows that are remembered after they have left, as a part of the expected rows;
+/// quick_cache's default.
 const GHOST_PART: f64 = 0.5;
-/// `rocks::row_cache` expects rows of so many bytes.
+/// The row size from which the number of expected rows is computed.
 const EXPECTED_ROW_BYTES: u64 = 512;
 
 #[derive(Clone, Debug, Default)]
 struct Queue {
-    /// Records and entries, the oldest first; some were left.
+    /// Records and entry numbers, oldest first, including outdated ones.
     entries: VecDeque<(u32, u32)>,
     rows: usize,
 }
@@ -53,7 +57,7 @@ pub(crate) struct RowCache {
 }
 
 impl RowCache {
-    /// `entry_bytes`: what a row takes in it.
+    /// Makes a cache of `bytes` in which a row takes `entry_bytes`.
     pub fn new(records: u64, bytes: u64, entry_bytes: u64) -> RowCache {
         let capacity = (bytes / entry_bytes.max(1)) as usize;
         RowCache {
@@ -68,7 +72,7 @@ impl RowCache {
         }
     }
 
-    /// Whether the row is there; it counts as asked for.
+    /// Returns true if the row is cached. Counts as a request for it.
     pub fn hit(&mut self, record: u32) -> bool {
         let row = &mut self.rows[record as usize];
         let held = matches!(row.place, Place::Cold | Place::Hot);
@@ -78,7 +82,7 @@ impl RowCache {
         held
     }
 
-    /// A row that was read comes in; one that is there by now is asked for.
+    /// Adds a row that was read. If it is cached already, this counts as a request.
     pub fn insert(&mut self, record: u32) {
         if self.capacity == 0 || self.hit(record) {
             return;
@@ -94,8 +98,8 @@ impl RowCache {
         }
     }
 
-    /// Rows that are written by one batch: all that was there goes first, and what was known of it, and then the new
-    /// ones come in (`RowCache::write_through`).
+    /// Writes the rows of one batch: removes all of them with their history, and then adds the new
+    /// versions.
     pub fn write(&mut self, records: impl Iterator<Item = u32> + Clone) {
         records.clone().for_each(|record| self.leave(record));
         if self.capacity > 0 {
@@ -103,7 +107,7 @@ impl RowCache {
         }
     }
 
-    /// Nothing, if it is there.
+    /// Adds a row if it is not cached.
     fn enter(&mut self, record: u32) {
         if matches!(self.rows[record as usize].place, Place::Cold | Place::Hot) {
             return;
@@ -147,7 +151,7 @@ impl RowCache {
         }
     }
 
-    /// The oldest of a queue leaves it. `None`: it is empty.
+    /// Removes the oldest row of a queue. Returns `None` if the queue is empty.
     fn pop(&mut self, place: Place) -> Option<(u32, u8)> {
         loop {
             let (record, entry) = self.queue(place)?.entries.pop_front()?;
@@ -159,7 +163,8 @@ impl RowCache {
         }
     }
 
-    /// The clock's hand passes rows that were asked for since it came by; the first other one leaves.
+    /// Moves the clock's hand past rows that were requested since it last passed, and removes the
+    /// first row that was not.
     fn turn_hot(&mut self) {
         while let Some((record, asked)) = self.pop(Place::Hot) {
             if asked == 0 {
@@ -223,7 +228,7 @@ mod tests {
         assert!(!none.hit(1));
     }
 
-    /// Beside the cache that it stands for, asked the same.
+    /// Compares the model with quick_cache under the same requests.
     #[test]
     fn it_finds_what_quick_cache_finds() {
         let (records, rows) = (10_000u64, 1300u64);
@@ -274,11 +279,11 @@ mod tests {
             let hit = cache.hit(record);
             cache.insert(record);
             hits += u32::from(hit && at >= 30_000);
-            // A follower's writes of rows that nobody reads here.
+            // A follower's write of a row that no client reads here.
             cache.write(std::iter::once(draw.below(20_000) as u32));
         }
         let share = f64::from(hits) / 30_000.0;
-        // A cache that knew the most popular 500 would hit 26%.
+        // A cache of the 500 most popular rows would have a hit rate of 26%.
         assert!((0.18..0.27).contains(&share), "{share}");
     }
 }

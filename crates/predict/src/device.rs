@@ -1,14 +1,17 @@
-//! A device's time: the arithmetic of the emulated devices (`device::ControlBlock`), for one caller at a time.
+//! A device's time: the arithmetic of the emulated devices (`device::ControlBlock`), for one caller
+//! at a time.
 //!
-//! Bytes are reserved at the end of a queue, one for writes and one for reads; read latency overlaps; one
-//! flush runs at a time, and syncs that come meanwhile share the next. A test holds both models together.
+//! Bytes are reserved at the end of a queue, one for writes and one for reads. Read latencies
+//! overlap. One flush runs at a time, and syncs that arrive meanwhile share the next one. A test
+//! compares both models.
 
 use serde::{Deserialize, Serialize};
 
 use crate::hybrid::{Hybrid, WriteBack};
 use crate::tree::Place;
 
-/// What a device does, in numbers; of a hybrid, the device behind its cache.
+/// The properties of a device. For a hybrid these are the properties of the device behind its
+/// cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     pub write_bytes_per_s: u64,
@@ -18,10 +21,12 @@ pub struct Device {
     pub cache: Option<WriteBack>,
 }
 
-/// How far a device may lag behind buffered writes before they wait (`device::Control::create`).
+/// Maximum time that a device may lag behind buffered writes before they wait
+/// (`device::Control::create`).
 const WRITE_BEHIND_NS: u64 = 20_000_000;
 
-/// The device's, or where it has a cache, the cache's; reads that miss that have a queue of their own.
+/// The queues of a device, given by the time at which each is empty. If there is a cache, these are
+/// the cache's queues, and reads that miss it have one of their own.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     device: Device,
@@ -33,8 +38,8 @@ pub(crate) struct Queues {
     used: Used,
 }
 
-/// What was done since the start: bytes, those of a hybrid's cache beside those of the device behind, and flushes.
-/// What was destaged counts where writes waited for it.
+/// Work done since the start. For a hybrid, bytes of its cache and of the device behind are counted
+/// separately, and destaged bytes only if writes waited for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Used {
     written: u64,
@@ -65,7 +70,7 @@ impl Queues {
         }
     }
 
-    /// For rows that will be read by [`read_row`](Self::read_row).
+    /// Prepares for rows that will be read by [`read_row`](Self::read_row).
     pub fn with_rows(mut self, records: u64, row_bytes: u64, block_bytes: u64) -> Queues {
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.hold_rows(records, row_bytes, block_bytes);
@@ -73,12 +78,12 @@ impl Queues {
         self
     }
 
-    /// When `bytes` more are written.
+    /// Writes `bytes`. Returns the time at which they are written.
     pub fn write(&mut self, start: u64, bytes: u64) -> u64 {
         self.write_into(start, bytes, false)
     }
 
-    /// As `write`, of a table that stays when its job is done, until another one replaces it.
+    /// Like `write`, for a table that stays after its job until another one replaces it.
     pub fn write_table(&mut self, start: u64, bytes: u64) -> u64 {
         self.write_into(start, bytes, true)
     }
@@ -93,17 +98,18 @@ impl Queues {
         self.write_end
     }
 
-    /// When the caller of a buffered write that ends at `done` goes on.
+    /// Returns the time at which the caller of a buffered write that ends at `done` continues.
     pub fn buffered(done: u64) -> u64 {
         done.saturating_sub(WRITE_BEHIND_NS)
     }
 
-    /// When `bytes` more are read, which no cache has. What was read ahead pays no latency.
+    /// Reads `bytes` that no cache has. Returns the time at which they are read. A prefetched read
+    /// has no latency.
     pub fn read(&mut self, start: u64, bytes: u64, prefetched: bool) -> u64 {
         self.read_parts(start, 0, bytes, prefetched)
     }
 
-    /// As `read`, of a record's block.
+    /// Like `read`, for the block of a record.
     pub fn read_row(&mut self, start: u64, bytes: u64, record: u32, on: impl FnOnce() -> Place) -> u64 {
         let hybrid = self.hybrid.as_mut();
         let found = hybrid.is_some_and(|hybrid| hybrid.finds_row(start, record, bytes, &on()));
@@ -111,7 +117,7 @@ impl Queues {
         self.read_parts(start, found, bytes - found, false)
     }
 
-    /// As `read`, of tables: of `all` bytes that those parts of levels are.
+    /// Like `read`, for tables: `bytes` of the `all` bytes in these parts of levels.
     pub fn read_tables(
         &mut self,
         start: u64,
@@ -147,9 +153,10 @@ impl Queues {
         done
     }
 
-    /// When a sync that starts now is done. `part`: of its latency, for syncs of what is scaled down.
+    /// Syncs, and returns the time at which that is done. `part` is the factor for the latency of
+    /// syncs that are scaled down.
     pub fn sync(&mut self, start: u64, part: f64) -> u64 {
-        // What is in a cache is durable.
+        // Data in a cache is durable.
         let latency = self.device.cache.map_or(self.device.sync_ns, |cache| cache.sync_ns);
         let latency = (latency as f64 * part) as u64;
         let written = self.write_end.max(start);
@@ -162,7 +169,7 @@ impl Queues {
         self.flush_end
     }
 
-    /// Parts of levels are no more, and what was written of tables is `into`'s; see [`Hybrid::replaced`].
+    /// Replaces parts of levels by tables of `into`; see [`Hybrid::replaced`].
     pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, read: u64, written: u64) {
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.replaced(parts, into, read, written);
@@ -174,7 +181,7 @@ impl Queues {
         self.hybrid.as_ref().map_or(0, |hybrid| hybrid.bytes_destaged)
     }
 
-    /// Of a hybrid, what its cache had of what was read.
+    /// Returns the bytes of a hybrid that were read from its cache.
     #[cfg(test)]
     pub fn bytes_found(&self) -> u64 {
         self.used.read
@@ -185,8 +192,8 @@ impl Queues {
         Used { destaged, ..self.used }
     }
 
-    /// Parts of the time between two moments that it wrote, read and flushed: of a hybrid, the cache or the device
-    /// behind, whichever had more to do.
+    /// Returns the shares of the time between two moments in which the device wrote, read and
+    /// flushed. For a hybrid, the larger share of the cache and the device behind counts.
     pub fn shares(&self, before: &Used, after: &Used, seconds: f64) -> [f64; 3] {
         let Device { write_bytes_per_s, read_bytes_per_s, cache, .. } = self.device;
         let share = |bytes: u64, per_s: u64| bytes as f64 / per_s.max(1) as f64 / seconds;
@@ -211,7 +218,7 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// The predictor's device is the emulated one, operation by operation.
+    /// The predictor's device gives the same times as the emulated one, operation by operation.
     #[test]
     fn both_device_models_give_the_same_times() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
-//! Chance from a seed, and the records that YCSB's workloads ask for.
+//! Random numbers from a seed, and the records that YCSB's workloads request.
 
 pub(crate) use types::Draw;
 
 use crate::Workload;
 
-/// YCSB's constants: ranks are drawn from 10^10 items with probability proportional to 1 / rank^0.99, whose
-/// sum is [`ZETA`], and hashed onto the records (`ScrambledZipfianGenerator`).
+/// YCSB's constants. Ranks are drawn from 10^10 items with a probability proportional to 1 /
+/// rank^0.99, whose sum is [`ZETA`], and are hashed onto the records (`ScrambledZipfianGenerator`).
 const THETA: f64 = 0.99;
 const ITEMS: f64 = 1e10;
 const ZETA: f64 = 26.469_028_201_783_02;
 
-/// A record below `records`; a few are popular, and those lie anywhere.
+/// Returns a record below `records`. A few records are popular, and they are scattered.
 pub(crate) fn popular(records: u64, draw: &mut Draw) -> u64 {
     let zeta_of_two = 1.0 + 0.5f64.powf(THETA);
     let eta = (1.0 - (2.0 / ITEMS).powf(1.0 - THETA)) / (1.0 - zeta_of_two / ZETA);
@@ -23,7 +23,7 @@ pub(crate) fn popular(records: u64, draw: &mut Draw) -> u64 {
     fnv(rank) % records
 }
 
-/// FNV-1a over the number's eight bytes, without its sign bit, as YCSB hashes.
+/// Returns FNV-1a over the number's eight bytes, without the sign bit, as YCSB does.
 fn fnv(number: u64) -> u64 {
     let hash = number.to_be_bytes().iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -31,12 +31,12 @@ fn fnv(number: u64) -> u64 {
     (hash as i64).unsigned_abs()
 }
 
-/// YCSB's key of a record, as the load generator writes it: sixteen bytes.
+/// Returns the slot of a record's key, which has sixteen bytes and is the load generator's.
 pub(crate) fn slot_of(record: u64) -> types::Slot {
     types::slot_of_key(format!("user{record:012}").as_bytes())
 }
 
-/// What one operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -63,7 +63,7 @@ mod tests {
         let draws = 200_000;
         let seen = (0..draws).filter(|_| popular(records, &mut draw) == hottest).count();
         let share = seen as f64 / f64::from(draws);
-        // 1 / 26.47 is 3.78%, and what else is hashed there.
+        // 1 / 26.47 is 3.78%, plus other ranks that are hashed to the same record.
         assert!((0.034..0.042).contains(&share), "{share}");
     }
 

@@ -1,15 +1,18 @@
-//! A hybrid device's write-back cache, by amounts: what it takes of the writes, and which reads it answers.
+//! The write-back cache of a hybrid device, as amounts of bytes: which writes it absorbs, and which
+//! reads it answers.
 //!
-//! The emulated one (`device::cache`, docs/DEVICES.md "Hybrid devices") knows blocks of files; here there are
-//! amounts of bytes and rows. Its rules are the same: destaging begins at a half, writes wait at three quarters,
-//! what is missed comes in, what is dirty stays, what is deleted need not be destaged. In place of its table:
+//! The emulated cache (`device::cache`, docs/DEVICES.md "Hybrid devices") knows blocks of files;
+//! this model knows amounts of bytes, and rows. The rules are the same: destaging begins at a half,
+//! writes wait at three quarters, missed data is added, dirty data stays, and deleted data need not
+//! be destaged. The emulated table of blocks is replaced by these approximations:
 //!
-//! * its hand goes over blocks in the order of a hash, so what is dirty is destaged within one round of it, evenly:
-//!   half a round after it was written, half of it is;
-//! * what it holds of a level is spread evenly over the level, so files that are compacted away take that part along,
-//!   and a job that reads a level through finds that part;
-//! * room is made at the cost of what is clean, whatever it is, but rows that are read have blocks of their own, by
-//!   the order of their keys, in one queue with a second chance.
+//! * The hand of the emulated cache visits blocks in the order of a hash. Dirty data is therefore
+//!   destaged evenly within one round of the hand: half a round after it was written, half of it is
+//!   clean.
+//! * Cached data of a level is spread evenly over the level. Files that are compacted away take
+//!   their share with them, and a job that reads all of a level finds that share.
+//! * Room is made at the expense of all clean data. Blocks of rows that were read are tracked
+//!   individually, by the order of their keys, in one queue with a second chance.
 
 use std::collections::VecDeque;
 
@@ -17,7 +20,7 @@ use crate::blocks::blocks_of;
 use crate::draw::Draw;
 use crate::tree::{Place, LEVELS};
 
-/// A write-back cache that keeps what it has without power.
+/// A write-back cache that keeps its contents without power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WriteBack {
     pub bytes: u64,
@@ -27,46 +30,48 @@ pub struct WriteBack {
     pub read_ns: u64,
 }
 
-/// `device::cache`: of the cache, where destaging begins and where writes wait for it.
+/// The dirty parts of the cache at which destaging begins and at which writes wait for it
+/// (`device::cache`).
 const DESTAGE_FROM: f64 = 0.50;
 const DIRTY_MAX: f64 = 0.75;
-/// `device::cache`: what a read touches is held in whole blocks, of which its ends fill one in part.
+/// The size of a cached block (`device::cache`). A read is cached in whole blocks, and its ends
+/// fill one of them only in part.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Whose bytes are held: a level's, the log's and whatever else is there to stay, of tables being written, and of those
-/// that a job has read through and that go when it ends.
+/// Owners of cached bytes. The levels come first. Then follow the log and other permanent data,
+/// tables being written, and tables that a job has read and that disappear when it ends.
 const LOG: usize = LEVELS;
 const UNFINISHED: usize = LEVELS + 1;
 const READ_THROUGH: usize = LEVELS + 2;
 const OWNERS: usize = LEVELS + 3;
 
-/// What was written at about the same time, and where the hand was.
+/// Bytes written at about the same time.
 #[derive(Clone, Copy, Debug)]
 struct Cohort {
     owner: usize,
-    /// When it was written; of that a part is clean, as far as the hand has come since.
+    /// Bytes written. The part over which the hand has passed since is clean.
     bytes: f64,
     since: f64,
 }
 
-/// Writes of less of a round of the hand than this count as one.
+/// Writes within this part of a round of the hand belong to one cohort.
 const COHORT_ROUNDS: f64 = 1.0 / 64.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Hybrid {
     pub cache: WriteBack,
-    /// Of the device behind.
+    /// The write bandwidth of the device behind the cache.
     behind_bytes_per_s: u64,
-    /// Rounds that the hand has made.
+    /// The number of rounds that the hand has made.
     hand: f64,
-    /// The oldest first.
+    /// Oldest first.
     dirty: VecDeque<Cohort>,
-    /// Beside blocks of rows that were read.
+    /// Clean bytes by owner, without the blocks of rows that were read.
     clean: [f64; OWNERS],
-    /// Tables being written, and being read by jobs.
+    /// Bytes of tables that are being written, and of tables that jobs are reading.
     unfinished: u64,
     read_through: u64,
-    /// When the device behind will have destaged all that a write waited for.
+    /// The time at which the device behind will have destaged everything that a write waited for.
     destage_end: u64,
     rows: RowBlocks,
     draw: Draw,
@@ -74,7 +79,7 @@ pub(crate) struct Hybrid {
     is_full: bool,
     #[cfg(test)]
     pub bytes_destaged: u64,
-    /// Of what was destaged, what writes waited for.
+    /// The part of the destaged bytes for which writes waited.
     pub bytes_awaited: u64,
 }
 
@@ -98,12 +103,12 @@ impl Hybrid {
         }
     }
 
-    /// Rows will be read, by records in blocks of `block_bytes` and rows of `row_bytes`.
+    /// Sets the number and size of the rows that will be read, in blocks of `block_bytes`.
     pub fn hold_rows(&mut self, records: u64, row_bytes: u64, block_bytes: u64) {
         self.rows = RowBlocks::new(records, row_bytes, block_bytes);
     }
 
-    /// What is dirty yet of whom.
+    /// Returns the bytes of some owners that are still dirty.
     fn dirty_of(&self, owners: impl Fn(usize) -> bool) -> f64 {
         let of = self.dirty.iter().filter(|cohort| owners(cohort.owner));
         of.map(|cohort| cohort.bytes * (1.0 - (self.hand - cohort.since))).sum()
@@ -113,7 +118,7 @@ impl Hybrid {
         self.dirty_of(|_| true)
     }
 
-    /// Bytes come in at `start`; when there is room for them.
+    /// Writes bytes at `start`. Returns the time at which there is room for them.
     pub fn write(&mut self, start: u64, bytes: u64, is_table: bool) -> u64 {
         self.destage_until(start);
         self.soil(if is_table { UNFINISHED } else { LOG }, bytes as f64);
@@ -137,13 +142,14 @@ impl Hybrid {
         let is_young = |cohort: &&mut Cohort| hand - cohort.since < COHORT_ROUNDS;
         let mut young = self.dirty.iter_mut().rev().take_while(is_young);
         match young.find(|cohort| cohort.owner == owner) {
-            // As much is dirty as if it had been written then.
+            // The cohort is older, so more bytes are added: their dirty part is then `bytes`.
             Some(cohort) => cohort.bytes += bytes / (1.0 - (hand - cohort.since)),
             None => self.dirty.push_back(Cohort { owner, bytes, since: hand }),
         }
     }
 
-    /// Lets the device behind have worked until `now`. Where nothing is to be destaged it idles.
+    /// Accounts for the work of the device behind until `now`. It is idle if nothing needs
+    /// destaging.
     fn destage_until(&mut self, now: u64) {
         let excess = self.dirty_bytes() - self.cache.bytes as f64 * DESTAGE_FROM;
         if excess <= 0.0 {
@@ -160,7 +166,7 @@ impl Hybrid {
         (bytes / self.behind_bytes_per_s.max(1) as f64 * 1e9) as u64
     }
 
-    /// `bytes` of what is dirty go to the device behind and stay as clean ones.
+    /// Moves dirty bytes to the device behind. They stay in the cache as clean ones.
     fn destage(&mut self, bytes: f64) {
         #[cfg(test)]
         {
@@ -170,7 +176,7 @@ impl Hybrid {
         let mut left = bytes;
         while left > 0.5 {
             let Some(oldest) = self.dirty.front() else { return };
-            // The hand goes on until all of the oldest is clean, or so many bytes are.
+            // The hand moves until all of the oldest cohort is clean, or enough bytes are.
             let all: f64 = self.dirty.iter().map(|cohort| cohort.bytes).sum();
             let rounds = (left / all.max(1.0)).min(oldest.since + 1.0 - self.hand).max(0.0);
             for cohort in &self.dirty {
@@ -191,7 +197,7 @@ impl Hybrid {
         if excess <= 0.0 {
             return;
         }
-        // What was used again is passed over once.
+        // Blocks that were used again are passed over once.
         let idle = self.rows.idle_bytes() as f64;
         let of_tables = (excess * tables / (tables + idle).max(1.0)).min(tables);
         let part = 1.0 - of_tables / tables.max(1.0);
@@ -199,7 +205,7 @@ impl Hybrid {
         self.rows.shrink((rows - (excess - of_tables)).max(0.0) as u64);
     }
 
-    /// Of what is held of one, a part is gone, or becomes another's.
+    /// Removes a part of an owner's bytes, or gives it to `heir`.
     fn take_part(&mut self, owner: usize, part: f64, heir: Option<usize>) {
         let part = part.clamp(0.0, 1.0);
         let mut inherited = Vec::new();
@@ -227,8 +233,8 @@ impl Hybrid {
         self.dirty = merged;
     }
 
-    /// A job has replaced parts of levels, of which it read so much, by what it wrote, which is `into`'s from now on. What a
-    /// job without output gave to the next level goes there.
+    /// Ends a job that replaced these parts of levels after reading `read` bytes. Its output
+    /// belongs to `into`. A job without output moves the parts to `into` instead.
     pub fn replaced(&mut self, parts: &[(usize, f64)], into: usize, read: u64, written: u64) {
         for &(level, part) in parts {
             self.take_part(level, part, (written == 0).then_some(into));
@@ -241,10 +247,11 @@ impl Hybrid {
         self.unfinished = self.unfinished.saturating_sub(written);
     }
 
-    /// Whether the block of a record's row is there, which is on those levels; if not, it comes in.
+    /// Returns true if the block with the record's row is cached. `on` is where the row is. A block
+    /// that is not cached is added.
     pub fn finds_row(&mut self, start: u64, record: u32, bytes: u64, on: &Place) -> bool {
         self.destage_until(start);
-        // Above the last levels rows come and go with their tables.
+        // Above the last level, rows come and go with their tables.
         let has_block = on.levels.contains(&(LEVELS - 1));
         if has_block && self.rows.finds(record) {
             return true;
@@ -269,7 +276,8 @@ impl Hybrid {
         found
     }
 
-    /// How many of `bytes` are there, of `all` those parts of levels. The rest comes in.
+    /// Returns how many of `bytes` are cached, if they are a share of the `all` bytes in these
+    /// parts of levels. The rest is added.
     pub fn finds_tables(&mut self, start: u64, bytes: u64, parts: &[(usize, f64)], all: u64) -> u64 {
         self.destage_until(start);
         self.read_through += bytes;
@@ -289,20 +297,20 @@ enum State {
     #[default]
     Out,
     Held,
-    /// And read since its turn last came.
+    /// Held, and read since its turn last came.
     Used,
 }
 
-/// Of the clean part of the cache the blocks of rows that were read.
+/// The cached blocks of rows that were read, which are clean.
 #[derive(Clone, Debug, Default)]
 struct RowBlocks {
     /// By record.
     block_of: Vec<u32>,
     state: Vec<State>,
-    /// Blocks and the bytes that they take, oldest first.
+    /// Blocks and their bytes, oldest first.
     queue: VecDeque<(u32, u64)>,
     bytes: u64,
-    /// Of the blocks in the queue, those that were used again.
+    /// The number of blocks in the queue that were used again.
     used: usize,
 }
 
@@ -318,7 +326,7 @@ impl RowBlocks {
         }
     }
 
-    /// Of blocks that were not used again.
+    /// Returns the bytes of blocks that were not used again.
     fn idle_bytes(&self) -> u64 {
         let idle = self.queue.len() - self.used;
         (self.bytes as f64 * idle as f64 / self.queue.len().max(1) as f64) as u64

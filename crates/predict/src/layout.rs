@@ -1,4 +1,4 @@
-//! Layouts: what [`placement::plan`] asks for, executed on its own view until it asks for nothing.
+//! Layouts: executes the plans of [`placement::plan`] on its own view until nothing is planned.
 
 use placement::{
     plan, sheds, ClusterView, Operator, PeerView, PlanLimits, Policy, RegionView, StoreState, StoreView,
@@ -7,17 +7,18 @@ use types::StoreId;
 
 use crate::{PredictError, Question, Store};
 
-/// A layout that rests, and the operators that led to it.
+/// A layout for which nothing is planned, and the operators that led to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rested {
     pub view: ClusterView,
     pub operators: Vec<Operator>,
 }
 
-/// More would be a policy that oscillates; placement's own tests allow fewer.
+/// Maximum number of rounds. A policy that needs more oscillates; placement's own tests allow
+/// fewer.
 const ROUNDS_MAX: usize = 2_000;
 
-/// Where a policy brings the regions as they begin, with nothing asked of them.
+/// Computes the layout to which a policy brings the initial regions if there is no load.
 pub fn at_rest(question: &Question, policy: Policy) -> Result<Rested, PredictError> {
     let regions = question.regions.iter().map(|region| RegionView {
         id: region.id,
@@ -50,7 +51,7 @@ pub(crate) fn settle(mut view: ClusterView, policy: Policy) -> Result<Rested, Pr
     Err(PredictError::Restless { policy, rounds: ROUNDS_MAX })
 }
 
-/// A store that was to go and could not.
+/// Returns an error if a store that should leave still has a peer.
 fn left(view: &ClusterView) -> Option<PredictError> {
     let leaves = |id: StoreId| view.store(id).is_some_and(|store| store.state == StoreState::Draining);
     view.regions.iter().find_map(|region| {
@@ -69,7 +70,8 @@ pub(crate) fn caught_up(store: StoreId) -> PeerView {
     PeerView { store, voter: true, lag: Some(0) }
 }
 
-/// All stores up but those that leave, each holding what its peers hold.
+/// Makes a view in which all stores are up except those that leave. The used bytes of a store are
+/// the sum of its peers.
 pub(crate) fn view(stores: &[Store], mut regions: Vec<RegionView>, replicas: usize) -> ClusterView {
     for region in &mut regions {
         region.peers.sort_by_key(|peer| peer.store);
@@ -94,8 +96,8 @@ pub(crate) fn view(stores: &[Store], mut regions: Vec<RegionView>, replicas: usi
     ClusterView { stores, regions, replicas, ..ClusterView::default() }
 }
 
-/// Does at once what an operator asks for, as the cluster's driver would in time. An operator that names what
-/// is not there changes nothing: it would be refused.
+/// Executes an operator at once, which the cluster's driver would do over time. An operator whose
+/// region does not exist changes nothing, since the driver would refuse it.
 fn execute(view: &mut ClusterView, operator: &Operator) {
     let Ok(at) = view.regions.binary_search_by_key(&operator.region(), |region| region.id) else { return };
     match *operator {
@@ -106,7 +108,7 @@ fn execute(view: &mut ClusterView, operator: &Operator) {
             add(view, at, to);
             remove(view, at, from, Some(to));
         }
-        // The limits turn both off, as they are by default in the cluster.
+        // The limits disable these, as they do by default in a cluster.
         Operator::Split { .. } | Operator::Merge { .. } | Operator::Unseal { .. } => {}
     }
 }
@@ -136,7 +138,8 @@ fn remove(view: &mut ClusterView, at: usize, from: StoreId, newcomer: Option<Sto
     }
 }
 
-/// Who leads when the leader's peer goes: another old voter, since the newcomer has its vote only then.
+/// Returns the store that leads after the leader's peer on `from` has gone. An old voter is
+/// preferred, because the newcomer becomes a voter only in the same step.
 pub(crate) fn heir(
     peers: impl Iterator<Item = StoreId> + Clone,
     from: StoreId,

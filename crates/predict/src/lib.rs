@@ -1,15 +1,16 @@
-//! Prediction: how fast a cluster of given stores would be under a load and a placement policy, and how it
-//! would be laid out.
+//! Prediction: how fast a cluster of given stores would be under a load and a placement policy, and
+//! how it would be laid out.
 //!
-//! Two things are put together. The layout is [`placement::plan`]'s own, executed on a model until it rests and
-//! from then on each simulated second. The speed comes of a discrete-event simulation of what a write and a
-//! read wait for: threads that wait for their answers, a leader's and its followers' log writes and syncs,
-//! the apply thread and the rows it reads, memtables, flushes and compactions, all on one device per store
-//! whose arithmetic is the emulated devices' own. docs/PLAN.md has the model, its constants with their sources,
-//! and how it compares with measurements.
+//! It combines two parts. The layout is computed by [`placement::plan`] itself, whose operators are
+//! executed on a model until no more are planned, and from then on in every simulated planning
+//! round. The speed is computed by a discrete-event simulation of what reads and writes wait for:
+//! client threads that wait for their answers, the log writes and syncs of leaders and followers,
+//! the apply thread and the rows it reads, memtables, flushes and compactions, all on one device
+//! per store. The device uses the same arithmetic as the emulated devices. docs/PLAN.md describes
+//! the model, its constants with their sources, and how it compares with measurements.
 //!
-//! Invariant: nothing here reads a clock, and the same question gets the same answer for ever. No constant is
-//! fitted to a policy's measured result.
+//! Invariants: nothing here reads a clock, and the same question always gets the same answer. No
+//! constant is fitted to a policy's measured result.
 
 #![forbid(unsafe_code)]
 
@@ -33,8 +34,8 @@ pub use layout::{at_rest, Rested};
 pub use question::{Load, PredictError, Processors, Question, Region, Store, Tuning, Workload, RECORDS_MAX};
 pub use ratios::{beside, Ratio};
 
-/// Predicts the workloads, one after the other on one cluster, as an evaluation runs them: of several runs the
-/// median.
+/// Predicts the workloads, run one after the other on one cluster as an evaluation does. Returns
+/// the median of several runs.
 pub fn predict(
     question: &Question,
     policy: placement::Policy,

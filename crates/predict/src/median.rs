@@ -1,8 +1,9 @@
-//! Several runs of one question that differ in their seeds: what is told of them.
+//! Combines several runs of one question, which differ in their seeds.
 
 use crate::{Phase, Prediction};
 
-/// `None` of no run. The layout is that of the run whose last workload is told of.
+/// Returns the median of the runs, or `None` if there are none. The layout is that of the run from
+/// which the last phase comes.
 pub(crate) fn of(runs: &[Prediction]) -> Option<Prediction> {
     let mut median = runs.first()?.clone();
     for at in 0..median.phases.len() {
@@ -30,7 +31,8 @@ pub(crate) fn of(runs: &[Prediction]) -> Option<Prediction> {
     Some(median)
 }
 
-/// Of an even number the mean of the two in the middle, as of measurements.
+/// Returns the median. For an even number of values it is the mean of the two in the middle, as for
+/// measurements.
 fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -1,4 +1,4 @@
-//! What is asked: stores, regions, how a store is set up, and the load.
+//! The input of a prediction: stores, regions, the configuration of a store, and the load.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,14 +18,14 @@ pub enum Workload {
     A,
     /// 95% reads, 5% updates.
     B,
-    /// Reads.
+    /// Reads only.
     C,
-    /// So many reads in a hundred, the others updates: what a running cluster was seen to do.
+    /// This percentage of reads and the rest updates: the mix seen in a running cluster.
     Mixed(u8),
 }
 
 impl Workload {
-    /// `None`: it inserts.
+    /// Returns the percentage of reads, or `None` if the workload inserts.
     pub fn read_percent(self) -> Option<u64> {
         match self {
             Workload::Load => None,
@@ -66,35 +66,37 @@ impl FromStr for Workload {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
     pub id: StoreId,
-    /// For people.
+    /// Shown to people; has no effect.
     pub device_name: String,
     pub device: Device,
-    /// What placement is told that the store can do.
+    /// The capability that placement sees.
     pub capability: Capability,
-    /// How sure that is, by which placement tells stores apart.
+    /// The uncertainty of the capability, by which placement distinguishes stores.
     pub spread: Spread,
-    /// Live user bytes; 0: as much as comes.
+    /// Maximum live user bytes. 0: unlimited.
     pub capacity_bytes: u64,
     pub data_weight: Option<f64>,
     pub leader_weight: Option<f64>,
-    /// Its leaders and peers are to go elsewhere before anything is measured.
+    /// The store's leaders and peers move away before anything is measured.
     pub leaving: bool,
 }
 
-/// A region as it begins.
+/// A region in its initial state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
     pub id: RegionId,
     pub slots: SlotRange,
     pub leader: StoreId,
     pub peers: Vec<StoreId>,
-    /// What it holds at the start.
+    /// Live bytes that the region holds at the start.
     pub bytes: u64,
-    /// Its part of all operations, against the other regions' weights; `None`: as its keys are asked for.
+    /// The region's share of all operations, relative to the weights of the other regions. `None`:
+    /// as its keys are asked for.
     pub weight: Option<f64>,
 }
 
-/// How every store is set up: the knobs of RocksDB and of the store that decide what reaches the device.
+/// The configuration of every store: the settings of RocksDB and of the store that affect the
+/// device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     pub memtable_bytes: u64,
@@ -108,17 +110,17 @@ pub struct Tuning {
     pub block_bytes: u64,
     pub block_cache_bytes: u64,
     pub row_cache_bytes: u64,
-    /// Reads of rows that an apply turn keeps under way at once (`server::readers` has so many threads); 1: one
-    /// after the other.
+    /// Maximum number of concurrent row reads in an apply turn (the number of threads in
+    /// `server::readers`). 1: one after the other.
     pub apply_reads: usize,
-    /// Of the latency of a sync that a flush, a compaction or a copy makes, and of the time between two rounds of
-    /// planning. Below 1 where table files and regions are smaller than in truth: what comes once for each of
-    /// them comes as much more often.
+    /// Factor for the latency of syncs by flushes, compactions and copies, and for the time between
+    /// two planning rounds. It is below 1 if table files and regions are smaller than in reality:
+    /// what happens once for each of them then happens more often by the same factor.
     pub background_sync_part: f64,
 }
 
 impl Default for Tuning {
-    /// `rocks::Options::default()`, which a store has when nothing is configured, and a row cache of 64 MiB.
+    /// `rocks::Options::default()`, which an unconfigured store uses, and a row cache of 64 MiB.
     fn default() -> Tuning {
         Tuning {
             memtable_bytes: 64 << 20,
@@ -139,9 +141,9 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// What a read of one row brings from the device: a block ends before the row that would take it beyond its
-    /// size, if it is more than nine tenths full by then, and else behind it (RocksDB 7.8,
-    /// `FlushBlockBySizePolicy` with a `block_size_deviation` of 10).
+    /// Returns the bytes that a read of one row takes from the device. A block ends before the row
+    /// that would exceed its size if it is more than nine tenths full by then, and otherwise after
+    /// that row (RocksDB 7.8, `FlushBlockBySizePolicy` with a `block_size_deviation` of 10).
     pub(crate) fn block_read_bytes(&self, row_bytes: u64) -> u64 {
         let row = row_bytes.max(1);
         let held = self.block_bytes / row * row;
@@ -152,7 +154,7 @@ impl Tuning {
         }
     }
 
-    /// Every size that grows with the data, by one factor.
+    /// Returns a copy in which every size that grows with the data is multiplied by `factor`.
     pub fn scaled(&self, factor: f64) -> Tuning {
         let size = |bytes: u64, least: u64| ((bytes as f64 * factor) as u64).max(least);
         Tuning {
@@ -167,25 +169,28 @@ impl Tuning {
     }
 }
 
-/// What operations cost beside the devices' time.
+/// The CPU cost of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Processors {
-    /// CPUs of each store; with `shared`, of all stores and the client together.
+    /// CPUs of each store. With `shared`, CPUs of all stores and the client together.
     pub cpus: usize,
     pub shared: bool,
-    /// CPU time of a read, also of a row that an update replaces; of a write by the leader's store; of a write by each other store of its region.
+    /// CPU time of a read, which also applies to a row that an update replaces; of a write in the
+    /// leader's store; of a write in each other store of the region.
     pub read_ns: u64,
     pub lead_ns: u64,
     pub follow_ns: u64,
-    /// CPU time that the client takes for an operation; counts where CPUs are shared.
+    /// CPU time of an operation in the client. Counts only if CPUs are shared.
     pub client_ns: u64,
-    /// CPUs that are busy when nothing is asked, of those that a store has, or that all share.
+    /// The number of CPUs that are busy without load, among those of a store or those that all
+    /// share.
     pub idle: f64,
 }
 
 impl Default for Processors {
-    /// By docs/PERFORMANCE.md, one store beside Redis at pipeline 1: 50.9 us of CPU for a SET, 12.2 us for a
-    /// GET; three stores took 160 us for an insert, so a follower takes what is left.
+    /// From docs/PERFORMANCE.md, one store next to Redis at pipeline 1: 50.9 us of CPU for a SET,
+    /// 12.2 us for a GET. Three stores took 160 us for an insert, so a follower takes about as much
+    /// as the leader.
     fn default() -> Processors {
         Processors {
             cpus: 8,
@@ -199,38 +204,41 @@ impl Default for Processors {
     }
 }
 
-/// A store applies with one thread: 16.7 us for a command at pipeline 1 (docs/PERFORMANCE.md).
+/// CPU time per command of the apply thread, of which a store has one: 16.7 us at pipeline 1
+/// (docs/PERFORMANCE.md).
 pub(crate) const APPLY_NS: u64 = 16_700;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     pub records: u64,
     pub value_bytes: u64,
-    /// Threads that each wait for their answer.
+    /// Threads that each wait for their answer before they send the next operation.
     pub threads: usize,
-    /// A workload ends after so many operations, or after this long; `Load` with its last record.
+    /// A workload ends after this number of operations or this time. `Load` ends with its last
+    /// record.
     pub operations: u64,
     pub at_most_ns: u64,
-    /// After a workload nothing is asked until all is at rest, and no longer than this.
+    /// Maximum time after a workload for which the cluster may come to rest before the next
+    /// workload begins.
     pub rest_at_most_ns: u64,
-    /// Operations that are made before those that are counted; for caches that begin empty.
+    /// Operations before those that are counted, for caches that begin empty.
     pub warm_up: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// Sorted by id, none twice.
+    /// Sorted by id, without duplicates.
     pub stores: Vec<Store>,
-    /// Sorted by id, none twice; their slots are all slots.
+    /// Sorted by id, without duplicates. Together they cover all slots.
     pub regions: Vec<Region>,
     pub replicas: usize,
     pub tuning: Tuning,
     pub processors: Processors,
     pub load: Load,
-    /// From one store or client to another, one way.
+    /// Latency of a message from a store or client to another, one way.
     pub network_ns: u64,
     pub seed: u64,
-    /// Simulated so often, each time from the next seed; what is told is the median.
+    /// The number of simulations, each with the next seed. The result is their median.
     pub runs: u64,
 }
 
@@ -252,15 +260,16 @@ pub enum PredictError {
     TooManyRecords(u64),
     #[error("store {store} cannot go: region {region} has nowhere else to be")]
     Stays { store: StoreId, region: RegionId },
-    #[error("{policy} does not come to rest within {rounds} rounds")]
+    #[error("policy {policy} still plans operators after {rounds} rounds")]
     Restless { policy: placement::Policy, rounds: usize },
 }
 
-/// Memory: a few bytes for each record on each store.
+/// Maximum number of records. Each takes a few bytes of memory per store.
 pub const RECORDS_MAX: u64 = 4_000_000;
 
 impl Question {
-    /// The regions with which a cluster of these stores begins, as the stores themselves compute it.
+    /// Returns the regions with which a cluster of these stores begins, computed by the same code
+    /// that stores use.
     pub fn founded(stores: &[Store], regions: u16, replicas: usize) -> Vec<Region> {
         let layout = cluster::Layout {
             stores: stores.iter().map(|store| store.id).collect(),
@@ -306,10 +315,10 @@ impl Question {
             (self.load.records, "the number of records"),
             (self.load.threads as u64, "the number of threads"),
             (self.load.operations, "the number of operations"),
-            (self.tuning.memtable_bytes, "a memtable's size"),
-            (self.tuning.level0_trigger as u64, "level 0's trigger"),
-            (self.tuning.level_multiplier, "the levels' multiplier"),
-            (self.tuning.apply_reads as u64, "the number of reads of an apply turn"),
+            (self.tuning.memtable_bytes, "the size of a memtable"),
+            (self.tuning.level0_trigger as u64, "the compaction trigger of level 0"),
+            (self.tuning.level_multiplier, "the size multiplier of the levels"),
+            (self.tuning.apply_reads as u64, "the number of concurrent reads of an apply turn"),
             (self.processors.cpus as u64, "the number of CPUs"),
             (self.runs, "the number of runs"),
         ] {

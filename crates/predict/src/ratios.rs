@@ -1,11 +1,11 @@
-//! Policies beside a baseline, as the figures show them.
+//! Ratios between policies and a baseline, as the figures show them.
 
 use placement::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::{Phase, Prediction, Workload};
 
-/// What a policy makes of a workload, over what the baseline makes of it.
+/// The results of a policy for one workload, divided by those of the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     pub policy: Policy,
@@ -16,7 +16,7 @@ pub struct Ratio {
     pub p99_latency: f64,
 }
 
-/// By workload, those that both have.
+/// Returns the ratios of the workloads that both predictions have.
 pub fn beside(base: &Prediction, prediction: &Prediction) -> Vec<Ratio> {
     let pairs = prediction.phases.iter().filter_map(|phase| Some((phase, base.phase(phase.workload)?)));
     pairs.map(|(phase, base)| ratio(prediction.policy, phase, base)).collect()

@@ -1,62 +1,64 @@
-//! A store's RocksDB as amounts of bytes: memtables, level 0, levels, and what flushes and compactions read
-//! and write.
+//! A store's RocksDB as amounts of bytes: memtables, level 0, levels, and what flushes and
+//! compactions read and write.
 //!
-//! Keys are hashed, so every file of a level spans its share of the keys evenly: a part of a level overlaps
-//! the same part of the next. With levels of dynamic size (`level_compaction_dynamic_level_bytes`) the last
-//! level holds the data, the ones above it a tenth each, down to `level_base_bytes`; the first of them is the
-//! base level, into which level 0 is merged whole. So a byte is written once by its flush, and then
+//! Keys are hashed, so every file of a level spans its share of the keys evenly, and a part of a
+//! level overlaps the same part of the next. With levels of dynamic size
+//! (`level_compaction_dynamic_level_bytes`) the last level holds the data, and each level above it
+//! a tenth of the next, down to `level_base_bytes`. The first of them is the base level, into which
+//! all of level 0 is merged. A byte is written once by its flush, and then this many times:
 //!
 //! ```text
 //! by level 0 into the base level    (L0 + base) / L0
 //! by each level l into the next     1 + size(l + 1) / size(l)
 //! ```
 //!
-//! times. Sizes at each moment follow from the compactions done; nothing is assumed about them.
+//! The sizes at each moment follow from the compactions done; nothing is assumed about them.
 //!
-//! Of a row that was written again a flush leaves the newest version, and so does the merge of level 0 with what has
-//! come into the base level since that was last emptied. Below that, versions that were replaced count until they come
-//! to the last level.
+//! If a row was written several times, a flush keeps only the newest version. So does the merge of
+//! level 0 with rows that have entered the base level since that was last emptied. Below that,
+//! replaced versions count until they reach the last level.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use crate::Tuning;
 
-/// RocksDB's default, and ours.
+/// The number of levels: RocksDB's default, which stores use.
 pub(crate) const LEVELS: usize = 7;
 const LAST: usize = LEVELS - 1;
-/// A memtable is sealed when its arena is full; of that a tenth is its Bloom filter. (Memtables of 839 kB were seen to
-/// have 705 rows of 1 KiB, which are 764 kB of a table.)
+/// The part of a memtable that rows fill. A memtable is sealed when its arena is full, and a tenth
+/// of the arena is its Bloom filter. (Memtables of 839 kB were seen to have 705 rows of 1 KiB,
+/// which are 764 kB of a table.)
 const MEMTABLE_FILL: f64 = 0.9;
 const SCORE_SCALE: f64 = 10.0;
-/// `max_background_jobs` is 4, of which RocksDB keeps one for flushes.
+/// `max_background_jobs` is 4, of which RocksDB reserves one for flushes.
 const COMPACTIONS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Flush,
-    /// From this level into the next that is used.
+    /// From a level into the next one in use.
     Compaction {
         from: usize,
         into: usize,
     },
-    /// All that overlaps a region's rows, level by level (`Keyspace::reclaim`).
+    /// Everything that overlaps a region's rows, level by level (`Keyspace::reclaim`).
     Reclaim,
 }
 
-/// Bytes that a job reads and writes.
+/// A background job and the bytes that it reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub kind: Kind,
     pub reads: u64,
     pub writes: u64,
-    /// Of level 0, how many; else 1.
+    /// The number of files of level 0; 1 for other levels.
     files: usize,
     from_bytes: u64,
     into_bytes: u64,
 }
 
-/// Levels on which a row may be, and the bytes of their tables.
+/// The levels on which a row may be, and the bytes of their tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub levels: RangeInclusive<usize>,
@@ -66,34 +68,36 @@ pub(crate) struct Place {
 /// A memtable, or the file of level 0 that was made of it.
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// What was written.
+    /// Bytes written.
     written: u64,
-    /// The rows, each once.
+    /// Bytes of the rows, each counted once.
     rows: u64,
-    /// Of them those that an earlier table has as well, by its number: that of the last before this one.
+    /// The part of `rows` whose previous version is in an earlier table, by the number of that
+    /// table.
     again: BTreeMap<u32, u64>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     tuning: Tuning,
-    /// Memtables by number: those up to `flushed` are files.
+    /// Memtables are numbered. Those up to `flushed` have become files.
     pub memtable: u32,
     pub flushed: u32,
     active: Table,
     sealed: VecDeque<Table>,
-    /// The newest are the last, and the last one has number `flushed`.
+    /// The newest is the last, whose number is `flushed`.
     level0: VecDeque<Table>,
     levels: [u64; LEVELS],
     /// Rows of tables up to this number have left the base level.
     below_base: u32,
     flushing: bool,
-    /// Levels that a compaction under way reads from or writes into.
+    /// Levels that a compaction in progress reads from or writes to.
     busy: [bool; LEVELS],
-    /// What the reclaiming under way moves out of each level into the next, from its base level on.
+    /// The bytes that the reclaim in progress moves from each level to the next, beginning with the
+    /// base level.
     descending: [u64; LEVELS],
     descends_from: usize,
-    /// What a compaction cannot leave more of: replaced rows go.
+    /// Bytes of the newest versions. A compaction into the last level leaves no more than this.
     pub live_bytes: u64,
 }
 
@@ -116,8 +120,9 @@ impl Tree {
         }
     }
 
-    /// What little a store wrote before anything was asked of it, regions' states above all: some small files in
-    /// level 0, and so great a part of a memtable. When the next flush and the next merge come depends on it.
+    /// Sets the initial state: the little that a store wrote before the load, mainly the states of
+    /// regions. There are `files` small files in level 0, and `part` of a memtable is used. The
+    /// times of the next flush and the next merge depend on this.
     pub fn begin(&mut self, files: u32, part: f64) {
         self.level0.extend((0..files).map(|_| Table::default()));
         self.flushed += files;
@@ -125,46 +130,49 @@ impl Tree {
         self.active.written += (self.memtable_bytes() as f64 * part) as u64;
     }
 
-    /// Rows that were there before, or came by ingested files.
+    /// Adds rows that existed before or arrive in ingested files.
     pub fn ingest(&mut self, bytes: u64) {
         self.live_bytes += bytes;
         self.levels[LAST] += bytes;
     }
 
-    /// Rows that left by a range deletion: their bytes go with the compactions into the last level.
+    /// Removes rows by a range deletion. Their bytes disappear in compactions into the last level.
     pub fn lose(&mut self, bytes: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
 
-    /// Rows that left when nobody was looking.
+    /// Removes rows at once, at no cost.
     pub fn forget(&mut self, bytes: u64) {
         self.lose(bytes);
         self.levels[LAST] = self.levels[LAST].min(self.live_bytes);
     }
 
-    /// Seals the memtable for a flush that nobody waits for, if there is something in it and another one is free.
+    /// Seals the memtable for a flush that nothing waits for, if it is not empty and another
+    /// memtable is free.
     pub fn seal_for_log(&mut self) {
         if self.active.written > 0 && self.sealed.len() + 1 < self.tuning.memtables {
             self.seal_for_flush();
         }
     }
 
-    /// Seals the memtable however full it is. Which one is to be flushed for all that is written by now.
+    /// Seals the memtable however full it is. Returns the number of the memtable whose flush covers
+    /// everything written so far.
     pub fn seal_for_flush(&mut self) -> u32 {
-        // A flush is asked for behind a write: there is at least that.
+        // A flush is requested after a write, so the memtable is not empty.
         self.active.rows = self.active.rows.max(1);
         self.sealed.push_back(std::mem::take(&mut self.active));
         self.memtable += 1;
         self.memtable - 1
     }
 
-    /// Whether a write has to wait: every memtable is full, or level 0 has too many files.
+    /// Returns true if writes must wait: every memtable is full, or level 0 has too many files.
     pub fn is_stalled(&self) -> bool {
         self.sealed.len() + 1 >= self.tuning.memtables && self.active.written >= self.memtable_bytes()
             || self.level0.len() >= self.tuning.level0_stop
     }
 
-    /// The files that are asked for a row which is nowhere: each of level 0, and one of each level that has any.
+    /// Returns the number of files that are searched for a row that does not exist: all files of
+    /// level 0, and one of each level that is not empty.
     pub fn files_asked(&self) -> usize {
         self.level0.len() + self.levels.iter().filter(|bytes| **bytes > 0).count()
     }
@@ -173,7 +181,8 @@ impl Tree {
         (self.tuning.memtable_bytes as f64 * MEMTABLE_FILL) as u64
     }
 
-    /// A row, of which the version before was in this memtable; 0: there was none.
+    /// Writes a row. `before` is the number of the memtable with its previous version; 0 means that
+    /// there is none.
     pub fn write(&mut self, bytes: u64, before: u32) {
         self.active.written += bytes;
         if before != self.memtable {
@@ -185,7 +194,7 @@ impl Tree {
         self.seal();
     }
 
-    /// The newest table that is in no memtable and not in level 0.
+    /// Returns the number of the newest table that has left level 0.
     fn merged(&self) -> u32 {
         self.flushed - self.level0.len() as u32
     }
@@ -194,7 +203,7 @@ impl Tree {
         self.level0.iter().map(|table| table.rows).sum()
     }
 
-    /// What level 0 adds to the base level when all of it is merged.
+    /// Returns the bytes that level 0 adds to the base level when all of it is merged.
     fn level0_new_bytes(&self) -> u64 {
         let again = self.level0.iter().flat_map(|table| table.again.range(self.below_base + 1..));
         self.level0_bytes() - again.map(|(_, bytes)| bytes).sum::<u64>()
@@ -213,8 +222,8 @@ impl Tree {
         Some(Job { kind: Kind::Flush, reads: 0, writes: bytes, files: 1, from_bytes: bytes, into_bytes: 0 })
     }
 
-    /// RocksDB's `VersionStorageInfo::CalculateBaseBytes` (7.8): the base level, and what each level from there on
-    /// may hold, which is never less than `level_base_bytes`.
+    /// Returns the base level, and the target size of each level from there on, which is at least
+    /// `level_base_bytes` (RocksDB 7.8, `VersionStorageInfo::CalculateBaseBytes`).
     fn targets(&self) -> (usize, [u64; LEVELS]) {
         let (base_max, factor) = (self.tuning.level_base_bytes, self.tuning.level_multiplier);
         let mut targets = [u64::MAX; LEVELS];
@@ -235,7 +244,8 @@ impl Tree {
         (base, targets)
     }
 
-    /// One at a time, until level 0 has so many files that RocksDB makes haste (`GetL0ThresholdSpeedupCompaction`).
+    /// Returns the number of concurrent compactions: one, until level 0 has so many files that
+    /// RocksDB speeds up (`GetL0ThresholdSpeedupCompaction`).
     pub fn compactions_max(&self) -> usize {
         let Tuning { level0_trigger: trigger, level0_slowdown: slowdown, .. } = self.tuning;
         let haste = (2 * trigger).min(trigger + slowdown.saturating_sub(trigger) / 4);
@@ -246,8 +256,9 @@ impl Tree {
         }
     }
 
-    /// The compaction with the highest score of at least 1 (`VersionStorageInfo::ComputeCompactionScore`, 7.8): a
-    /// level above its size scores ten times as much, and less for what is about to come from above.
+    /// Returns the compaction with the highest score of at least 1 (RocksDB 7.8,
+    /// `VersionStorageInfo::ComputeCompactionScore`). The score of a level above its size is
+    /// multiplied by ten, and is lower if much is about to arrive from above.
     pub fn next_compaction(&mut self) -> Option<Job> {
         let (base, targets) = self.targets();
         let bytes = self.level0_bytes();
@@ -286,9 +297,9 @@ impl Tree {
         let overlap = (self.levels[into] as f64 * part) as u64;
         self.busy[from] = true;
         self.busy[into] = true;
-        // One file over keys that the next level does not have changes its level without being read.
+        // A file whose keys overlap nothing in the next level moves there without being read.
         let moves = overlap == 0 && from > 0;
-        // Of rows that were written again, the last level keeps one.
+        // The last level keeps one version of each row.
         let most = if into == LAST { (self.live_bytes as f64 * part) as u64 } else { u64::MAX };
         let writes = if moves { 0 } else { (from_bytes + overlap).min(most) };
         let reads = match from {
@@ -300,9 +311,10 @@ impl Tree {
         Some(Job { kind, reads, writes, files, from_bytes, into_bytes: overlap })
     }
 
-    /// The compaction of a range that holds `part` of all keys, once no other one is under way: level 0 with the
-    /// base level, then of each level the files that reach into the range with those below them. A level of one
-    /// file thus takes all of the next with it.
+    /// Returns the compaction of a range with `part` of all keys, once no other compaction is in
+    /// progress. It merges level 0 into the base level, and then from each level the files that
+    /// reach into the range, with those below them. A level with a single file therefore takes the
+    /// whole next level with it.
     pub fn next_reclaim(&mut self, part: f64) -> Option<Job> {
         if self.busy.iter().any(|busy| *busy) {
             return None;
@@ -372,7 +384,8 @@ impl Tree {
         }
     }
 
-    /// What parts of which levels a job that is about to finish replaces, and by tables of which level.
+    /// Returns the levels of which a job that is about to finish replaces parts, with those parts,
+    /// and the level of its output.
     pub fn replaced(&self, job: &Job) -> (Vec<(usize, f64)>, usize) {
         let part = |bytes: u64, of: u64| bytes as f64 / of.max(1) as f64;
         match job.kind {
@@ -391,7 +404,7 @@ impl Tree {
         }
     }
 
-    /// Where a row is that was last written into that table.
+    /// Returns where a row is that was last written in this table.
     pub fn place_of(&self, table: u32) -> Place {
         if table > self.merged() {
             return Place { levels: 0..=0, bytes: self.level0_bytes() };
@@ -405,13 +418,13 @@ impl Tree {
         }
     }
 
-    /// What a compaction takes of the level that it writes into.
+    /// Returns the bytes that a compaction takes from the level that it writes to.
     #[cfg(test)]
     pub fn overlap(&self, job: &Job) -> u64 {
         job.into_bytes
     }
 
-    /// What tables hold down to where a job writes.
+    /// Returns the bytes of all tables from level 0 down to the level that a job writes to.
     pub fn bytes_down_to(&self, job: &Job) -> u64 {
         let into = match job.kind {
             Kind::Flush => 0,
@@ -439,7 +452,8 @@ mod tests {
         }
     }
 
-    /// Writes `bytes` with every job done at once; what flushes and compactions wrote.
+    /// Writes `bytes` and finishes every job at once. Returns the bytes written by flushes and by
+    /// compactions.
     fn fill(tree: &mut Tree, bytes: u64) -> (u64, u64) {
         let (mut flushed, mut compacted) = (0, 0);
         for _ in 0..bytes / 1084 {
@@ -457,8 +471,9 @@ mod tests {
         (flushed, compacted)
     }
 
-    /// Stores that were loaded with 84 MB of rows at the quick scale wrote 4.0 to 4.9 bytes by compaction for
-    /// each of them. Here every job is done at once, so nothing gathers in level 0 meanwhile: that is more.
+    /// Stores that were loaded with 84 MB of rows at the quick scale wrote 4.0 to 4.9 bytes by
+    /// compaction for each of them. The ratio is higher here, because every job finishes at once
+    /// and nothing accumulates in level 0.
     #[test]
     fn compaction_writes_what_rocksdb_was_seen_to_write() {
         let mut tree = Tree::new(&tuning());
@@ -491,7 +506,8 @@ mod tests {
         assert!(!tree.is_stalled());
     }
 
-    /// The base level is one file here, and a file spans all keys: what reaches into a range is nearly everything.
+    /// The base level is one file here, and a file spans all keys, so almost everything reaches
+    /// into the range.
     #[test]
     fn to_reclaim_a_small_range_most_of_a_small_tree_is_written_again() {
         let mut tree = Tree::new(&tuning());
@@ -540,7 +556,8 @@ mod tests {
     #[test]
     fn a_row_that_was_written_again_is_flushed_once_and_merged_once() {
         let mut tree = Tree::new(&tuning());
-        // Three rows, of which one is written three times into the first memtable and once into the second.
+        // Three rows. One of them is written three times into the first memtable and once into the
+        // second.
         for before in [0, 0, 0, 1, 1] {
             tree.write(1000, before);
         }
@@ -555,7 +572,7 @@ mod tests {
         assert_eq!(job.writes, 2000);
         tree.finish(&job);
         assert_eq!((tree.level0_bytes(), tree.level0_new_bytes()), (5000, 4000));
-        // What has come into the base level is known until that is emptied.
+        // Rows that have entered the base level are remembered until that is emptied.
         tree.level0.pop_front();
         assert_eq!((tree.level0_bytes(), tree.level0_new_bytes(), tree.merged()), (2000, 1000, 1));
         tree.below_base = tree.merged();
@@ -591,7 +608,7 @@ mod tests {
             assert!(targets[..base].iter().all(|target| *target == u64::MAX));
             assert!(targets[base..].iter().all(|target| *target >= 8 << 20), "{targets:?}");
         }
-        // A level that is not needed any more stays what level 0 is merged into.
+        // A level that is not needed any more remains the base level.
         tree.levels = [0, 0, 0, 0, 1000, 0, 9 << 20];
         assert_eq!(tree.targets().0, 4);
     }

@@ -1,11 +1,11 @@
-//! Golden scripts in `tests/scripts`; `UPDATE_GOLDENFILES=1` writes them anew.
+//! Golden scripts in `tests/scripts`; `UPDATE_GOLDENFILES=1` rewrites them.
 //!
 //! ```text
-//! stores nvm plain-ssd/80 ...   a new cluster of these devices, 24 regions, three copies
+//! stores nvm plain-ssd/80 ...   a new cluster of these devices, with 24 regions and three copies
 //! load records=N threads=N seed=N operations=N
-//! capacity BYTES                of every store
-//! predict POLICY WORKLOAD...    speeds, and the layout at the end
-//! rest POLICY                   the layout alone
+//! capacity BYTES                the capacity of every store
+//! predict POLICY WORKLOAD...    prints speeds, and the layout at the end
+//! rest POLICY                   prints the layout alone
 //! ```
 
 mod support;

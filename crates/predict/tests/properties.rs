@@ -1,4 +1,4 @@
-//! What must hold of any prediction.
+//! Properties of every prediction.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn the_same_question_gets_the_same_answer() {
     assert_ne!(first, predict(&other, Policy::Adaptive, &workloads).unwrap());
 }
 
-/// Of several runs each has a seed of its own, and the first is the only run's.
+/// Each run has its own seed, and the first has the seed of a single run.
 #[test]
 fn of_several_runs_medians_are_told() {
     let question = cluster(&EQUAL);
@@ -37,7 +37,7 @@ fn of_several_runs_medians_are_told() {
     assert_eq!(of(1, 0), Err(PredictError::Zero("the number of runs")));
 }
 
-/// Where stores are equal there is nothing to gain.
+/// If stores are equal, no policy gains anything.
 #[test]
 fn on_equal_stores_policies_are_equal() {
     let question = cluster(&EQUAL);
@@ -76,7 +76,8 @@ fn a_faster_device_makes_nothing_slower() {
     }
 }
 
-/// A cache brings a device nearer to what the cache is. Not evenly: stores that write sooner compact sooner, too.
+/// A cache makes a device faster, up to the speed of the cache. The gain is not steady: stores that
+/// write sooner also compact sooner.
 #[test]
 fn a_hybrid_is_between_the_device_behind_and_its_cache() {
     let caches = ["2MiB", "16MiB", "1GiB"];
@@ -136,27 +137,28 @@ fn every_operation_is_answered_and_counted_once() {
 #[test]
 fn stores_with_little_room_are_not_filled_beyond_it() {
     let mut question = cluster(&UNEQUAL);
-    // Of 97 MB in all, each may hold a fifth: six stores have room for 117 MB.
+    // The data is 97 MB, and each store may hold a fifth of it: six stores have room for 117 MB.
     question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
     let prediction = predict(&question, Policy::Alor, &[Workload::Load, Workload::C]).unwrap();
     assert!(prediction.phases[0].moves > 0, "they shed while they are loaded");
     for store in &prediction.stores {
         assert!(store.bytes as f64 <= 0.98 * 19_500_000.0, "{:?}", prediction.stores);
     }
-    // Leaders went, peers were copied while entries came: nothing is lost, and nothing counted twice.
+    // Leaders moved and peers were copied while entries arrived: nothing may be lost or counted
+    // twice.
     let held: u64 = prediction.stores.iter().map(|store| store.bytes).sum();
     assert_eq!(held, 3 * 30_000 * 1084);
     assert!(prediction.layout.iter().all(|placed| placed.peers.len() == 3), "{:?}", prediction.layout);
 }
 
-/// What a move takes is mostly syncs and bytes of the store that takes it, so how much is shed during a load is
-/// for the slowest devices to say.
+/// The time of a move consists mainly of syncs and writes at the target, so the slowest devices
+/// decide how much is shed during a load.
 #[test]
 fn slow_stores_take_regions_slowly() {
     let moved = |factor: u64| {
         let mut question = cluster(&UNEQUAL);
         question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
-        // Placement is told the same of them.
+        // The capabilities that placement sees stay the same.
         for store in &mut question.stores[3..] {
             store.device.sync_ns /= factor;
             store.device.write_bytes_per_s *= factor;
@@ -179,7 +181,7 @@ fn a_store_that_leaves_holds_nothing() {
     assert!(matches!(error, PredictError::Stays { .. }), "{error}");
 }
 
-/// Who leads and votes alone hands on to the newcomer before it goes.
+/// A leader that is the only voter transfers leadership to the newcomer before it leaves.
 #[test]
 fn a_region_of_one_copy_is_shed_too() {
     let mut question = cluster(&UNEQUAL);
@@ -222,8 +224,9 @@ fn questions_that_make_no_sense_are_refused() {
     assert_eq!(error, PredictError::NoLeader(1));
 }
 
-/// The paper's six stores at their fill, read for two minutes: under `alor` the high-end SSDs lead all that the NVM store
-/// does not hold, and have no time left. `adaptive` lets plain SSDs lead as much of it as they bear.
+/// The paper's six stores, filled and then read for two minutes. Under `alor` the high-end SSDs
+/// lead every region that the NVM store does not hold, and are fully used. `adaptive` lets plain
+/// SSDs lead as many of them as they bear.
 #[test]
 fn adaptive_relieves_stores_that_reads_keep_busy() {
     let mut question = cluster(&[
@@ -235,7 +238,7 @@ fn adaptive_relieves_stores_that_reads_keep_busy() {
         "plain-ssd/160",
     ]);
     question.stores.iter_mut().for_each(|store| store.capacity_bytes = 19_500_000);
-    // Of a store's rows a twentieth is in RAM.
+    // A twentieth of a store's rows is in RAM.
     (question.tuning.row_cache_bytes, question.tuning.block_cache_bytes) = (800_000, 400_000);
     question.load.threads = 256;
     question.load.operations = u64::MAX;

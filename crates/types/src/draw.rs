@@ -1,7 +1,8 @@
-//! Numbers that look like chance and follow from a seed: SplitMix64 (Steele, Lea, Flood, *Fast Splittable
-//! Pseudorandom Number Generators*, 2014).
+//! Pseudorandom numbers from a seed: SplitMix64 (Steele, Lea, Flood, *Fast Splittable Pseudorandom
+//! Number Generators*, 2014).
 //!
-//! Replicas execute with these numbers, and seeds repeat runs by them: what a seed gives never changes.
+//! Invariant: the numbers that follow from a seed never change. Replicas execute with them, and
+//! runs are repeated by their seed.
 
 #[derive(Clone, Debug)]
 pub struct Draw(u64);
@@ -16,18 +17,19 @@ impl Draw {
         mix(self.0)
     }
 
-    /// From 0 up to but not including 1, in steps of 2^-53.
+    /// Returns a number from 0 up to but not including 1, in steps of 2^-53.
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// 0..bound, evenly but for a bias below bound / 2^64; 0 for a bound of 0.
+    /// Returns a number in `0..bound`, uniform up to a bias below bound / 2^64. Returns 0 if the
+    /// bound is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// SplitMix64's finalizer: near numbers become far ones, no two of them the same.
+/// SplitMix64's finalizer, a bijection that maps close numbers to distant ones.
 pub fn mix(mut number: u64) -> u64 {
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -40,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_numbers_of_splitmix64() {
-        // What the authors' generator gives for this seed.
+        // The first numbers of the authors' generator for this seed.
         let mut draw = Draw::new(1_234_567);
         for number in [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423] {
             assert_eq!(draw.number(), number);

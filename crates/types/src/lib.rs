@@ -1,6 +1,7 @@
-//! The words every layer shares: identities, slots, region descriptors, epochs.
+//! Types that every layer shares: ids, slots, region descriptors, epochs.
 //!
-//! Nothing here does anything; the crate has no I/O or clock, and its chance comes from a seed.
+//! The crate contains data types and pure functions only. It has no I/O and no clock, and its
+//! random numbers follow from a seed.
 
 #![forbid(unsafe_code)]
 
@@ -15,28 +16,30 @@ pub use region::{
 };
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
 
-/// One server process and its device, numbered from 0.
+/// The id of a store: one server process and its device. Numbered from 0.
 pub type StoreId = u64;
 
-/// One Raft group. Region 0 is the meta region; user regions are numbered from 1.
+/// The id of a region: one Raft group. Region 0 is the meta region; user regions are numbered from
+/// 1.
 pub type RegionId = u64;
 
-/// The region whose state machine is the cluster's own state.
+/// The meta region, whose state machine is the cluster's own state.
 pub const META_REGION: RegionId = 0;
 
-/// Raft log index (PaxStore's LSN).
+/// An index in a Raft log (PaxStore's LSN).
 pub type LogIndex = u64;
 
-/// Raft term (PaxStore's epoch).
+/// A Raft term (PaxStore's epoch).
 pub type Term = u64;
 
-/// Wall-clock milliseconds since the Unix epoch, always passed in as an argument.
+/// Wall-clock milliseconds since the Unix epoch. Always passed in as an argument.
 pub type UnixMillis = u64;
 
 /// Nanoseconds on a monotonic clock that counts suspended time (CLOCK_BOOTTIME).
 pub type BootNanos = u64;
 
-/// A region's log begins after this entry, of this term: what a region is founded with, or made of by a
-/// split, is not in its log. So a peer that begins with nothing always needs a snapshot.
+/// The index and term of the entry after which every region's log begins. What a region is founded
+/// with, or receives by a split, is not in its log. A peer that begins without data therefore
+/// always needs a snapshot.
 pub const FIRST_INDEX: LogIndex = 5;
 pub const FIRST_TERM: Term = 5;

@@ -1,4 +1,5 @@
-//! What a region is: a slot range, its peers, and the epoch that orders its descriptors.
+//! Region descriptors: a slot range, its peers, and the epoch that orders the descriptors of a
+//! region.
 
 use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId};
 
@@ -8,37 +9,40 @@ mod codec;
 pub use change::{ChangeError, Changed, PeerChange, RegionChange};
 pub use codec::DescriptorError;
 
-/// Names one peer of a region, and is its id within Raft. From 1; a region never uses a number twice, so
-/// a store that lost its peer and got another one later is not taken for the former.
+/// The number of a peer of a region, which is also its id in Raft. Numbers begin at 1, and a region
+/// never uses one twice. A store that lost its peer and received another one later is therefore not
+/// taken for the former.
 pub type PeerId = u64;
 
 /// Orders the descriptors of one region. A request made for another epoch is stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionEpoch {
-    /// Rises with every membership change.
+    /// Incremented by every membership change.
     pub conf_version: u64,
-    /// Rises with every split and merge.
+    /// Incremented by every split and merge.
     pub version: u64,
 }
 
 impl RegionEpoch {
-    /// Whether a descriptor of this epoch tells something that one of `other` does not. Of two descriptors
-    /// of one region at most one is newer: membership and range change in the order of one log.
+    /// Returns true if a descriptor of this epoch contains a change that one of `other` does not.
+    /// Of two descriptors of one region at most one is newer, because membership and range change
+    /// in the order of one log.
     pub fn is_newer_than(self, other: RegionEpoch) -> bool {
         self.conf_version > other.conf_version || self.version > other.version
     }
 }
 
-/// Joint consensus has two configurations at a time; outside of it every peer is a voter or a learner.
+/// The role of a peer. Joint consensus has two configurations at a time; outside of it every peer
+/// is a voter or a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerRole {
-    /// Votes, in both configurations of a joint one.
+    /// Votes; in a joint configuration, in both the old and the new one.
     Voter,
-    /// Holds the log and the rows, and has no vote.
+    /// Holds the log and the rows, but does not vote.
     Learner,
-    /// Votes in the new configuration only; a voter once the joint one is left.
+    /// Votes in the new configuration only. Becomes a voter when the joint configuration is left.
     Incoming,
-    /// Votes in the old configuration only; a learner once the joint one is left.
+    /// Votes in the old configuration only. Becomes a learner when the joint configuration is left.
     Outgoing,
 }
 
@@ -50,40 +54,42 @@ pub struct Peer {
     pub role: PeerRole,
 }
 
-/// A merge that is prepared: from the entry that prepared it on, the region takes no commands.
+/// A prepared merge. From the entry that prepared it, the region takes no commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Merging {
-    /// The neighbour that is to take over the region's slots.
+    /// The neighbour that will take over the region's slots.
     pub into: RegionId,
-    /// That entry's index in the region's log. What is applied there is all that the region will ever hold,
-    /// unless the merge is taken back.
+    /// The index of that entry in the region's log. Applied up to there, the region has all that it
+    /// will ever hold, unless the merge is rolled back.
     pub sealed_at: LogIndex,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RegionDescriptor {
     pub id: RegionId,
-    /// `None` for the meta region, which holds no slots.
+    /// `None` for the meta region, which has no slots.
     pub slots: Option<SlotRange>,
     pub epoch: RegionEpoch,
-    /// Sorted by store, no store twice.
+    /// Sorted by store, without duplicates.
     pub peers: Vec<Peer>,
-    /// The number that the next peer gets: larger than that of any peer there ever was.
+    /// The number of the next peer. It is larger than that of any earlier peer.
     pub next_peer: PeerId,
     pub merging: Option<Merging>,
-    /// The latest [`ABSORBED_MAX`] regions that merged into this one, or into one that did or that it was split
-    /// from; the newest last. A store that was away learns by it what has become of its peers of them.
+    /// The latest [`ABSORBED_MAX`] regions that merged into this one, or into a region that merged
+    /// into it or that it was split from. The newest is last. A store that was down learns from it
+    /// what has become of its peers of these regions.
     pub absorbed: Vec<RegionId>,
 }
 
-/// Regions that merged away of which a descriptor tells.
+/// Maximum number of absorbed regions in a descriptor.
 pub const ABSORBED_MAX: usize = 32;
 
-/// Peers of one region, and changes of them in one entry: several times the replicas that can be asked for.
+/// Maximum number of peers of one region, and of peer changes in one entry: several times the
+/// number of replicas that can be configured.
 pub const PEERS_MAX: usize = 64;
 
 impl RegionDescriptor {
-    /// As a cluster begins: a voter on each of `stores`, which ascend.
+    /// Makes the first descriptor of a region: a voter on each of `stores`, which must ascend.
     pub fn founded(id: RegionId, slots: Option<SlotRange>, stores: &[StoreId]) -> RegionDescriptor {
         assert!(stores.windows(2).all(|pair| pair[0] < pair[1]), "stores ascend");
         let numbered = stores.iter().zip(1..);
@@ -93,7 +99,7 @@ impl RegionDescriptor {
         RegionDescriptor { id, slots, epoch, peers, next_peer, merging: None, absorbed: Vec::new() }
     }
 
-    /// Stores whose peers vote, and will go on voting.
+    /// Returns the stores whose peers vote and will continue to vote.
     pub fn voters(&self) -> impl Iterator<Item = StoreId> + '_ {
         let votes = |peer: &&Peer| matches!(peer.role, PeerRole::Voter | PeerRole::Incoming);
         self.peers.iter().filter(votes).map(|peer| peer.store)
@@ -111,13 +117,14 @@ impl RegionDescriptor {
         self.peer_on(store).is_some()
     }
 
-    /// Whether it is between two configurations.
+    /// Returns true if the region is in a joint configuration.
     pub fn is_joint(&self) -> bool {
         self.peers.iter().any(|peer| matches!(peer.role, PeerRole::Incoming | PeerRole::Outgoing))
     }
 
-    /// Whether this tells that `other`, whose descriptor may be of long ago, has merged away. Slots and versions
-    /// do not tell: a region that takes over its left neighbour may give away all that it began with, and live.
+    /// Returns true if this descriptor shows that `other`, whose descriptor may be old, has merged
+    /// away. Slots and versions do not show it: a region that takes over its left neighbour may
+    /// give away all of its original slots and still exist.
     pub fn supersedes(&self, other: &RegionDescriptor) -> bool {
         self.absorbed.contains(&other.id)
     }

@@ -1,6 +1,6 @@
 //! Slots as in Redis Cluster: CRC16 (XMODEM) of the key, or of its `{hash tag}`, modulo 16384.
 
-/// 0..16383.
+/// A slot, from 0 to 16383.
 pub type Slot = u16;
 
 pub const SLOT_COUNT: u16 = 16384;
@@ -19,7 +19,7 @@ impl SlotRange {
         (self.first..=self.last).contains(&slot)
     }
 
-    /// Number of slots in the range; an inverted range is empty.
+    /// Returns the number of slots in the range. An inverted range is empty.
     pub fn len(&self) -> usize {
         (usize::from(self.last) + 1).saturating_sub(usize::from(self.first))
     }
@@ -28,7 +28,7 @@ impl SlotRange {
         self.first > self.last
     }
 
-    /// What is left of the range on both sides of another: none, one or two ranges, ascending.
+    /// Returns the parts of the range on both sides of another: none, one or two ranges, ascending.
     pub fn without(self, other: Option<SlotRange>) -> impl Iterator<Item = SlotRange> {
         let (before, behind) = match other {
             Some(other) => (
@@ -37,7 +37,7 @@ impl SlotRange {
             ),
             None => (self, SlotRange { first: 1, last: 0 }),
         };
-        // Nothing is before slot 0.
+        // No slot is before slot 0.
         let has_before = other.is_none_or(|other| other.first > 0);
         [before].into_iter().filter(move |_| has_before).chain([behind]).filter(|slots| !slots.is_empty())
     }
@@ -55,8 +55,8 @@ impl SlotRange {
     }
 }
 
-/// The part of a key that decides its slot: what stands between the first `{` and the next `}`,
-/// when that is not empty; else the whole key.
+/// Returns the part of a key that determines its slot: the bytes between the first `{` and the next
+/// `}` if there are any, or else the whole key.
 pub fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|&b| b == b'{') else { return key };
     match key[open + 1..].iter().position(|&b| b == b'}') {
@@ -69,7 +69,7 @@ pub fn slot_of_key(key: &[u8]) -> Slot {
     crc16(hash_tag(key)) % SLOT_COUNT
 }
 
-/// The 64-bit hash that orders keys inside a slot. Part of the on-disk format.
+/// Returns the 64-bit hash that orders keys within a slot. It is part of the on-disk format.
 pub fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }

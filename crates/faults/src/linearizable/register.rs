@@ -1,16 +1,18 @@
-//! Registers: one member that is written and read as a whole, every value written once. Such a history needs no
-//! search, however many of its writes overlap (Gibbons and Korach, *Testing Shared Memories*, 1997, theorem 4.1).
+//! Judges registers: one member that is written and read as a whole, where every value is written
+//! once. Such a history needs no search, however many of its writes overlap (Gibbons and Korach,
+//! *Testing Shared Memories*, 1997, theorem 4.1).
 //!
-//! The write of a value and the reads that saw it are one *cluster*. The register holds the value from the first
-//! end among the cluster's operations to their last beginning at least, if the end comes first: these spans of two
-//! clusters must not overlap. All operations of any other cluster are under way at one time, and they may take
-//! effect together at any moment from their last beginning to their first end that no such span covers.
+//! The write of a value and the reads that returned it form a *cluster*. If the first end among the
+//! cluster's operations is before their last beginning, the register holds the value at least from
+//! the former to the latter. These spans of two clusters must not overlap. In every other cluster,
+//! all operations are in progress at the same time. They may take effect together at any moment
+//! from their last beginning to their first end that no span covers.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Answer, Call, Member, Operation};
 
-/// Nanoseconds; `None` is before all.
+/// Nanoseconds. `None` is before everything.
 type Moment = Option<u64>;
 
 /// The operations of one value.
@@ -25,13 +27,14 @@ impl Cluster {
         Cluster { write_began: began, first_end: ended, last_began: began }
     }
 
-    /// The register holds the value from `first_end` to `last_began`, and perhaps longer.
+    /// Returns true if the register certainly holds the value from `first_end` to `last_began`.
     fn spans(&self) -> bool {
         self.first_end < self.last_began
     }
 }
 
-/// The verdict over a register's history without open reads; `None`: it is of another kind.
+/// Returns the verdict on a register's history without open reads, or `None` if the history is of
+/// another kind.
 pub(super) fn is_linearizable(operations: &[Operation]) -> Option<bool> {
     let mut clusters: BTreeMap<Option<&str>, Cluster> = BTreeMap::new();
     clusters.insert(None, Cluster::written(None, None));

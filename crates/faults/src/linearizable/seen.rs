@@ -1,19 +1,19 @@
-//! Which operations a search need not try.
+//! Decides which operations a search need not try.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Answer, Call, Member, Operation};
 use crate::model::Group;
 
-/// The operations without those that leave the verdict as it is:
+/// Returns the indexes of the operations that may affect the verdict. It leaves out:
 ///
-/// - reads of which nobody has seen the answer;
-/// - open writes of which no read shows any value, where the history has nothing but writes and reads. Taken out
-///   of an order that explains the history they leave one: what was read after them, and before the next write,
-///   would have shown them;
-/// - open appends of which no read shows the text, where the history has nothing but appends and reads, and a read
-///   that began when all appends that came back had ended. That read comes after everything that the open one
-///   could have changed, and would show it.
+/// - open reads;
+/// - open writes whose values no read returned, if the history contains only writes and reads. An
+///   order that explains the history still does without such a write, because a read between it and
+///   the next write would have returned its value;
+/// - open appends whose text no read returned, if the history contains only appends and reads, and
+///   some read began after all answered appends had ended. That read comes after everything that
+///   the open append could have affected, and would return its text.
 pub(super) fn that_matter(history: &[Operation]) -> Vec<usize> {
     let only = |kinds: fn(&Call) -> bool| history.iter().all(|operation| kinds(&operation.call));
     let only_writes = only(|call| matches!(call, Call::Write(_) | Call::Read(_)));
@@ -38,7 +38,7 @@ pub(super) fn that_matter(history: &[Operation]) -> Vec<usize> {
     (0..history.len()).filter(|&index| matters(&history[index])).collect()
 }
 
-/// Whether some read saw such a value of a member.
+/// Returns true if a read returned such a value of the member.
 fn shows(history: &[Operation], member: Member, is_it: impl Fn(&str) -> bool) -> bool {
     history.iter().any(|operation| match (&operation.call, &operation.ended) {
         (Call::Read(members), Some((_, Answer::Values(values)))) => members
@@ -60,15 +60,16 @@ fn is_read_at_the_end(history: &[Operation], member: Member) -> bool {
     })
 }
 
-/// Who saw which value, where the history has nothing but writes and reads and no member is given one value twice:
-/// what was overwritten does not come back, so whoever saw it comes before.
+/// Reads by the values that they returned, if the history contains only writes and reads and no
+/// member is given a value twice. Then an overwritten value does not come back, so all reads that
+/// returned it come before the overwriting write.
 pub(super) struct Readers(Option<ByValue>);
 
-/// Indexes of reads by what they saw.
+/// Indexes of reads by what they returned.
 type ByValue = BTreeMap<(Member, Option<String>), Vec<usize>>;
 
 impl Readers {
-    /// Every write may go at any time.
+    /// Puts no condition on writes.
     pub(super) fn unknown() -> Readers {
         Readers(None)
     }
@@ -95,7 +96,8 @@ impl Readers {
         Readers(Some(readers))
     }
 
-    /// Whether all that saw what the operation overwrites are linearized.
+    /// Returns true if all reads that returned the values which the operation overwrites are
+    /// linearized.
     pub(super) fn may_go(
         &self,
         state: &Group,
@@ -110,15 +112,16 @@ impl Readers {
     }
 }
 
-/// Which open increments a search has to try where.
+/// Restrictions on the order and the results of open increments.
 pub(super) struct OpenIncrements {
-    /// For each of them the one of the same member that began just before it: they are all alike, so that one
-    /// goes first.
+    /// By operation: the open increment of the same member that began just before. They are all
+    /// alike, so the earlier one goes first.
     before: Vec<Option<usize>>,
-    /// Numbers that an open increment may make, by member, where the history has nothing but increments and
-    /// reads: up to the largest that was seen, those that no increment was answered. A counter takes every
-    /// number once, so an open increment that took another's would leave that one without a place; and one
-    /// beyond the largest comes after all that anybody saw.
+    /// By member, the numbers that an open increment may produce. Set if the history contains only
+    /// increments and reads. These are the numbers up to the largest one seen that no increment
+    /// returned. A counter takes every number once, so an open increment that took a returned
+    /// number would leave its operation without a place. An open increment beyond the largest
+    /// number comes after everything that was seen.
     free: Option<BTreeMap<Member, BTreeSet<i64>>>,
 }
 
@@ -127,12 +130,12 @@ impl OpenIncrements {
         OpenIncrements { before: alike_before(operations), free: free_numbers(operations) }
     }
 
-    /// The operation that has to be linearized before this one.
+    /// Returns the operation that must be linearized before this one.
     pub(super) fn before(&self, index: usize) -> Option<usize> {
         self.before[index]
     }
 
-    /// Whether the state that the operation leads to is one that it may be tried for.
+    /// Returns true if the operation may be tried with the state to which it leads.
     pub(super) fn may_lead_to(&self, operation: &Operation, next: &Group) -> bool {
         let (Call::Increment(member), None, Some(free)) = (&operation.call, &operation.ended, &self.free)
         else {
@@ -166,7 +169,7 @@ fn free_numbers(operations: &[Operation]) -> Option<BTreeMap<Member, BTreeSet<i6
             *largest = (*largest).max(number);
         }
     }
-    // A wrong answer may be any number: what cannot have been counted so far is not counted out.
+    // A wrong answer may be any number. Numbers beyond the count of operations are not enumerated.
     let most = i64::try_from(operations.len()).ok()?;
     let free = |(member, largest): (Member, i64)| {
         (member, (1..=largest.min(most)).filter(|number| !given.contains(&(member, *number))).collect())
@@ -174,7 +177,8 @@ fn free_numbers(operations: &[Operation]) -> Option<BTreeMap<Member, BTreeSet<i6
     Some(largest.into_iter().map(free).collect())
 }
 
-/// For each open increment the one of the same member that began just before it and is open too.
+/// Returns for each open increment the one of the same member that began just before it and is open
+/// too.
 fn alike_before(operations: &[Operation]) -> Vec<Option<usize>> {
     let mut before = vec![None; operations.len()];
     let mut open: Vec<(Member, u64, usize)> = operations

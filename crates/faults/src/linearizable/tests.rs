@@ -62,10 +62,10 @@ fn concurrent_operations_take_effect_in_either_order() {
     for first in ["", "a"] {
         assert!(linearizable(vec![(0, 10, write("a")), (5, 6, read(first))]));
     }
-    // Seen once, it stays seen.
+    // Once seen, the value stays.
     assert!(!linearizable(vec![(0, 10, write("a")), (2, 3, read("a")), (4, 5, read(""))]));
     assert!(linearizable(vec![(0, 10, write("a")), (2, 5, read("a")), (4, 6, read(""))]));
-    // Two writes, and readers that disagree about their order.
+    // Two writes, and reads that disagree about their order.
     let disagree =
         vec![(0, 9, write("a")), (0, 9, write("b")), (1, 2, read("a")), (3, 4, read("b")), (5, 6, read("a"))];
     assert!(!linearizable(disagree));
@@ -83,13 +83,13 @@ fn an_open_operation_may_take_effect_late_or_never_but_once() {
     assert!(linearizable(vec![(0, 0, open(write("a"))), (1, 2, read("")), (3, 4, read(""))]));
     assert!(linearizable(vec![(0, 0, open(write("a"))), (1, 2, read("")), (3, 4, read("a"))]));
     assert!(!linearizable(vec![(0, 0, open(write("a"))), (1, 2, read("a")), (3, 4, read(""))]));
-    // Not before it began.
+    // It cannot take effect before it began.
     assert!(!linearizable(vec![(1, 2, read("a")), (3, 0, open(write("a")))]));
-    // An increment repeated by somebody inside.
+    // A store may not repeat an increment.
     assert!(linearizable(vec![(0, 0, open(increment(0))), (1, 2, increment(2)), (3, 4, read("2"))]));
     assert!(!linearizable(vec![(0, 0, open(increment(0))), (1, 2, read("2"))]));
     assert!(!linearizable(vec![(0, 0, open(append("x", 0))), (1, 2, read("xx"))]));
-    // Each of two may have taken effect.
+    // Each of the two may have taken effect.
     assert!(linearizable(vec![
         (0, 0, open(increment(0))),
         (0, 0, open(increment(0))),
@@ -111,7 +111,7 @@ fn a_group_is_written_and_read_as_a_whole() {
     assert!(!linearizable(crossed));
 }
 
-/// What the search must agree with: every order of every subset of the open operations.
+/// The reference for the search: tries every order of every subset of the open operations.
 fn by_all_orders(operations: &[Operation]) -> bool {
     fn go(operations: &[Operation], done: &mut Vec<bool>, state: &Group) -> bool {
         let left = || (0..operations.len()).filter(|&i| !done[i]);
@@ -133,9 +133,11 @@ fn by_all_orders(operations: &[Operation]) -> bool {
     go(operations, &mut vec![false; operations.len()], &Group::default())
 }
 
-/// A history that some order explains: each operation takes effect at a moment of its own between its ends.
+/// Makes a history that some order explains: each operation takes effect at its own moment between
+/// its ends.
 ///
-/// By the seed it is of one kind of call, which some of the search's shortcuts are for, or of all.
+/// Depending on the seed, it contains one kind of call, for which the search may have a shortcut,
+/// or all kinds.
 fn explained(seed: u64, count: usize) -> History {
     let mut chance = Chance::new(seed);
     let kind = chance.below(5);
@@ -204,7 +206,7 @@ proptest! {
     #[test]
     fn the_search_agrees_with_trying_all_orders(seed: u64, count in 1usize..8, wrong: u64) {
         let mut history = explained(seed, count);
-        // One answer is another operation's, which may or may not be explained.
+        // One operation has the answer of another, which may or may not be explainable.
         let mut chance = Chance::new(wrong);
         let donor = chance.pick(&history).clone();
         let taker = chance.below(history.len() as u64) as usize;
@@ -218,7 +220,7 @@ proptest! {
 
 #[test]
 fn wrong_answers_do_turn_histories_bad() {
-    // The property above proves nothing if all its histories are good.
+    // The property above proves nothing if all its histories are linearizable.
     let bad = (0..400)
         .filter(|&seed| {
             let mut history = explained(seed, 7);
@@ -235,7 +237,7 @@ fn wrong_answers_do_turn_histories_bad() {
 
 #[test]
 fn open_operations_that_nobody_saw_cost_no_time() {
-    // Forty of a kind, cut off at once, and a history that goes on without them.
+    // Forty open operations of one kind, and a history that continues without them.
     for call in
         [Call::Increment(0), Call::Append(0, "never seen".into()), Call::Write(vec![(0, "same".into())])]
     {
@@ -256,12 +258,13 @@ fn open_operations_that_nobody_saw_cost_no_time() {
 
 #[test]
 fn increments_that_waited_long_beside_open_ones_cost_no_time() {
-    // Twenty that were cut off and twenty that came through late: a number may be one's or another's.
+    // Twenty increments that were cut off and twenty that were answered late: a number may belong
+    // to either kind.
     let mut rows: Vec<Row> = (0..20).map(|n| (n, 0, open(increment(0)))).collect();
     rows.extend((1..=20).map(|n| (n as u64, 1000 + n as u64, increment(n))));
     rows.push((2000, 2001, read("20")));
     assert_eq!(check_within(&history(rows.clone()), 500_000), Verdict::Linearizable);
-    // Some did take effect.
+    // Some of the open ones took effect.
     rows.extend([(2002, 2003, increment(24)), (2004, 2005, read("30")), (2006, 2007, read("30"))]);
     assert_eq!(check_within(&history(rows.clone()), 500_000), Verdict::Linearizable);
     rows.push((2008, 2009, read("42")));
@@ -273,15 +276,15 @@ fn increments_that_waited_long_beside_open_ones_cost_no_time() {
 
 #[test]
 fn a_search_without_end_is_given_up_and_says_so() {
-    // Concurrent writes of two members and a read that none explains: all orders are tried.
+    // Concurrent writes of two members, and a read that no order explains: all orders are tried.
     let both = |n: u8| (Call::Write(vec![(0, n.to_string()), (1, n.to_string())]), Some(Answer::Written));
     let mut rows: Vec<Row> = (0..24).map(|n| (0, 100, both(n))).collect();
     rows.push((50, 60, read("nobody")));
     assert_eq!(check_within(&history(rows), 100_000), Verdict::Undecided);
 }
 
-/// What clients make of a group of `members` keys whose store is away for long: each asks again as soon as it has
-/// an answer, and some never get one.
+/// Makes the history of a group of `members` keys whose store is down for long. Each client sends
+/// its next call as soon as it has an answer, and some never have one.
 fn waited_for(seed: u64, members: Member, count: usize) -> History {
     let mut chance = Chance::new(seed);
     let mut free_at = [0u64; 20];
@@ -328,7 +331,8 @@ fn groups_whose_clients_all_waited_cost_little_time() {
     }
 }
 
-/// One register, values each written once, moments that often touch, and answers that may be anybody's.
+/// Makes a history of one register. Every value is written once, moments often touch, and answers
+/// may be wrong.
 fn register(seed: u64, count: usize) -> History {
     let mut chance = Chance::new(seed);
     let operation = |client: usize| {
@@ -353,7 +357,7 @@ fn register(seed: u64, count: usize) -> History {
             _ => None,
         })
         .collect();
-    // Reads see what was written, nearly always.
+    // Almost all reads return a value that was written.
     for operation in &mut made {
         if let Some((_, Answer::Values(values))) = &mut operation.ended {
             if values[0].is_some() && !written.is_empty() && chance.below(30) != 0 {
@@ -381,7 +385,8 @@ fn registers_are_judged_as_by_trying_all_orders() {
     assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad");
 }
 
-/// For another checker, which must agree about good and bad alike: see `tests/porcupine`.
+/// Writes histories for another checker, which must agree on linearizable and other ones alike: see
+/// `tests/porcupine`.
 #[test]
 fn made_histories_are_written_where_that_is_asked_for() {
     let Some(dir) = std::env::var_os(HISTORIES_ENV) else { return };

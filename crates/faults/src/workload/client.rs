@@ -1,4 +1,4 @@
-//! One client: which commands it sends, and what it makes of their replies.
+//! A client: which commands it sends, and how it interprets their replies.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::{Notes, Object, Shared};
 use crate::chance::Chance;
 use crate::history::{Answer, Call, Member, Operation};
 
-/// What an object is in Redis.
+/// The Redis type of an object, and the commands used on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A string, SET and GET.
+    /// A string, with SET and GET.
     Register,
-    /// A string, INCR and GET.
+    /// A string, with INCR and GET.
     Counter,
-    /// A string, APPEND and GET: the order of all writes is in its value.
+    /// A string, with APPEND and GET. The order of all writes is visible in its value.
     Journal,
-    /// Three strings of one hash tag, MSET and MGET.
+    /// Three strings with one hash tag, with MSET and MGET.
     Tagged,
-    /// A hash of three fields, HSET and HMGET.
+    /// A hash of three fields, with HSET and HMGET.
     Hash,
 }
 
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// `word` is one that no other call writes.
+    /// Chooses a call. No other call writes `word`.
     fn call(self, chance: &mut Chance, word: String, value_bytes: usize) -> Call {
         if chance.below(2) == 0 {
             return Call::Read(self.members().to_vec());
@@ -93,7 +93,7 @@ impl Object {
         Request::new(words.into_iter().map(Bytes::from).collect(), matches!(call, Call::Read(_)))
     }
 
-    /// `None`: no answer that this call may get.
+    /// Interprets a reply. Returns `None` if this call cannot have such a reply.
     fn answer(&self, call: &Call, reply: &Reply) -> Option<Answer> {
         let value = |reply: &Reply| match reply {
             Reply::Bulk(bytes) => Some(Some(String::from_utf8_lossy(bytes).into_owned())),
@@ -101,7 +101,7 @@ impl Object {
             _ => None,
         };
         match (self.kind, call, reply) {
-            // HSET counts new fields, which the model does not know.
+            // HSET returns the number of new fields, which the model does not track.
             (Kind::Hash, Call::Write(_), Reply::Int(_)) => Some(Answer::Written),
             (_, Call::Write(_), Reply::Simple(_)) => Some(Answer::Written),
             (Kind::Tagged | Kind::Hash, Call::Read(_), Reply::Array(values)) => {
@@ -135,7 +135,7 @@ pub(super) async fn run(number: u32, client: ClusterClient, shared: Arc<Shared>,
     notes
 }
 
-/// Reads each object as a client that comes after all others.
+/// Reads each object, as a client that comes after all others.
 pub(super) async fn read_back(client: &ClusterClient, shared: &Shared, objects: &[Object]) -> Notes {
     let mut notes = Notes::default();
     for object in objects {
@@ -161,12 +161,13 @@ impl Notes {
         call: Call,
     ) {
         let request = object.request(&shared.name, &call);
-        // A read may be asked again by its client: it counts from the first time, which is the weaker claim.
+        // The client may repeat a read. It counts from the first attempt, which is the weaker
+        // claim.
         let began = shared.start.elapsed().as_nanos() as u64;
         let outcome = client.call(&request).await;
         let ended = shared.start.elapsed().as_nanos() as u64;
         let ended = match outcome {
-            // A full device: nothing was proposed.
+            // The device is full, and nothing was proposed.
             Outcome::Done(Reply::Error(text)) if text.starts_with("MISCONF ") => {
                 self.refused += 1;
                 return;

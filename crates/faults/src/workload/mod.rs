@@ -1,8 +1,9 @@
-//! Clients that load a cluster and write down what they saw, and the verdict over it.
+//! Clients that load a cluster and record what they saw, and the verdict over it.
 //!
-//! Every client works on objects of several kinds, chosen from a seed. An object gets a bounded number of
-//! operations and is then left for a fresh one, so that each history stays short enough to be judged exactly;
-//! all are read once more at the end, so that what is lost late is found too.
+//! Every client works on objects of several kinds, chosen from a seed. An object is used for a
+//! limited number of operations and then replaced by a new one, so that each history is short
+//! enough to be judged exactly. All objects are read once more at the end, so that data lost late
+//! is found too.
 
 mod client;
 mod report;
@@ -25,13 +26,13 @@ use crate::history::History;
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub clients: u32,
-    /// Objects of each kind that are worked on at a time.
+    /// The number of objects of each kind that are used at a time.
     pub lanes: u32,
-    /// Operations after which an object is left.
+    /// The number of operations after which an object is replaced.
     pub per_object: u64,
-    /// A client's rest between two operations.
+    /// The pause of a client between two operations.
     pub rest: Duration,
-    /// What a register's value is filled up to.
+    /// The length to which a register's value is padded.
     pub value_bytes: usize,
     pub patience: Patience,
 }
@@ -48,23 +49,23 @@ impl Default for Shape {
     }
 }
 
-/// What all clients of a load share.
+/// The state that all clients of a load share.
 struct Shared {
     name: String,
     shape: Shape,
-    /// Operations begun, by kind and lane: which object is worked on.
+    /// Operations begun, by kind and lane. Determines the object in use.
     begun: Vec<AtomicU64>,
     stop: AtomicBool,
     acknowledged: AtomicU64,
     start: Instant,
 }
 
-/// What one client, or all together, wrote down.
+/// The records of one client, or of all together.
 #[derive(Default)]
 struct Notes {
     objects: BTreeMap<Object, History>,
     refused: u64,
-    /// Replies that no command of this load may get.
+    /// Replies that no command of this load may have.
     errors: Vec<String>,
 }
 
@@ -75,7 +76,7 @@ struct Object {
     generation: u64,
 }
 
-/// A load that runs until it is asked for its recording.
+/// A load that runs until [`finish`](Workload::finish) is called.
 pub struct Workload {
     runtime: Runtime,
     stores: Vec<SocketAddr>,
@@ -83,7 +84,7 @@ pub struct Workload {
     clients: Vec<JoinHandle<Notes>>,
 }
 
-/// What was seen.
+/// The records of a load.
 pub struct Recording {
     runtime: Runtime,
     stores: Vec<SocketAddr>,
@@ -93,9 +94,9 @@ pub struct Recording {
 }
 
 impl Workload {
-    /// Every client begins at another of the `stores`, and every third knows that one only: it asks a store
-    /// that may have been deposed or cut off without hearing of a better one. `name` keeps the keys of
-    /// several loads apart.
+    /// Starts the clients. Every client begins at a different store. Every third client knows this
+    /// store only: it goes on asking a store that may be deposed or cut off, and does not learn of
+    /// a better one. `name` separates the keys of several loads.
     pub fn start(stores: &[SocketAddr], name: &str, shape: Shape, seed: u64) -> Workload {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -121,12 +122,12 @@ impl Workload {
         Workload { stores: stores.to_vec(), shared, clients, runtime }
     }
 
-    /// Operations whose result is known, so far.
+    /// Returns the number of operations so far whose result is known.
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits for so many more results. `false`: they did not come in time.
+    /// Waits for this many more results. Returns false if they do not arrive in time.
     #[must_use]
     pub fn await_more(&self, more: u64, patience: Duration) -> bool {
         let (goal, deadline) = (self.acknowledged() + more, Instant::now() + patience);
@@ -139,7 +140,7 @@ impl Workload {
         true
     }
 
-    /// Lets every client finish what it has begun.
+    /// Lets every client finish its current operation.
     pub fn finish(self) -> Recording {
         self.shared.stop.store(true, Ordering::Relaxed);
         let lasted = self.shared.start.elapsed();

@@ -11,7 +11,8 @@ use super::Notes;
 use crate::history::{History, Operation};
 use crate::linearizable::{check, Verdict, Violation};
 
-/// Names a directory into which every judged history is written, for another checker to judge again.
+/// The environment variable that names a directory for judged histories, so that another checker
+/// can judge them again.
 pub const HISTORIES_ENV: &str = "STEELYARD_HISTORIES";
 
 #[derive(Debug)]
@@ -19,9 +20,9 @@ pub struct Report {
     name: String,
     pub histories: usize,
     pub operations: usize,
-    /// Of these, the ones whose result the client never learned.
+    /// The number of operations whose result the client never learned.
     pub unknown: usize,
-    /// Commands that were refused, with no effect, and are in no history.
+    /// The number of commands that were refused without effect. They are in no history.
     pub refused: u64,
     pub lasted: Duration,
     pub violations: Vec<String>,
@@ -30,7 +31,7 @@ pub struct Report {
     pub errors: Vec<String>,
 }
 
-/// A judged history, as it is written for another checker: one line of JSON.
+/// A judged history, which is written for another checker as one line of JSON.
 #[derive(Serialize)]
 pub struct Judged<'a> {
     pub object: &'a str,
@@ -82,8 +83,9 @@ fn write_history(file: &str, text: &str) {
 }
 
 impl Report {
-    /// Fails unless every history is linearizable and every reply was one that may come; and fails as
-    /// *void* when fewer than `least_per_second` operations were done, for then the run has shown nothing.
+    /// Panics unless every history is linearizable and every reply was a possible one. Also panics,
+    /// as *void*, if fewer than `least_per_second` operations were done, since the run has then
+    /// shown nothing.
     pub fn expect(&self, least_per_second: f64) {
         let _ = writeln!(std::io::stderr(), "{self}");
         assert!(self.errors.is_empty(), "{self}\n{}", first(&self.errors));
@@ -91,12 +93,12 @@ impl Report {
         assert!(self.undecided.is_empty(), "VOID: {self}; undecided: {:?}", self.undecided);
         assert!(
             self.per_second() >= least_per_second,
-            "VOID: {self}: {:.0} operations a second, and {least_per_second} are the least that mean anything",
+            "VOID: {self}: {:.0} operations per second, but at least {least_per_second} are required",
             self.per_second()
         );
     }
 
-    /// Operations whose result is known.
+    /// Returns the rate of operations whose result is known.
     pub fn per_second(&self) -> f64 {
         (self.operations - self.unknown) as f64 / self.lasted.as_secs_f64().max(0.001)
     }
@@ -119,16 +121,18 @@ fn first(texts: &[String]) -> String {
     texts[..texts.len().min(3)].join("\n")
 }
 
-/// The operation that could not be placed, and what overlaps or just precedes it.
+/// Describes the operation that could not be placed, and those that overlap or just precede it.
 fn explain(label: &str, history: &History, found: &Violation) -> String {
     const BEFORE: usize = 12;
     let stuck = &history[found.stuck];
-    let mut text =
-        format!("{label}: no order explains {stuck:?}\nthe furthest order ends in {:?}:\n", found.state);
+    let mut text = format!(
+        "{label}: no order explains {stuck:?}\nthe longest partial order ends in {:?}:\n",
+        found.state
+    );
     for &index in &found.order[found.order.len().saturating_sub(BEFORE)..] {
         let _ = writeln!(text, "  {:?}", history[index]);
     }
-    text.push_str("not placed, and begun before it ended:\n");
+    text.push_str("not in this order, and begun before it ended:\n");
     let end = stuck.ended.as_ref().map_or(u64::MAX, |(at, _)| *at);
     let left =
         (0..history.len()).filter(|index| !found.order.contains(index) && history[*index].began <= end);

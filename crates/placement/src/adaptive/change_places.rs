@@ -1,19 +1,23 @@
-//! Two peers that change places, so that the writes of both regions together wait less.
+//! Pairs of peers that change places, so that the writes of both regions together wait less.
 //!
-//! Fast stores are full sooner or later. Then no follower can come to one, and a region that has all its peers on slow
-//! stores keeps them, however many others have more fast ones than they need: a fast store that has become slow leaves
-//! such regions behind. What one region can spare another one takes, and each store holds about as much as before.
+//! Sooner or later the fast stores are full. Then no follower can move to one, and a region whose
+//! peers are all on slow stores keeps them, even if other regions have more fast peers than they
+//! need. A fast store that has become slow leaves such regions behind. In a change of places one
+//! region receives what another can spare, and each store holds about as much as before.
 //!
-//! Only followers are moved. What the two regions wait before and after is measured alike, under the best leaders that
-//! stores can bear ([`Planner::best_wait`]), so that what a pair gains is what its opposite would lose. Rates are never
-//! twice the same, so for their sake alone peers change places only when they differ twofold, lately and on the long
-//! run ([`Planner::counts`]), and to change back they would have to differ as much the other way. Together the two gain
-//! what two moves should, and what the copies cost.
+//! Only followers move. The waits of the two regions before and after are computed in the same way,
+//! under the best leaders that the stores can bear ([`Planner::best_wait`]). The gain of a pair is
+//! thus the loss of its opposite. Rates differ each time they are measured. For the sake of rates
+//! alone, peers therefore change places only if the regions' rates differ twofold, both recently
+//! and in the long run ([`Planner::counts`]); to change back, they would have to differ as much the
+//! other way. The pair must gain as much as two moves, and more than its copies cost.
 //!
-//! After these a region that has no fast peer at all gets one from a region that keeps another, also where the two together
-//! gain nothing: every client waits for it sooner or later, and how much longer a slow store's leader takes when it has
-//! much to do is more than the model knows. Fast is what is waited for half as long, not a class: those are near each
-//! other. To change back would gain nobody anything, so it is not done.
+//! After these pairs, a region that has no fast peer at all gets one from a region that keeps
+//! another, even if the two together gain nothing. Every client waits for such a region sooner or
+//! later, and the model underestimates how much longer a slow leader takes under load. A store
+//! counts as fast if writes wait at most half as long for it, whatever its class: neighbouring
+//! classes are close to each other. Such a change is not reversed, since reversing it gains
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -22,55 +26,58 @@ use crate::fill::{Fill, Ordered};
 use crate::round::{At, Round, Seat, NOWHERE};
 use crate::{Operator, Reason};
 
-/// Of the fastest stores so many are looked at for each region, …
+/// Maximum number of fast stores tried per region, fastest first.
 const FAST_TRIED: usize = 8;
-/// … and of what each could spare so many regions, those that lose least first.
+/// Maximum number of regions considered per fast store that could give up their peer there,
+/// smallest loss first.
 const SPARED_TRIED: usize = 64;
-/// In one round no more pairs are weighed.
+/// Maximum number of pairs weighed per round and aim. The search ends after the region at which it
+/// is reached.
 const WEIGHED_MAX: usize = 50_000;
-/// Of regions without a fast peer so many are looked at, those first of which most is asked: what nobody spares one, spares
-/// the others none.
+/// Maximum number of regions without a fast peer considered per round, busiest first. If no region
+/// can spare a peer for one of them, none can for the others either.
 const RESCUED_TRIED: usize = 256;
-/// Beside a store that is waited for so many times as long one is fast.
+/// A store is fast compared with one whose cost is at least this many times as high.
 const FAST: f64 = 2.0;
 
-/// For what two peers change places.
+/// Why two peers change places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
-    /// The writes of both wait less.
+    /// The writes of both regions wait less.
     Gain,
-    /// The one has a fast peer then, too.
+    /// A region without a fast peer gets one.
     Rescue,
 }
 
-/// A follower of the one region goes from `slow` to `fast`, and one of the other comes back. Waits are in seconds per
-/// byte by bytes per second.
+/// Two moves: a follower of one region goes from `slow` to `fast`, and a follower of the region
+/// `spares` goes from `fast` to `slow`. Waits are in seconds per byte times bytes per second.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     slow: At,
     fast: At,
     spares: u32,
-    /// Of the one that gets the fast peer alone, and of the other.
+    /// What the first region gains, what it waits afterwards, and what `spares` loses.
     own_gain: f64,
     own_after: f64,
     loss: f64,
-    /// Of both, …
+    /// The waits of both regions together.
     before: f64,
     after: f64,
-    /// … and with the other counted for more than is asked of it.
+    /// Gain and wait of both together, with `spares` weighted by [`Planner::counts`].
     gain: f64,
     of: f64,
 }
 
-/// What a round has found out.
+/// The state of the search for pairs within a round.
 struct Search {
     held: Held,
-    /// Stores that are up, those first that others wait for least, the calmest of equals.
+    /// Stores that are up, fastest first, and among equals the least busy.
     fastest: Vec<At>,
-    /// What stores could spare, each looked at once.
+    /// The regions that could give up their peer on a store, computed once per store.
     spares: BTreeMap<At, Vec<u32>>,
-    /// Between two stores nothing was found: who spares a peer loses as much at least, and what gains no more need not
-    /// be tried.
+    /// For pairs of stores between which no pair of regions was found: the least loss of a region
+    /// that gives up its peer. A region that gains no more need not be tried. Infinite if no region
+    /// can give up its peer.
     tried: BTreeMap<(At, At), f64>,
     weighed: usize,
     ceiling: f64,
@@ -108,7 +115,7 @@ impl Planner {
             if !has_room(round) || search.weighed >= WEIGHED_MAX {
                 break;
             }
-            // A peer of it may be on its way already, for its own sake or to make room.
+            // A peer of the region may be on its way already.
             if !round.cells[region as usize].free {
                 continue;
             }
@@ -118,7 +125,7 @@ impl Planner {
         }
     }
 
-    /// How little the region's best peer is waited for.
+    /// Returns the cost of the region's fastest peer.
     fn best_cost(&self, round: &Round<'_>, region: u32) -> f64 {
         let cost = |seat: &Seat| self.loads.waits.cost(seat.store);
         round.seats(region).iter().map(cost).fold(f64::INFINITY, f64::min)
@@ -152,13 +159,13 @@ impl Planner {
                 has_no_copies(round, *at)
                     && !round.holds(region, *at)
                     && round.companions(region, slow, *at) <= companions
-                    // Where there is room nobody has to go.
+                    // If the store has room, no other peer has to go.
                     && !self.has_place(round, fill, region, *at, search.ceiling)
             };
             let faster = search.fastest.iter().copied().take_while(|&at| waits.cost(at) < waits.cost(slow));
             let faster: Vec<At> = faster.take(TARGETS_TRIED).filter(takes).take(FAST_TRIED).collect();
             for fast in faster {
-                // What was tried rules out that both gain, and not that one is rescued.
+                // `tried` excludes a common gain, but not that one region is rescued.
                 let tried = match aim {
                     Aim::Gain => search.tried.get(&(slow, fast)).copied().unwrap_or(0.0),
                     Aim::Rescue => 0.0,
@@ -167,7 +174,7 @@ impl Planner {
                     continue;
                 }
                 search.weighed += 1;
-                // At most, whatever the other's peer leaves free.
+                // An upper bound of the gain, as if `fast` could bear any load.
                 let change = Some((slow, fast));
                 let after = self.best_wait(round, region, change, |_| f64::NEG_INFINITY, search.ceiling).0;
                 let most = now - after * written;
@@ -201,13 +208,14 @@ impl Planner {
         best
     }
 
-    /// Whether a follower could come there and nobody would have to go.
+    /// Returns true if a follower could move to the store without another one having to go.
     fn has_place(&self, round: &Round<'_>, fill: &Fill, region: u32, at: At, ceiling: f64) -> bool {
         fill.admits(round, at, round.region(region).bytes)
             && self.loads.busy(at) + self.loads.peer_cost(region, at) <= ceiling
     }
 
-    /// What both regions wait before and after; `None`: the other cannot spare that follower.
+    /// Computes the waits of both regions before and after. Returns `None` if `other` cannot spare
+    /// its peer on `fast`.
     fn weigh(
         &self,
         round: &Round<'_>,
@@ -252,11 +260,13 @@ impl Planner {
         })
     }
 
-    /// What `other` counts for that spares a peer: for as much as the region that it spares it for, or for twice what is
-    /// asked of it where less is asked of it by more than half, both lately and on the long run.
+    /// Returns the bytes per second with which `other`, which gives up its peer, is weighted. It
+    /// counts at least as much as `region`, which receives the peer. If more than twice as much is
+    /// asked of `region`, both recently and in the long run, `other` counts with `2 · own / times`
+    /// instead, where `own` is the rate of `region` and `times` the smaller of the two ratios.
     fn counts(&self, round: &Round<'_>, region: u32, other: u32) -> f64 {
         let times = |own: f64, its: f64| match its.max(0.0) {
-            // Of neither anything is known.
+            // Nothing is known of either region.
             its if its == 0.0 && own <= 0.0 => f64::INFINITY,
             its => own / its,
         };
@@ -266,8 +276,8 @@ impl Planner {
         its.max(own.min(2.0 * own / times))
     }
 
-    /// Whether a region of slow peers only may be spared the other's on `fast`: that one keeps another fast peer, and no
-    /// more than twice as much is asked of it.
+    /// Returns true if `other` may give up its peer on `fast` for a region that has slow peers
+    /// only: `other` keeps another fast peer, and its rates are at most twice those of `region`.
     fn could_rescue(&self, round: &Round<'_>, region: u32, other: u32, fast: At) -> bool {
         let own = self.best_cost(round, region);
         let is_fast = |at: At| FAST * self.loads.waits.cost(at) <= own;
@@ -282,17 +292,18 @@ impl Planner {
         let leads = |region: u32| round.cells[region as usize].leader;
         let copy = |region: u32, to: At| self.loads.copy_cost(round.region(region).bytes, leads(region), to);
         let costs = copy(region, pair.fast) + copy(pair.spares, pair.slow);
-        // What two moves should gain.
+        // The gain that two moves must have.
         let part = 2.0 * self.gap;
         let (gain, of, at_most) = match aim {
             Aim::Gain => (pair.gain, pair.of, pair.before),
-            // For the one that is rescued, at next to no cost for both.
+            // The gain of the region that is rescued, at almost no cost to both together.
             Aim::Rescue => (pair.own_gain, pair.own_gain + pair.own_after, pair.before * (1.0 + part)),
         };
         pair.after < at_most && gain > part * of && gain * f64::from(round.limits.repay_seconds) > costs
     }
 
-    /// No store gets too busy, or so full that it sheds, not even while it holds both.
+    /// Returns true if no store gets too busy, or so full that it sheds, not even while it holds
+    /// both peers.
     fn fits(&self, round: &Round<'_>, fill: &Fill, region: u32, pair: &Pair, ceiling: f64) -> bool {
         let loads = &self.loads;
         let bearable = |at: At, comes: u32, goes: u32| {
@@ -328,12 +339,12 @@ impl Planner {
     }
 }
 
-/// For two operators that copy.
+/// Returns true if two more copies may begin.
 fn has_room(round: &Round<'_>) -> bool {
     round.room() >= 2 && round.data_room() >= 2
 }
 
-/// Whether no copy comes to the store or leaves it, and two may begin.
+/// Returns true if no copy goes to or leaves the store and two may begin.
 fn has_no_copies(round: &Round<'_>, at: At) -> bool {
     round.data_room_at(at) >= round.limits.data_moves_per_store_max.max(2)
 }
@@ -355,8 +366,8 @@ impl Search {
         }
     }
 
-    /// Finds the regions with a follower there, in the order of what they would lose with nothing in its place. Small
-    /// ones would make no room.
+    /// Finds the regions with a follower on the store, sorted by what they would lose without it.
+    /// Regions below the minimum size are skipped: moving them makes no room.
     fn look_at(&mut self, planner: &Planner, round: &Round<'_>, fast: At) {
         let held = &self.held;
         self.spares.entry(fast).or_insert_with(|| {

@@ -1,11 +1,14 @@
-//! Two moves that together relieve a store which no single one can.
+//! Pairs of moves that together relieve a store which no single move can relieve.
 //!
-//! A store may have room for what the busiest would give only once it has itself given something: to a third
-//! store, or to the busiest in return. Single moves end in layouts in which every store is as busy as it can be
-//! made by one region more or less; a pair gets out of most of these. Both moves begin in the same round, the
-//! one that makes room first. Each pair leaves all stores that take part less busy by twice the margin than the
-//! busiest was: two moves are to gain what two would, each alone. The measure of single moves falls here, too, and a
-//! pair that is only half carried out leaves no store busier than that.
+//! A store may have room for what the busiest store would give only after it has given something
+//! itself: to a third store, or to the busiest in return. Single moves end in layouts in which no
+//! store can be improved by one region more or less; pairs get out of most of these.
+//!
+//! Both moves begin in the same round, the one that makes room first. Each pair leaves every store
+//! that takes part less busy than the busiest was by twice the margin: two moves must gain as much
+//! as two single moves would. The measure that single moves decrease therefore decreases here, too.
+//! The two moves are separate operators. If only one of them succeeds, a store may be busier than
+//! before until later rounds relieve it.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +17,20 @@ use crate::fill::{Fill, Ordered};
 use crate::round::{At, Round};
 use crate::{Operator, Reason};
 
-/// In one round so many stores are tried.
+/// Maximum number of source stores per round for which pairs are tried.
 pub(super) const SOURCES_TRIED: usize = 4;
 
-/// Ways to take load off a store that are looked at, those that take most first.
+/// Maximum number of shifts considered per store, those that save most first.
 const SHIFTS_TRIED: usize = 256;
 
-/// A leader or a follower's peer that goes from one store to another.
+/// A move of a leader, or of a follower's peer, from one store to another.
 #[derive(Clone, Copy, Debug)]
 struct Shift {
     region: u32,
     to: At,
     copies: bool,
     slows: bool,
-    /// What the store that gives is less busy for, and the one that takes more.
+    /// The load that the source saves.
     saves: f64,
     costs: f64,
 }
@@ -37,14 +40,14 @@ struct Shift {
 struct Rank {
     slows: bool,
     copies: u8,
-    /// The busiest of those that take part, afterwards.
+    /// The load of the busiest store that takes part, afterwards.
     busiest: Ordered,
     regions: (u32, u32),
     to: (At, At),
 }
 
 impl Planner {
-    /// Whether there was a pair for this store.
+    /// Begins the best pair for this store. Returns false if there is none.
     pub(super) fn exchange(
         &mut self,
         round: &mut Round<'_>,
@@ -95,7 +98,7 @@ impl Planner {
             let seconds = by_taker
                 .entry(taker)
                 .or_insert_with(|| self.shifts(round, fill, held.by(taker), taker, &calmest));
-            // Those that take most come first.
+            // Sorted by `saves`, largest first.
             for &second in seconds.iter().take_while(|second| second.saves >= excess) {
                 let returned = if second.to == source { second.costs } else { 0.0 };
                 let third = if second.to == source { 0.0 } else { loads.busy(second.to) + second.costs };
@@ -123,7 +126,7 @@ impl Planner {
         best
     }
 
-    /// Whether there is room for as many copies, and what they gain is more than what they cost.
+    /// Returns true if the limits permit the pair's copies, and the gain exceeds their cost.
     fn repays(&self, round: &Round<'_>, gained: f64, source: At, (first, second): (Shift, Shift)) -> bool {
         let copies = || [(source, first), (first.to, second)].into_iter().filter(|(_, shift)| shift.copies);
         let at_end = |end: At| copies().filter(|(from, shift)| *from == end || shift.to == end).count();
@@ -137,7 +140,7 @@ impl Planner {
             && (costs == 0.0 || gained * f64::from(round.limits.repay_seconds) > costs)
     }
 
-    /// Stores that may take a copy, the least busy first.
+    /// Returns the stores that may take a copy, least busy first.
     fn calmest(&self, round: &Round<'_>, fill: &Fill) -> Vec<At> {
         let takes = |at: &At| round.is_up(*at) && round.data_room_at(*at) > 0 && fill.admits(round, *at, 0);
         let mut calmest: Vec<At> = round.stores().filter(takes).collect();

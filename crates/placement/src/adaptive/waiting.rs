@@ -1,7 +1,7 @@
-//! Objective 2: how long writes wait.
+//! Objective 2 of `adaptive`: how long writes wait.
 //!
-//! Leaders go to faster peers, followers to faster stores. What a layout makes a region's writes wait is always
-//! reckoned under leaders that stores can bear beside what else they do.
+//! Leaders go to faster peers, followers to faster stores. The wait of a region under a layout is
+//! always computed for the best leader that the stores can bear in addition to their other work.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ use crate::fill::{Fill, Ordered};
 use crate::round::{At, Round};
 use crate::{Operator, Reason, Waited};
 
-/// Where a follower goes, and who is to lead then.
+/// The move of a follower, and the peer that leads best afterwards.
 struct Better {
     from: At,
     to: At,
@@ -20,7 +20,7 @@ struct Better {
 }
 
 impl Planner {
-    /// Objective 2, leaders: what saves most for all writes together first.
+    /// Objective 2 for leaders: the moves that save most for all writes together come first.
     pub(super) fn lead_from_faster(&mut self, round: &mut Round<'_>, operators: &mut Vec<Operator>) {
         if round.room() == 0 {
             return;
@@ -33,14 +33,14 @@ impl Planner {
             }
             let (now, demand) =
                 (self.loads.waits.of(round, region, cell.leader, None), self.loads.demand(region));
-            // To regions that are only read it makes no difference.
+            // The leader makes no difference to a region that is only read.
             let only_read = demand.writes <= 0.0 && demand.write_bytes <= 0.0;
             let is_read = only_read && round.region(region).read_rate > 0.0;
             if now <= least || is_read || self.loads.rests(round, region) {
                 continue;
             }
             if let Some((_, wait)) = self.faster_leader(round, region, ceiling) {
-                // Those without load last, and among them those that gain most.
+                // Regions without load come last, and among them those that gain most first.
                 moves.push((Reverse(Ordered::new((now - wait) * (1.0 + demand.write_bytes))), region));
             }
         }
@@ -49,7 +49,8 @@ impl Planner {
             if round.room() == 0 {
                 break;
             }
-            // Busier meanwhile, or as many leaders on their way to it as may be: later.
+            // The target may be busier by then, or have as many leaders in flight as it may. The
+            // region then waits for a later round.
             let Some((to, _)) = self.faster_leader(round, region, ceiling) else { continue };
             let from = round.cells[region as usize].leader;
             let reason = self.wait_reason(round, region, (from, to), None);
@@ -65,8 +66,8 @@ impl Planner {
         }
     }
 
-    /// The peer under which the region's writes wait least, of equals the one that leads least; only if
-    /// they wait less than now.
+    /// Returns the peer under which the region's writes wait least, if that is less than at
+    /// present. Among equals, returns the one that leads the fewest regions.
     fn faster_leader(&self, round: &Round<'_>, region: u32, ceiling: f64) -> Option<(At, f64)> {
         let loads = &self.loads;
         let leader = round.cells[region as usize].leader;
@@ -80,7 +81,8 @@ impl Planner {
             .min_by_key(|&(at, wait)| (Ordered::new(wait), round.totals.leaders[at as usize], at))
     }
 
-    /// Objective 2, followers: a majority of fast stores under the regions where it saves most.
+    /// Objective 2 for followers: a majority of fast stores, first for the regions where that saves
+    /// most.
     pub(super) fn follow_on_faster(
         &mut self,
         round: &mut Round<'_>,
@@ -115,7 +117,8 @@ impl Planner {
         }
     }
 
-    /// Regions whose writes could wait less with a peer elsewhere, those first that could gain most.
+    /// Returns the regions whose writes could wait less if a peer were elsewhere, largest possible
+    /// gain first.
     pub(super) fn wanting(&self, round: &Round<'_>) -> Vec<u32> {
         let least = self.loads.waits.least(round);
         let mut wanting: Vec<(Reverse<Ordered>, u32)> = Vec::new();
@@ -124,7 +127,7 @@ impl Planner {
             if !cell.healthy || !cell.free || written <= 0.0 || round.region(region).id == META_REGION {
                 continue;
             }
-            // No more than this is to be had, and it may be too little for half a copy.
+            // An upper bound of the gain. It may be too little for half of a copy's cost.
             let most = (self.loads.waits.of(round, region, cell.leader, None) - least) * written;
             let read = self.loads.copy_cost(round.region(region).bytes, cell.leader, cell.leader) / 2.0;
             if most > 0.0 && most * f64::from(round.limits.repay_seconds) > read {
@@ -135,10 +138,13 @@ impl Planner {
         wanting.into_iter().map(|(_, region)| region).collect()
     }
 
-    /// How long the region's writes wait under the best of those that lead it or could, and under whom; after a
-    /// follower's peer has moved, if one is to. A store that is to lead must bear it, with what peers that move make it
-    /// busier by. Under a peer that moves: it is named by where it is now. Its CPU is not asked for: that decides who leads
-    /// and not where copies are, which would follow leads to and fro.
+    /// Returns how long the region's writes wait under its best leader, and that leader. With
+    /// `change`, a follower's peer has moved. The best leader is the present one or an able peer
+    /// whose store can bear the leadership plus `busier`, the load that moving peers add. If the
+    /// moving peer is the best leader, it is named by the store that it leaves.
+    ///
+    /// Room on the CPU is not required: CPU decides which peer leads, not where copies are, since
+    /// copies would otherwise follow leaders back and forth.
     pub(super) fn best_wait(
         &self,
         round: &Round<'_>,
@@ -160,19 +166,20 @@ impl Planner {
             .fold(wait(present), |best, one| if one.0 < best.0 { one } else { best })
     }
 
-    /// Whether a store can lead the region too, once it is so much busier.
+    /// Returns true if a store that is busier by `busier` can also lead the region.
     fn bears(&self, region: u32, at: At, busier: f64, ceiling: f64) -> bool {
         let cost = self.loads.lead_cost(region, at);
         cost <= 0.0 || self.loads.busy(at) + busier + cost <= ceiling
     }
 
-    /// Whether what is gained in a second is worth a copy.
+    /// Returns true if the gain per second repays a copy.
     pub(super) fn is_worth_a_copy(&self, round: &Round<'_>, region: u32, to: At, gain: f64) -> bool {
         let cost = self.loads.copy_cost(round.region(region).bytes, round.cells[region as usize].leader, to);
         gain > 0.0 && gain * f64::from(round.limits.repay_seconds) > cost
     }
 
-    /// Stores that could get busier, by how little others wait for them, the calmest of equals first.
+    /// Returns the stores that could take more load, fastest first, and among equals the least
+    /// busy.
     fn fastest(&self, round: &Round<'_>, fill: &Fill, ceiling: f64) -> Vec<At> {
         let loads = &self.loads;
         let takes = |at: &At| {
@@ -188,7 +195,8 @@ impl Planner {
         fastest
     }
 
-    /// The slowest follower, and the first of the fastest stores where the writes wait less by what a copy is worth.
+    /// Finds the move of the slowest follower to the first of the fastest stores for which the
+    /// shorter wait repays a copy.
     fn faster_follower(
         &self,
         round: &Round<'_>,
@@ -216,8 +224,9 @@ impl Planner {
                 && round.companions(region, from, to) <= companions
                 && fill.admits(round, to, view.bytes)
         };
-        // The first is the fastest, and what it would not save, could it bear to lead, others hardly do. The leader's
-        // own, often the fastest of all, is none of them.
+        // The first store is the fastest. If even the fastest saves nothing when it can bear any
+        // load, slower ones hardly do. The region's own stores, often the fastest of all, are
+        // excluded.
         let others = fastest.iter().copied().filter(|&to| !round.holds(region, to));
         let mut tried = others.take(TARGETS_TRIED).take_while(|&to| saves(to, f64::NEG_INFINITY).is_some());
         tried.find_map(|to| {

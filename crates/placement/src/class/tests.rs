@@ -15,7 +15,7 @@ fn stores(values: &[(f64, f64)]) -> Vec<StoreView> {
     values.iter().zip(0..).map(|(&(value, spread), id)| store(id, value, spread)).collect()
 }
 
-/// The write class of each store, by the lowest id in it.
+/// Returns the write class of each store, named by its lowest id.
 fn classes(stores: &[StoreView]) -> Vec<Option<StoreId>> {
     rate(stores).iter().map(|rating| rating.classes.writes).collect()
 }
@@ -94,7 +94,7 @@ fn stores_that_were_told_apart_are_so_until_they_are_closer() {
     assert_eq!(classes(&two), [Some(0), Some(1)], "they were of two");
     two[1].capability.kv_bytes_per_s = 130.0;
     assert_eq!(classes(&two), [Some(0); 2], "1.07 times apart");
-    // Of a store that comes nothing was known.
+    // Nothing is known of the class of a store that joins.
     two[1].former.writes = None;
     two[1].capability.kv_bytes_per_s = 145.0;
     assert_eq!(classes(&two), [Some(0); 2]);
@@ -126,7 +126,7 @@ fn numbers_that_make_no_sense_have_a_class_all_the_same() {
 }
 
 proptest! {
-    /// By the definition, with classes found by another way: all pairs.
+    /// Checks the definition with classes found in a different way, over all pairs.
     #[test]
     fn no_two_of_a_class_are_apart_and_no_two_neighbours_could_be_one(
         measured in prop::collection::vec((1.0..1000.0f64, prop::option::of(1.01..2.0f64)), 1..12),

@@ -1,13 +1,13 @@
-//! Which of a store's regions goes where, among those that may.
+//! Finds which of a store's regions goes, and to which target.
 
 use super::Allow;
 use crate::fill::{Fill, Ordered, Room};
 use crate::round::{At, Round};
 
-/// Quotients that are equal on paper differ by less than this part.
+/// Quotients that are equal mathematically differ by less than this part.
 const ROUNDING: f64 = 1e-9;
 
-/// The order among the regions that a store could give.
+/// A region that the source could give, with its rank and target.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offer {
     rank: Rank,
@@ -17,7 +17,7 @@ pub(super) struct Offer {
 
 type Rank = [Ordered; 5];
 
-/// What a region ranks by, and whether before or after where it would go.
+/// The rank of a region, and whether it counts after or before the rank of its target.
 pub(super) enum Key {
     TargetFirst([Ordered; 2]),
     TargetLast([Ordered; 4]),
@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-/// For what `source` gives, and where it goes.
+/// A search for a region that `source` gives to one of `targets`.
 pub(super) struct Search<'a, A> {
     pub round: &'a Round<'a>,
     pub fill: &'a Fill,
@@ -43,14 +43,14 @@ pub(super) struct Search<'a, A> {
 }
 
 impl<A: Allow> Search<'_, A> {
-    /// But for where to.
+    /// Returns true if the region may leave the source, whatever its target.
     pub fn may_go(&self, region: u32) -> bool {
         let round = self.round;
         let healthy = round.cells[region as usize].healthy;
         healthy && round.can_change(region) && round.can_leave(region, self.source)
     }
 
-    /// The first by their keys of the regions that have one and can go.
+    /// Returns the best offer, by key, among the regions that have a key and a target.
     pub fn best(&self, regions: &[u32], key: impl Fn(u32) -> Option<Key>) -> Option<Offer> {
         let Search { round, fill, allow, targets, source } = *self;
         let level = fill.level(round, source);
@@ -70,7 +70,8 @@ impl<A: Allow> Search<'_, A> {
                     && fill.admits_from(round, source, at, bytes, targets.room)
                     && allow.allows(round, region, source, at)
             };
-            // Targets ascend by level. Once one is too full, or worse than the best so far, so are the rest.
+            // Targets ascend by level. Once one is too full, or worse than the best offer, all
+            // later ones are.
             let worth = |place: u32, at: At| {
                 let low = fill.level(round, at);
                 fill.is_gap(round, level, low)
@@ -85,19 +86,21 @@ impl<A: Allow> Search<'_, A> {
     }
 }
 
-/// Stores that may take a region, the emptiest first.
+/// Stores that may take a region, emptiest first.
 pub(super) struct Targets {
     room: Room,
     stores: Vec<At>,
     pub levels: Vec<f64>,
-    /// Positions in `stores` by failure domain, where there are few.
+    /// Positions in `stores` by failure domain, if there are few domains.
     by_domain: Option<Vec<Vec<u32>>>,
 }
 
-/// What does not fit on so many of the emptiest stores waits until others are.
+/// Maximum number of targets tried per region and group, emptiest first. A region that fits on none
+/// of them waits for a later round.
 const TARGETS_TRIED: usize = 32;
 
-/// With more domains than this a region conflicts with few stores, and going through all is quicker.
+/// Maximum number of failure domains for which stores are grouped. With more, a region conflicts
+/// with few stores, and visiting all of them is faster.
 const GROUPED_DOMAINS_MAX: usize = 16;
 
 impl Targets {
@@ -120,7 +123,8 @@ impl Targets {
         Targets { room, stores, levels, by_domain }
     }
 
-    /// The first that is `worth` it and `fits`. What is not worth it ends the search.
+    /// Returns the first target that is `worth` it and `fits`. The search ends at the first that is
+    /// not `worth` it.
     fn first_for(
         &self,
         round: &Round<'_>,
@@ -140,7 +144,8 @@ impl Targets {
         let before = round.companions(region, source, source);
         let open = groups.iter().filter(|group| {
             let at = group.first().map(|&place| self.stores[place as usize]);
-            // The first may itself be a companion of those behind it.
+            // The first store may itself hold a peer of the region, which counts for the others in
+            // the group.
             let itself = |at| u32::from(at != source && round.holds(region, at));
             at.is_some_and(|at| round.companions(region, source, at) + itself(at) <= before)
         });

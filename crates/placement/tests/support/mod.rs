@@ -1,5 +1,5 @@
-//! Clusters for tests: a short way to make one, and a model that executes what was planned.
-#![allow(dead_code)] // Each test binary uses its part.
+//! Test clusters: short constructors, and a model that executes planned operators.
+#![allow(dead_code)] // Each test binary uses a part of it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use steelyard_placement::{
 };
 use types::StoreId;
 
-/// For clusters whose regions hold a few bytes and whose stores do next to nothing: all of it counts.
+/// Limits for clusters whose regions hold a few bytes and whose stores are almost idle: every byte
+/// and every load counts.
 pub fn keen() -> PlanLimits {
     PlanLimits { region_bytes_min: 1, busy_percent_min: 0, ..PlanLimits::default() }
 }
@@ -23,7 +24,7 @@ pub fn store(id: StoreId, speed: u64) -> StoreView {
     }
 }
 
-/// Caught-up voters on `peers`.
+/// A region with caught-up voters on `peers`.
 pub fn region(id: u64, leader: StoreId, peers: &[StoreId]) -> RegionView {
     RegionView {
         id,
@@ -60,7 +61,8 @@ fn drop_peer(view: &mut ClusterView, region: u64, store: StoreId) {
     }
 }
 
-/// Whoever leads hands on to the first live voter, rather one that may lead, before its own peer goes.
+/// Hands leadership to the first live voter, preferably one that may lead, before the leader's own
+/// peer goes.
 fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
     let region = at(view, region);
     if view.regions[region].leader == Some(store) {
@@ -76,7 +78,7 @@ fn unseat(view: &mut ClusterView, region: u64, store: StoreId) {
     }
 }
 
-/// What the cluster does, if all goes well. Fails when the operator asks for what cannot be.
+/// Executes an operator as a healthy cluster would. Panics if the operator is impossible.
 pub fn execute(view: &mut ClusterView, operator: &Operator) {
     match *operator {
         Operator::TransferLeader { region, from, to, .. } => {
@@ -162,7 +164,7 @@ fn merge(view: &mut ClusterView, region: u64, into: u64) {
     kept.write_bytes_rate += gone.write_bytes_rate;
 }
 
-/// Sets what stores hold to what their regions have.
+/// Sets the used bytes of the stores to the sum of their regions.
 pub fn fill_up(view: &mut ClusterView) {
     let held = data(view);
     for store in &mut view.stores {
@@ -170,7 +172,7 @@ pub fn fill_up(view: &mut ClusterView) {
     }
 }
 
-/// Live user bytes by store, as the regions have them.
+/// Returns the live user bytes of each store, summed over its regions.
 pub fn data(view: &ClusterView) -> BTreeMap<StoreId, u64> {
     let mut held: BTreeMap<StoreId, u64> = view.stores.iter().map(|store| (store.id, 0)).collect();
     for region in &view.regions {
@@ -191,8 +193,9 @@ pub fn peer_counts(view: &ClusterView) -> BTreeMap<StoreId, u32> {
     counts
 }
 
-/// The busiest store's load, computed anew from the formula in docs/PLACEMENT.md: what is written by all peers, and
-/// what leaders read that is not in RAM, each over what the store can do of it. Stores are numbered from 0.
+/// Returns the load of the busiest store, computed independently from the formula in
+/// docs/PLACEMENT.md: the writes of all peers and the misses of leaders, each divided by the
+/// store's capability. Store ids must begin at 0.
 pub fn busiest(view: &ClusterView) -> f64 {
     let mut busy = vec![0.0; view.stores.len()];
     for region in &view.regions {
@@ -207,7 +210,8 @@ pub fn busiest(view: &ClusterView) -> f64 {
     busy.into_iter().fold(0.0, f64::max)
 }
 
-/// Seconds that a byte written waits, for the mean of all, computed anew from the formula in docs/PLACEMENT.md.
+/// Returns the mean number of seconds that a written byte waits, computed independently from the
+/// formula in docs/PLACEMENT.md.
 pub fn waits(view: &ClusterView) -> f64 {
     let apply = |store: StoreId| 1.0 / view.stores[store as usize].capability.kv_bytes_per_s;
     let log = |store: StoreId| match view.stores[store as usize].sync_ns {
@@ -229,14 +233,15 @@ pub fn waits(view: &ClusterView) -> f64 {
     }
 }
 
-/// Keeps in mind which stores are shedding, as whoever makes views does.
+/// Records which stores are shedding, as the caller of `plan` does.
 pub fn remember_shedding(view: &mut ClusterView, limits: &PlanLimits) {
     for store in &mut view.stores {
         store.shedding = sheds(store, limits);
     }
 }
 
-/// Plans and executes until nothing is planned; the number of moves. More rounds than `rounds_max` fail.
+/// Plans and executes until nothing is planned. Returns the number of moves. Panics after
+/// `rounds_max` rounds.
 pub fn settle(view: &mut ClusterView, policy: Policy, limits: &PlanLimits, rounds_max: usize) -> usize {
     let mut moves = 0;
     let mut last = Vec::new();
@@ -255,7 +260,7 @@ pub fn settle(view: &mut ClusterView, policy: Policy, limits: &PlanLimits, round
     panic!("not quiet after {rounds_max} rounds of {policy}; the last:\n{}", last.concat());
 }
 
-/// User regions led by each live store.
+/// Returns the number of user regions that each live store leads.
 pub fn leader_counts(view: &ClusterView) -> BTreeMap<StoreId, u32> {
     let live = view.stores.iter().filter(|store| store.state == StoreState::Up);
     let mut counts: BTreeMap<StoreId, u32> = live.map(|store| (store.id, 0)).collect();

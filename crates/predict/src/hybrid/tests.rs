@@ -32,7 +32,8 @@ fn near(ours: u64, theirs: u64, part: f64, what: &str) {
     assert!(off <= part, "{what}: {ours} beside {theirs}");
 }
 
-/// A burst runs at the cache's speed, a long load at that of the device behind, pauses let it catch up.
+/// A burst runs at the cache's speed and a long load at that of the device behind; pauses let it
+/// catch up.
 #[test]
 fn writes_end_when_those_of_the_emulated_hybrid_do() {
     let (_dir, control, ours) = device("hybrid/80,cache=8MiB");
@@ -64,7 +65,7 @@ fn as_much_is_destaged_as_of_an_emulated_hybrid() {
         let extent = Extent { file, begin: 0, bytes: table };
         now = cache.write(now, extent).max(hybrid.write(now, table, true));
         hybrid.replaced(&[], 0, 0, table);
-        // Of four tables one stays, which is the next level's.
+        // One of four tables stays and belongs to the next level.
         if file % 4 == 3 {
             for gone in file - 3..file {
                 cache.forget(Extent { file: gone, begin: 0, bytes: table });
@@ -91,7 +92,7 @@ fn at_rest_as_much_stays_dirty_as_in_an_emulated_hybrid() {
     }
 }
 
-/// Reads of popular rows hit as often, in caches of several sizes.
+/// Reads of popular rows hit equally often, in caches of several sizes.
 #[test]
 fn as_many_rows_are_found_as_in_an_emulated_hybrid() {
     let (records, row, block) = (40_000u64, 1084, 8 * 1084);
@@ -105,7 +106,7 @@ fn as_many_rows_are_found_as_in_an_emulated_hybrid() {
             let record = popular(records, &mut draw) as u32;
             let place = u64::from(hybrid.rows.block_of[record as usize]);
             theirs.read(at, Extent { file: 1, begin: place * block, bytes: block }, false);
-            // A block that is there in part is waited for as one that is not.
+            // A block that is cached in part is waited for like one that is not cached.
             let theirs_hit = std::mem::replace(&mut missed, control.stats().bytes_missed) == missed;
             let on = Place { levels: LEVELS - 1..=LEVELS - 1, bytes: records * row };
             let hit = hybrid.finds_row(at, record, block, &on);
@@ -122,13 +123,13 @@ fn as_many_rows_are_found_as_in_an_emulated_hybrid() {
 
 const ROW_BYTES: u64 = 1084;
 
-/// A tree's files on the emulated device, beside the same tree here.
+/// A tree's files on the emulated device, next to the same tree in the model.
 struct Twin<'a> {
     control: &'a device::Control,
     theirs: device::Cache<'a>,
     ours: Queues,
     tree: Tree,
-    /// Of each level, the first to be compacted first.
+    /// By level; the first is the next to be compacted.
     levels: [VecDeque<Extent>; LEVELS],
     files: u64,
     log_bytes: u64,
@@ -137,14 +138,14 @@ struct Twin<'a> {
 
 struct Running {
     job: Job,
-    /// And their levels.
+    /// The input files with their levels.
     inputs: Vec<(usize, Extent)>,
     output: Extent,
     read: u64,
     ready_at: u64,
 }
 
-/// The first `bytes` of what is there.
+/// Takes the first `bytes` of the files.
 fn take(files: &mut VecDeque<Extent>, bytes: u64) -> Vec<Extent> {
     let (mut taken, mut left) = (Vec::new(), bytes);
     while left > 0 {
@@ -160,8 +161,8 @@ fn take(files: &mut VecDeque<Extent>, bytes: u64) -> Vec<Extent> {
 }
 
 impl Twin<'_> {
-    /// Rows are written to the log, by the tables in which they were before, and background jobs take the steps that they
-    /// are ready for.
+    /// Writes rows to the log and to the tree, each given by the table with its previous version.
+    /// Background jobs take the steps that they are ready for.
     fn turn(&mut self, now: u64, rows: &[u32]) -> u64 {
         let bytes = rows.len() as u64 * ROW_BYTES;
         let theirs = self.theirs.write(now, Extent { file: 0, begin: self.log_bytes, bytes });
@@ -188,8 +189,8 @@ impl Twin<'_> {
         theirs
     }
 
-    /// A row is read that was last written into that table; `at`: where among the keys. Whether ours and theirs find it;
-    /// `None`: it is in a memtable.
+    /// Reads a row that was last written in this table. `at` is its position among the keys.
+    /// Returns whether the model and the emulated device find it, or `None` if it is in a memtable.
     fn read(&mut self, now: u64, record: u32, at: f64, table: u32) -> Option<[bool; 2]> {
         const BLOCK: u64 = 8 * ROW_BYTES;
         if table > self.tree.flushed {
@@ -231,7 +232,7 @@ impl Twin<'_> {
             let of_next = self.tree.overlap(&job);
             let of_first = if from == 0 { u64::MAX } else { job.reads - of_next };
             for (level, bytes) in [(from, of_first), (into, of_next)] {
-                // They are there until it ends.
+                // The inputs stay until the job ends.
                 inputs.extend(
                     take(&mut self.levels[level].clone(), bytes).into_iter().map(|file| (level, file)),
                 );
@@ -242,7 +243,8 @@ impl Twin<'_> {
         self.running.push(Running { job, inputs, output, read: 0, ready_at: now });
     }
 
-    /// A part of all inputs is read, or a part of the output written. False: it is done.
+    /// Reads a part of all inputs, or writes a part of the output. Returns false if the job is
+    /// done.
     fn step(&mut self, running: &mut Running, now: u64) -> bool {
         let Running { job, inputs, output, read, .. } = running;
         let done = if output.bytes >= job.writes {
@@ -307,7 +309,7 @@ impl<'a> Twin<'a> {
         }
     }
 
-    /// A turn when there is room for it; else only what goes on behind.
+    /// Writes the rows if the tree has room. Otherwise only background jobs continue.
     fn turn_or_wait(&mut self, now: u64, rows: &[u32]) -> Option<u64> {
         if self.tree.is_stalled() {
             self.turn(now, &[]);
@@ -317,10 +319,10 @@ impl<'a> Twin<'a> {
     }
 }
 
-/// Between two turns.
+/// The time between two turns, in nanoseconds.
 const PAUSE: u64 = 15_000_000;
 
-/// Compactions of a tree that is written as fast as the device takes it.
+/// Compactions of a tree that is written as fast as the device permits.
 #[test]
 fn as_much_of_tables_is_found_as_in_an_emulated_hybrid() {
     let mut shares = Vec::new();
@@ -342,7 +344,7 @@ fn as_much_of_tables_is_found_as_in_an_emulated_hybrid() {
     assert!(shares[0] < 0.1 && shares[3] > 0.9, "of all kinds: {shares:?}");
 }
 
-/// Popular rows are read and written, as under A.
+/// Popular rows are read and written, as in workload A.
 #[test]
 fn as_many_rows_of_a_tree_at_work_are_found_as_in_an_emulated_hybrid() {
     let (records, mut shares) = (30_000, Vec::new());

@@ -1,24 +1,24 @@
-//! The apply thread: everything that waits, of all regions, in one turn. An update reads the row that it
-//! replaces, from the device if it is not in RAM; inserts are kept from the device by Bloom filters, most of the time. Then
-//! the rows go into the memtable, if there is one with room, and at the leader the clients are answered.
+//! The apply thread. One turn takes everything that waits, of all regions. An update reads the row
+//! that it replaces, from the device if it is not in RAM. Bloom filters spare most inserts a read.
+//! Then the rows go into the memtable, if one has room, and the leader answers the clients.
 
 use super::{Event, RegionAt, StoreAt, World};
 use crate::question::APPLY_NS;
 
-/// `server::executor::apply`: bytes of one batch.
+/// Maximum number of bytes of one turn (`server::executor::apply`, while rows are read ahead).
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 
-/// Of a table's filter of 10 bits for each key, for a key that is not there (RocksDB, `NewBloomFilterPolicy`).
+/// Rate of false positives of a filter with 10 bits per key (RocksDB, `NewBloomFilterPolicy`).
 const FALSE_POSITIVES: f64 = 0.01;
 
 pub(super) struct Turn {
     parts: Vec<(RegionAt, u32, u32)>,
     commands: u64,
     bytes: u64,
-    /// Rows to read before it can execute, and how many reads are under way.
+    /// Rows to read before the turn can execute, and the number of reads in progress.
     missing: Vec<u32>,
     under_way: usize,
-    /// It was executed and waits for a memtable.
+    /// The turn has executed and waits for a memtable.
     waits: bool,
 }
 
@@ -71,7 +71,7 @@ impl World<'_> {
         if let Some(record) = turn.missing.pop() {
             turn.under_way += 1;
             let done = self.read_row(at, record);
-            // A thread of its own looks the row up, as it would for a client.
+            // A separate thread looks up the row, as it would for a client.
             let looked_up = self.compute(at, self.question.processors.read_ns);
             self.schedule(done.max(looked_up), Event::ApplyRead(at, record));
         }
@@ -93,7 +93,7 @@ impl World<'_> {
         }
         let nanos = turn.commands * APPLY_NS;
         self.stores[at].counts.apply_ns += nanos;
-        // One thread does it, however many CPUs there are.
+        // One thread does this, however many CPUs there are.
         let done = self.compute(at, nanos).max(self.now + nanos);
         self.schedule(done, Event::Applied(at));
     }
@@ -136,11 +136,11 @@ impl World<'_> {
         }
         self.start_background(at);
         self.start_apply(at);
-        // It may be behind no more.
+        // The store may have been behind until this turn.
         self.turn(at);
     }
 
-    /// A flush has made room.
+    /// Resumes a turn that waited for a memtable, after a flush.
     pub(super) fn resume_apply(&mut self, at: StoreAt) {
         let waits = self.stores[at].turn.as_mut().is_some_and(|turn| std::mem::take(&mut turn.waits));
         if waits {
@@ -148,7 +148,7 @@ impl World<'_> {
         }
     }
 
-    /// Answers what the leader has applied.
+    /// Answers the commands that the leader has applied.
     pub(super) fn answer(&mut self, region: RegionAt) {
         let log = &mut self.regions[region];
         let leader = log.leader;

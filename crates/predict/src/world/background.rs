@@ -1,18 +1,19 @@
-//! What goes on behind: flushes and compactions. They take their turns on the same device queues as the log,
-//! the reads, and what copies and deletes regions (`copying`).
+//! Background work: flushes and compactions. They share the device queues with the log, the reads,
+//! and the copies and removals of regions (`copying`).
 
 use super::copying::Script;
 use super::{Event, StoreAt, World, SECOND};
 use crate::device::Queues;
 use crate::tree;
 
-/// RocksDB's `writable_file_max_buffer_size`: what one write of a table file carries.
+/// The bytes of one write to a table file (RocksDB's `writable_file_max_buffer_size`).
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
-/// `rocks::Options`: `compaction_readahead_size`.
+/// The bytes that a compaction reads ahead (`compaction_readahead_size` in `rocks::Options`).
 const READ_AHEAD_BYTES: u64 = 2 << 20;
-/// `server::executor::flusher`: the log is not kept longer for the sake of rows in memory.
+/// The period of flushes that keep the log short (`server::executor::flusher`).
 const FLUSH_PERIOD: u64 = 60 * SECOND;
-/// At a job's end the directory and the manifest are synced (`CompactionJob::Install`, `VersionSet::LogAndApply`).
+/// Syncs at the end of a job: the directory and the manifest (`CompactionJob::Install`,
+/// `VersionSet::LogAndApply`).
 const LAST_SYNCS: u32 = 2;
 
 pub(super) enum Job {
@@ -23,7 +24,7 @@ pub(super) enum Job {
         written: u64,
         file: u64,
         last_syncs: u32,
-        /// Who waits for it.
+        /// The script that waits for the job.
         then: Option<usize>,
     },
     Script(Script),
@@ -34,7 +35,7 @@ impl World<'_> {
         if let Some(job) = self.stores[store].tree.next_flush() {
             self.start(tree_job(store, job, None));
         }
-        // What was asked for comes before what can wait.
+        // Requested reclaims come before ordinary compactions.
         if let Some((part, then)) = self.stores[store].reclaims.front().copied() {
             if let Some(job) = self.stores[store].tree.next_reclaim(part) {
                 self.stores[store].reclaims.pop_front();
@@ -58,7 +59,8 @@ impl World<'_> {
         self.scaled(FLUSH_PERIOD)
     }
 
-    /// Stores that were started together do it together; when that is, nobody knows.
+    /// Flushes all stores at the same time, since stores that were started together flush together.
+    /// The time of the first flush is random.
     pub(super) fn flush_all(&mut self) {
         for store in 0..self.stores.len() {
             self.stores[store].tree.seal_for_log();
@@ -74,7 +76,7 @@ impl World<'_> {
         self.work(id);
     }
 
-    /// The job's next step, which is over when its event comes.
+    /// Begins the next step of a job. The step ends with its event.
     pub(super) fn work(&mut self, id: usize) {
         let Some(job) = self.jobs.remove(&id) else { return };
         match job {
@@ -108,7 +110,7 @@ impl World<'_> {
                     }
                     if !is_flush && *read <= *written {
                         let bytes = READ_AHEAD_BYTES.min(job.reads - *read);
-                        // Of the first, nothing was read ahead.
+                        // The first read was not read ahead.
                         let (parts, _) = store.tree.replaced(job);
                         let done = store.device.read_tables(*now, bytes, *read > 0, &parts, job.reads);
                         *read += bytes;

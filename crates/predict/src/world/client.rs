@@ -1,19 +1,20 @@
-//! The load: threads that ask, wait for the answer, and ask again, as YCSB's do.
+//! The load: threads that send an operation, wait for the answer, and send the next, as YCSB's do.
 
 use super::{Event, Operation, StoreAt, ThreadAt, World, SECOND};
 use crate::draw::{kind, Kind};
 use crate::Workload;
 
-/// Nothing was answered for so long: something waits for what will not come, and nobody is to wait for it.
+/// Time without an answer after which a phase ends: an operation waits for something that will not
+/// happen.
 const STUCK: u64 = 600 * SECOND;
 
 pub(super) struct Progress {
     workload: Workload,
     began: u64,
-    /// No operation begins from here on, and none that is answered later counts.
+    /// No operation begins after this, and none that is answered later counts.
     deadline: u64,
     last_answer: u64,
-    /// Still to begin, the warm-up's included.
+    /// Operations still to begin, including the warm-up.
     left: u64,
     warming: u64,
     running: usize,
@@ -44,7 +45,7 @@ impl Progress {
         self.running == 0 || now.saturating_sub(self.last_answer.max(self.began)) > STUCK
     }
 
-    /// From the first operation that counts to the last, or to the deadline.
+    /// Returns the seconds from the first operation that counts to the last answer or the deadline.
     pub fn seconds(&self) -> f64 {
         let end = self.last_answer.min(self.deadline);
         end.saturating_sub(self.began).max(1) as f64 / SECOND as f64
@@ -98,14 +99,14 @@ impl World<'_> {
         self.schedule(sent + self.question.network_ns, Event::Arrive(thread));
     }
 
-    /// At the leader's store: its CPU comes first.
+    /// The operation arrives at the leader's store and takes CPU time first.
     pub(super) fn arrive(&mut self, thread: ThreadAt) {
         let Some(operation) = self.phase.operations[thread] else { return };
         let leader = self.regions[self.region_of(operation.record)].leader;
         let processors = &self.question.processors;
         let nanos = match operation.kind {
             Kind::Read => processors.read_ns,
-            // The apply thread's part comes with the apply turn.
+            // The apply thread's part is charged in the apply turn.
             _ => processors.lead_ns.saturating_sub(crate::question::APPLY_NS),
         };
         let ready = self.compute(leader, nanos);
@@ -118,7 +119,8 @@ impl World<'_> {
         let region = &mut self.regions[at];
         let leader = region.leader;
         if operation.kind != Kind::Read {
-            // Where it arrives, so once more where it is passed on to (`server::dispatch`).
+            // Counted where it arrives, and once more where it is passed on to
+            // (`server::dispatch`).
             region.writes += 1;
             self.stores[leader].queue.push((at, thread));
             return self.turn(leader);
@@ -152,7 +154,8 @@ impl World<'_> {
         self.issue(thread);
     }
 
-    /// When a row that is neither in the row cache nor in a memtable is read: its block may be in RAM.
+    /// Reads a row that is neither in the row cache nor in a memtable. Returns when it has been
+    /// read, which is at once if its block is in the block cache.
     pub(super) fn read_row(&mut self, at: StoreAt, record: u32) -> u64 {
         let bytes = self.question.tuning.block_read_bytes(self.row_bytes);
         let store = &mut self.stores[at];
@@ -163,7 +166,7 @@ impl World<'_> {
         store.device.read_row(self.now, bytes, record, || tree.place_of(written_in))
     }
 
-    /// It was read: the row and its block come into their caches.
+    /// Puts a row that was read, and its block, into their caches.
     pub(super) fn take_row(&mut self, at: StoreAt, record: u32) {
         let store = &mut self.stores[at];
         store.cache.insert(record);
@@ -176,7 +179,8 @@ impl World<'_> {
 }
 
 impl super::Store {
-    /// In the row cache, where it counts as asked for, or in a memtable, from where it comes there.
+    /// Looks for a row in the row cache, where this counts as a use, and then in a memtable, from
+    /// which it is copied to the cache.
     pub(super) fn finds_in_ram(&mut self, record: u32) -> bool {
         if self.cache.hit(record) {
             return true;

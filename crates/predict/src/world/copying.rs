@@ -1,14 +1,15 @@
-//! A region's rows on their way to another store, and out of one: what `server::snapshot` and
+//! Copies of regions to another store, and removals: what `server::snapshot` and
 //! `server::executor::lives` do, file by file and sync by sync.
 //!
 //! ```text
-//! copy     the learner's life is logged ─▶ the leader's maker: scan, files, checksums ─▶ sent, written, read back
-//!          ─▶ the log takes it in, the learner has caught up ─▶ lives: flush, ingest ─▶ it applies
+//! copy     the learner's creation is logged ─▶ the leader's maker: scan, files, checksums
+//!          ─▶ sent, written, read back ─▶ the log takes it in, the learner has caught up
+//!          ─▶ lives: flush, ingest ─▶ it applies
 //! removal  lives: flush, tombstone, rows deleted, flush, log deleted ─▶ maker: reclaim
 //! ```
 //!
-//! One thread of a store makes snapshots and reclaims space, another takes snapshots in and deletes peers: what
-//! is asked of them waits for its turn.
+//! One thread of a store, the maker, makes snapshots and reclaims space. Another, `lives`, takes in
+//! snapshots and deletes peers. Each does one thing at a time, and requests wait for their turn.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ use super::background::{Job, CHUNK_BYTES};
 use super::{Event, RegionAt, StoreAt, World};
 use crate::device::Queues;
 
-/// `server::snapshot::Limits`: bytes per second of a copy.
+/// The maximum rate of a copy in bytes per second (`server::snapshot::Limits`).
 const COPY_BYTES_PER_S: u64 = 100 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) enum Thread {
     Lives,
 }
 
-/// A thread that does one thing at a time.
+/// A thread that does one thing at a time, and the scripts that wait for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     taken: bool,
@@ -36,48 +37,50 @@ pub(super) struct Turns {
 enum Step {
     Take(StoreAt, Thread),
     Leave(StoreAt, Thread),
-    /// Rows are scanned and written into files.
+    /// Scans rows and writes them into files.
     Make(u64),
-    /// Files are read at the source and written at the target.
+    /// Reads files at the source and writes them at the target.
     Carry(u64),
     Read(StoreAt, u64),
     Sync(StoreAt),
     Flush(StoreAt),
     Reclaim(StoreAt),
-    /// Asks whoever leads the region by now for a snapshot.
+    /// Asks the region's present leader for a snapshot.
     Ask,
-    /// What the snapshot holds is what is applied now.
+    /// Fixes the snapshot's contents: what is applied at this moment.
     View,
     Delivered,
     Loaded,
 }
 
-/// Syncs of `rocks::snapshot`: a file of rows by its writer and once more, the same for the region's own rows; the
-/// manifest, its directory, and the directory above.
+/// Syncs made by `rocks::snapshot`. `FILE_SYNCS`: the file of rows, by its writer and once more.
+/// `MADE_SYNCS`: the same for the file of the region's own rows, then the manifest, its directory,
+/// and the directory above.
 const FILE_SYNCS: usize = 2;
 const MADE_SYNCS: usize = 5;
-/// `server::snapshot::receiver`: behind the file of rows that of the region's own, the manifest, its directory,
-/// the one above; then the log that takes the snapshot in.
+/// Syncs after the file of rows (`server::snapshot::receiver`): the file of the region's own rows,
+/// the manifest, its directory, the directory above, and the log that takes in the snapshot.
 const RECEIVED_SYNCS: usize = 5;
-/// An ingest: the files, their directory, RocksDB's manifest; then the peer's life in the log.
+/// Syncs of an ingest: the files, their directory, RocksDB's manifest, and the peer's state in the
+/// log.
 const INGEST_SYNCS: usize = 4;
 
 pub(super) struct Script {
     region: RegionAt,
-    /// Who sends, or deletes.
+    /// The store that sends the copy or deletes the peer.
     from: StoreAt,
     to: StoreAt,
-    /// Of all keys.
+    /// The region's part of all keys.
     part: f64,
     steps: VecDeque<Step>,
-    /// The snapshot's place in the log, and its bytes.
+    /// The snapshot's index in the log, and its bytes.
     index: u32,
     bytes: u64,
 }
 
 impl World<'_> {
     pub(super) fn start_copy(&mut self, region: RegionAt, to: StoreAt) {
-        // The peer's life is logged before it answers.
+        // The creation of the peer is logged before it answers.
         let steps = [Step::Sync(to), Step::Ask];
         self.start_script(region, self.regions[region].leader, to, steps.into());
     }
@@ -90,7 +93,7 @@ impl World<'_> {
             // The tombstone.
             Step::Sync(store),
             Step::Flush(store),
-            // The log is deleted.
+            // The deletion of the log.
             Step::Sync(store),
             Step::Leave(store, Lives),
             Step::Take(store, Maker),
@@ -106,7 +109,7 @@ impl World<'_> {
         self.start(Job::Script(Script { region, from, to, part, steps, index: 0, bytes: 0 }));
     }
 
-    /// Steps until one takes time or waits.
+    /// Performs steps until one takes time or waits.
     pub(super) fn perform(&mut self, id: usize, mut script: Script) {
         while let Some(step) = script.steps.pop_front() {
             if let Some(until) = self.step_of(id, &mut script, step) {
@@ -119,7 +122,8 @@ impl World<'_> {
         }
     }
 
-    /// `Some(None)`: somebody else goes on with it.
+    /// Performs one step. Returns `None` if it is done, `Some(Some(time))` if it ends at that time,
+    /// and `Some(None)` if another event resumes the script.
     fn step_of(&mut self, id: usize, script: &mut Script, step: Step) -> Option<Option<u64>> {
         let sync_part = self.question.tuning.background_sync_part;
         let Script { region, from, to, .. } = *script;
@@ -198,7 +202,7 @@ impl World<'_> {
         }
     }
 
-    /// Flushes that are waited for, and done.
+    /// Resumes the scripts whose flushes are done.
     pub(super) fn wake_flushed(&mut self, store: StoreAt) {
         let flushed = self.stores[store].tree.flushed;
         let waiting = std::mem::take(&mut self.stores[store].flushes);
@@ -211,7 +215,7 @@ impl World<'_> {
     }
 }
 
-/// From the view of the region's rows to the learner that has them.
+/// Returns the steps from the view of the region's rows to the learner that has them.
 fn copy(from: StoreAt, to: StoreAt, bytes: u64) -> VecDeque<Step> {
     use Thread::{Lives, Maker};
     let syncs = |store: StoreAt, count: usize| (0..count).map(move |_| Step::Sync(store));
@@ -230,7 +234,7 @@ fn copy(from: StoreAt, to: StoreAt, bytes: u64) -> VecDeque<Step> {
     steps
 }
 
-/// Puts back what is left of a step.
+/// Puts the rest of a step back in front.
 fn rest(script: &mut Script, left: u64, step: impl FnOnce(u64) -> Step) {
     if left > 0 {
         script.steps.push_front(step(left));

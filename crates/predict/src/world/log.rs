@@ -1,17 +1,19 @@
-//! The worker and the log thread: while a batch is being written and synced commands and followers' entries
-//! gather; then all of them make the next batch, one entry for each region. Entries leave for the followers
-//! before the leader's own write begins (`server::executor::worker`, `replica::Worker`).
+//! The worker and the log thread. While a batch is written and synced, commands and followers'
+//! entries accumulate. They become the next batch, with one entry per region. Entries are sent to
+//! the followers before the leader's own write begins (`server::executor::worker`,
+//! `replica::Worker`).
 
 use super::{Entry, Event, RegionAt, StoreAt, World, Write, ENTRY_OVERHEAD_BYTES};
 use crate::device::Queues;
 use crate::draw::Kind;
 
-/// While more waits to be applied nothing is proposed (`server::executor::apply`).
+/// Maximum number of bytes waiting to be applied above which nothing is proposed (the part for
+/// execution in `server::budget`).
 const BEHIND_BYTES: u64 = 32 << 20;
 const MARK_BYTES: u64 = 24;
 
 impl World<'_> {
-    /// Makes a batch of what waits, unless one is under way.
+    /// Makes a batch of everything that waits, unless a batch is in progress.
     pub(super) fn turn(&mut self, at: StoreAt) {
         if self.stores[at].batch.is_some() {
             return;
@@ -44,8 +46,8 @@ impl World<'_> {
         self.schedule(Queues::buffered(done), Event::LogWritten(at));
     }
 
-    /// One entry for each region with commands, on its way to the followers. Commands whose region is led
-    /// elsewhere by now are passed on.
+    /// Proposes one entry per region with commands and sends it to the followers. Passes commands
+    /// on if their region is led by another store by now.
     fn propose(&mut self, at: StoreAt) -> Vec<RegionAt> {
         let mut proposed: Vec<RegionAt> = Vec::new();
         for (region, thread) in std::mem::take(&mut self.stores[at].queue) {
@@ -74,7 +76,7 @@ impl World<'_> {
         proposed
     }
 
-    /// What followers do not have yet.
+    /// Sends the followers the entries that they do not have yet.
     pub(super) fn send(&mut self, region: RegionAt) {
         let log = &mut self.regions[region];
         let (leader, end) = (log.leader, log.end());
@@ -93,7 +95,7 @@ impl World<'_> {
         let Some(peer) = log.peer(store) else { return };
         let begin = (peer.persisted as usize).min(end as usize);
         let last = log.entries[begin..end as usize].last();
-        // Threads of their own do this; what waits for them waits for CPUs only.
+        // Separate threads do this work, so it takes CPU time but delays nothing else.
         let processors = &self.question.processors;
         let each = processors.follow_ns.saturating_sub(crate::question::APPLY_NS);
         let nanos = last.map_or(0, |entry| entry.writes.len() as u64) * each;
@@ -108,8 +110,8 @@ impl World<'_> {
         self.schedule(done, Event::LogSynced(at));
     }
 
-    /// The mark is written behind the sync, before anybody is told (`wal::mark`). Where the device
-    /// lags behind buffered writes, it waits as they do.
+    /// The mark is written after the sync and before followers and clients are answered
+    /// (`wal::mark`). It is a buffered write, which waits if the device lags behind.
     pub(super) fn log_synced(&mut self, at: StoreAt) {
         let done = self.stores[at].device.write(self.now, MARK_BYTES);
         self.schedule(Queues::buffered(done), Event::LogMarked(at));
@@ -136,8 +138,8 @@ impl World<'_> {
         self.commit(region);
     }
 
-    /// What the leader and as many of its fastest followers as make a majority with it have persisted. The
-    /// consensus code hands out nothing that the leader has not persisted itself.
+    /// Advances the commit index to what the leader and the fastest followers needed for a majority
+    /// have persisted. The Raft library commits nothing that the leader has not persisted itself.
     pub(super) fn commit(&mut self, region: RegionAt) {
         let log = &mut self.regions[region];
         let leader = log.leader;
@@ -163,7 +165,8 @@ impl World<'_> {
         self.changed(region);
     }
 
-    /// An entry without commands: a change of who holds the region.
+    /// Proposes an entry without commands, which changes the peers of the region. Returns its
+    /// index.
     pub(super) fn propose_change(&mut self, region: RegionAt) -> u32 {
         let log = &mut self.regions[region];
         log.entries.push(Entry { writes: Vec::new(), bytes: ENTRY_OVERHEAD_BYTES });
@@ -180,7 +183,7 @@ impl World<'_> {
         self.hand_out(store, region);
     }
 
-    /// To the apply thread: what is committed and persisted here.
+    /// Gives the apply thread everything that is committed and persisted on this store.
     pub(super) fn hand_out(&mut self, store: StoreAt, region: RegionAt) {
         let log = &mut self.regions[region];
         let Some(peer) = log.peer(store).filter(|peer| !peer.loading) else { return };

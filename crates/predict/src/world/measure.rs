@@ -1,11 +1,11 @@
-//! What a phase used, and what is where at its end.
+//! Measures what a phase used, and where everything is at its end.
 
 use super::{StoreAt, World, SECOND};
 use crate::answer::{Holding, Phase, Placed, Use, BOUND};
 use crate::device::Used;
 use crate::Workload;
 
-/// Of one store, since its start.
+/// Counters of one store since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub log_batches: u64,
@@ -91,7 +91,8 @@ impl World<'_> {
         }
     }
 
-    /// Of all CPUs where stores share them; of the busiest store's else.
+    /// Returns the share of all CPUs that is busy if stores share them, and of the busiest store's
+    /// CPUs otherwise.
     fn cpu_share(&self, before: &Mark, after: &Mark, seconds: f64) -> f64 {
         let processors = &self.question.processors;
         let nanos = match processors.shared {

@@ -1,16 +1,17 @@
-//! The simulation: one virtual clock, and what happens at each moment.
+//! The simulation: one virtual clock and a queue of events.
 //!
 //! ```text
 //! thread ─Arrive─▶ leader ─ read: row cache, memtable, or device ─▶ Answer
-//!                    │ write: waits while a log batch is under way, then one entry per region
+//!                    │ write: waits while a log batch is in progress, then one entry per region
 //!                    ├─ Append ─▶ followers: their own batch ─ Ack ─▶ ┐
-//!                    └─ LogWritten, LogSynced, LogMarked ─────────────┴▶ commit ─▶ apply turn ─▶ Answer
-//!                                                                        └─ Commit ─▶ followers apply
+//!                    └─ LogWritten, LogSynced, LogMarked ─────────────┴▶ commit ─▶ apply ─▶ Answer
+//!                                                                       └─ Commit ─▶ followers
 //! ```
 //!
-//! A file for each thread of a store: `log` (the worker and the log thread), `apply`, `background` (flushes,
-//! compactions), `copying` (snapshots of regions), `placing` and `moving` (planning rounds, and operators from
-//! their beginning to their end), `client`; and `measure`, which looks on.
+//! There is a file for each thread of a store: `log` (the worker and the log thread), `apply`,
+//! `background` (flushes and compactions) and `copying` (snapshots of regions). `placing` and
+//! `moving` do planning rounds and carry out operators, `client` generates the load, and `measure`
+//! collects results.
 
 mod apply;
 mod background;
@@ -42,14 +43,17 @@ pub(crate) type StoreAt = usize;
 pub(crate) type RegionAt = usize;
 pub(crate) type ThreadAt = usize;
 
-/// A key's row beside its value: space, slot, table, database, hash, lengths, key and the value's head
-/// (docs/FORMAT.md), as stores counted them: 1084 bytes for a value of 1024 under a key of 16.
+/// Bytes of a row besides its value: space, slot, table, database, hash, lengths, key and the head
+/// of the value (docs/FORMAT.md). Counted in stores: 1084 bytes for a value of 1024 with a key of
+/// 16.
 const ROW_OVERHEAD_BYTES: u64 = 60;
-/// The row cache's own (`rocks::row_cache`).
+/// Bytes of a row cache entry besides its row, in the cache that [`crate::cache`] models. The
+/// entries of the store's own cache take more (`storage::tier::row_cache`).
 const CACHE_ENTRY_BYTES: u64 = 160;
-/// An entry in the log: its head, and the batch's part of the engine's frame.
+/// Bytes of a log entry besides its commands: its head, and its part of the batch's framing.
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// After a workload the cluster comes to rest: so long nothing moves (`reproduce::laboratory::settle`).
+/// Time without any activity after which the cluster counts as being at rest
+/// (`reproduce::laboratory::settle`).
 const REST_QUIET: u64 = 2 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,11 +85,11 @@ enum Event {
     Applied(StoreAt),
     Background(usize),
     Round,
-    /// Every store flushes, so that its Raft log can be cut.
+    /// Every store flushes, so that its Raft log can be truncated.
     FlushAll,
 }
 
-/// What a thread asks for now.
+/// The operation that a thread waits for.
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     kind: Kind,
@@ -109,27 +113,27 @@ struct Entry {
     bytes: u64,
 }
 
-/// A peer's log, by how many entries of the region's log it has.
+/// A peer. Its state is counted in entries of the region's log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     store: StoreAt,
     voter: bool,
-    /// Its rows are not there yet: nothing is handed to its apply thread.
+    /// Its rows have not arrived yet, so nothing is given to its apply thread.
     loading: bool,
-    /// Sent to it.
+    /// Entries sent to it.
     sent: u32,
     persisted: u32,
-    /// Persisted, as the leader knows.
+    /// Entries persisted as far as the leader knows.
     acknowledged: u32,
-    /// Committed, as it knows.
+    /// Entries committed as far as the peer knows.
     committed: u32,
-    /// Handed to its apply thread.
+    /// Entries given to its apply thread.
     handed: u32,
     applied: u32,
 }
 
 impl Peer {
-    /// With all of the log up to an entry.
+    /// A peer that has all of the log up to an entry.
     fn at(store: StoreAt, end: u32) -> Peer {
         Peer {
             store,
@@ -151,7 +155,8 @@ struct Region {
     entries: Vec<Entry>,
     committed: u32,
     answered: u32,
-    /// What its leader has applied, and so many entries of it.
+    /// Bytes of the rows that the leader has applied, and the number of entries that they come
+    /// from.
     bytes: u64,
     sized: u32,
     reads: u64,
@@ -165,7 +170,8 @@ impl Region {
         self.peers.iter_mut().find(|peer| peer.store == store)
     }
 
-    /// Counts its bytes as its leader does, who may have applied less than the one before.
+    /// Counts the region's bytes by what its leader has applied. After a change of leaders this may
+    /// be less than before.
     fn size(&mut self, row_bytes: u64) {
         let leader = self.leader;
         let Some(applied) = self.peer(leader).map(|peer| peer.applied) else { return };
@@ -183,11 +189,11 @@ impl Region {
 
 struct Store {
     device: Queues,
-    /// When each of its own CPUs is free.
+    /// The time at which each of the store's own CPUs is free.
     cpus: Vec<u64>,
-    /// Commands that wait for the batch under way.
+    /// Commands that wait for the current log batch to end.
     queue: Vec<(RegionAt, ThreadAt)>,
-    /// Followers' entries that wait for it, up to which of each region.
+    /// Entries from leaders that wait for the current log batch to end: the last one by region.
     incoming: BTreeMap<RegionAt, u32>,
     batch: Option<Vec<(RegionAt, u32)>>,
     to_apply: VecDeque<(RegionAt, u32, u32)>,
@@ -196,11 +202,12 @@ struct Store {
     tree: Tree,
     cache: RowCache,
     blocks: BlockCache,
-    /// By record: the memtable in which it was last written; 0: never.
+    /// By record: the number of the memtable in which it was last written. 0: never.
     written_in: Vec<u32>,
     maker: copying::Turns,
     lives: copying::Turns,
-    /// Scripts that wait for a flush, by the memtable; and for space to be reclaimed, by the part of all keys.
+    /// Scripts that wait for a flush of a memtable, and scripts that wait for space to be
+    /// reclaimed, with the part of all keys.
     flushes: Vec<(u32, usize)>,
     reclaims: VecDeque<(f64, usize)>,
     counts: measure::Counts,
@@ -217,20 +224,21 @@ pub(crate) struct World<'a> {
     /// By record.
     region_of: Vec<u16>,
     block_of: Vec<u32>,
-    /// By region, where their parts of the load are given: its records, and the sums of weights.
+    /// Set if the question gives weights to regions: the records of each region, and the running
+    /// sums of the weights.
     weighted: Option<(Vec<Vec<u32>>, Vec<f64>)>,
-    /// Of all stores and the client, where those share CPUs.
+    /// The time at which each CPU is free, if stores and the client share CPUs.
     cpus: Vec<u64>,
     cpu_ns: u64,
     jobs: BTreeMap<usize, background::Job>,
     next_job: usize,
-    /// Operators in flight, one of a region at most.
+    /// Operators in flight, at most one per region.
     moving: BTreeMap<RegionAt, moving::Move>,
     planning: placing::Planning,
     shedding: Vec<bool>,
     moves: u64,
     draw: Draw,
-    /// What is by chance and nobody asks for.
+    /// Random numbers for events other than the clients' choices.
     chance: Draw,
     phase: client::Progress,
     row_bytes: u64,
@@ -347,7 +355,7 @@ impl<'a> World<'a> {
         }
         let mut sum = 0.0;
         let sums = self.question.regions.iter().zip(&records).map(|(region, records)| {
-            // A region without a record cannot be asked for one.
+            // A region without records cannot receive operations.
             let weight = region.weight.filter(|weight| weight.is_finite() && *weight > 0.0);
             sum += if records.is_empty() { 0.0 } else { weight.unwrap_or(0.0) };
             sum
@@ -356,7 +364,7 @@ impl<'a> World<'a> {
         (sum > 0.0).then_some((records, sums))
     }
 
-    /// The record of the next read or update.
+    /// Draws the record of the next read or update.
     fn choose(&mut self) -> u32 {
         match &self.weighted {
             None => popular(self.question.load.records, &mut self.draw) as u32,
@@ -401,11 +409,11 @@ impl<'a> World<'a> {
         true
     }
 
-    /// CPU time for an operation at a store; when it is over.
+    /// Takes CPU time for an operation at a store. Returns the time at which it is done.
     fn compute(&mut self, store: StoreAt, nanos: u64) -> u64 {
         let shared = self.question.processors.shared;
         let free = if shared { &mut self.cpus } else { &mut self.stores[store].cpus };
-        // What is busy all the time takes its part of every CPU.
+        // The CPUs that are always busy slow down all CPUs equally.
         let left = (1.0 - self.question.processors.idle / free.len().max(1) as f64).max(0.05);
         let Some(first) = free.iter_mut().min() else { return self.now };
         *first = self.now.max(*first) + (nanos as f64 / left) as u64;
@@ -418,7 +426,8 @@ impl<'a> World<'a> {
         done
     }
 
-    /// Until nothing moved, no peer lagged and nothing was compacted for a while, or for as long as is waited.
+    /// Runs until nothing has moved, lagged or been flushed or compacted for a while, or until the
+    /// maximum time for rest is over.
     fn rest(&mut self) {
         let most = self.now + self.question.load.rest_at_most_ns;
         let mut quiet_since = self.now;
@@ -432,7 +441,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Brings the layout to where it rests with nothing asked of it, at no cost: nobody measures meanwhile.
+    /// Brings the layout to rest without load. This takes no simulated time, since nothing is
+    /// measured meanwhile.
     fn come_to_rest(&mut self) -> Result<(), PredictError> {
         let rested = crate::layout::settle(self.resting_view(), self.policy)?;
         self.moves += rested.operators.len() as u64;
@@ -455,7 +465,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Which region each record is in.
+/// Returns the region of each record.
 fn regions_of(question: &Question) -> Vec<u16> {
     let mut by_slot = vec![0u16; usize::from(types::SLOT_COUNT)];
     for (at, region) in question.regions.iter().enumerate() {

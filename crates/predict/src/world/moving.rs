@@ -1,19 +1,23 @@
-//! Operators from their beginning to their end, a step in each round (`cluster::driver`).
+//! Carries out operators, at most one step per round (`cluster::driver`).
 //!
 //! ```text
-//! move   add learner ─▶ it has its snapshot ─▶ (hand the lead on) ─▶ promote and demote, jointly ─▶ remove
+//! move   add learner ─▶ it has its snapshot ─▶ (transfer the leader)
+//!        ─▶ promote and demote, jointly ─▶ remove
 //! ```
 //!
-//! Each change is an entry of the region's own log. That it is committed the planning store learns from the
-//! next heartbeat, so a step takes two heartbeats' halves beside its entry. Deadlines never come.
+//! Each change is an entry of the region's own log. The planning store learns from the next
+//! heartbeat that it is committed, so a step takes half a heartbeat period each way in addition to
+//! its entry. Operators never exceed their deadlines.
 
 use placement::Operator;
 
 use super::{Peer, RegionAt, StoreAt, World};
 
-/// `cluster::DriverConfig`: a learner is promoted, and a peer handed the lead, when it is no further behind.
+/// Maximum number of entries that a learner may be behind to be promoted, or a peer to become
+/// leader (`cluster::DriverConfig`).
 const CAUGHT_UP_ENTRIES: u32 = 1024;
-/// The same: a peer's store has little to apply when it is no more than this, or than it writes in a second.
+/// A store that has at most this many bytes to apply, or at most what it writes in a second, has
+/// little to apply (`placement::is_behind`).
 const UNAPPLIED_BYTES: f64 = (1 << 20) as f64;
 
 pub(super) struct Move {
@@ -21,9 +25,9 @@ pub(super) struct Move {
     from: Option<StoreAt>,
     to: Option<StoreAt>,
     stage: Stage,
-    /// Since when the region's leader knows that the next step can be taken.
+    /// The time since which the region's leader knows that the next step can be taken.
     ready_at: Option<u64>,
-    /// The entry that is waited for.
+    /// The entry whose commit the operator waits for.
     awaits: Option<u32>,
 }
 
@@ -32,11 +36,12 @@ enum Stage {
     Begun,
     Adds,
     Copies,
-    /// So many entries of a change of votes are to come: a joint one is entered, and left.
+    /// A change of voters, with the number of its entries still to be committed: a joint
+    /// configuration is entered and left.
     Votes(u32),
     Removes,
     Ends,
-    /// The end is being agreed on.
+    /// The end is being committed to the meta region.
     Over,
 }
 
@@ -52,7 +57,7 @@ impl World<'_> {
         self.moving.insert(region, begun);
     }
 
-    /// A step for every operator that can take one.
+    /// Takes one step for every operator that is ready for one.
     pub(super) fn drive(&mut self) {
         let told_before = self.now.saturating_sub(self.period() / 2);
         let is_ready = |moving: &Move| moving.ready_at.is_some_and(|at| at <= told_before);
@@ -67,7 +72,7 @@ impl World<'_> {
             moving.ready_at = None;
             self.advance(region, &mut moving);
             self.moving.insert(region, moving);
-            // It may be committed by its leader alone.
+            // An entry may already be committed by its leader alone.
             self.changed(region);
         }
     }
@@ -85,7 +90,7 @@ impl World<'_> {
                 moving.stage = Stage::Copies;
                 self.start_copy(region, to);
             }
-            // Who votes alone hands on to the newcomer, which has to have a vote for that.
+            // A single voter transfers leadership to the newcomer, which must be a voter first.
             (Stage::Copies, Some(from), Some(_)) if leader == from && self.votes_alone(region) => {
                 self.propose_for(region, moving, Stage::Votes(1));
             }
@@ -108,7 +113,7 @@ impl World<'_> {
         moving.awaits = Some(self.propose_change(region));
     }
 
-    /// What is committed of a region has grown.
+    /// Called when the commit index of a region has advanced.
     pub(super) fn changed(&mut self, region: RegionAt) {
         let committed = self.regions[region].committed;
         let Some(moving) = self.moving.get_mut(&region) else { return };
@@ -118,8 +123,8 @@ impl World<'_> {
         moving.awaits = None;
         let (from, to) = (moving.from, moving.to);
         match moving.stage {
-            // Nothing has told yet that the learner needs a snapshot, and of a short log nobody is far behind: one
-            // that leads and is to go hands on at once.
+            // No heartbeat has reported yet that the learner needs a snapshot, and in a short log
+            // no peer is far behind. A leader that is to leave is therefore replaced at once.
             Stage::Adds if from == Some(self.regions[region].leader) && committed <= CAUGHT_UP_ENTRIES => {}
             Stage::Adds => {
                 moving.stage = Stage::Copies;
@@ -136,7 +141,7 @@ impl World<'_> {
                     if let Some(moving) = self.moving.get_mut(&region) {
                         moving.awaits = Some(end);
                     }
-                    // A later entry may have been committed at once.
+                    // A later entry may already be committed.
                     return self.changed(region);
                 }
             }
@@ -158,7 +163,7 @@ impl World<'_> {
         self.regions[region].peers.iter().filter(|peer| peer.voter).count() == 1
     }
 
-    /// The newcomer gets its vote, whoever goes loses it unless it leads still.
+    /// Makes the newcomer a voter and the leaving peer a learner, unless the latter still leads.
     fn vote(&mut self, region: RegionAt, from: Option<StoreAt>, to: Option<StoreAt>) {
         let leader = self.regions[region].leader;
         for peer in &mut self.regions[region].peers {
@@ -167,7 +172,7 @@ impl World<'_> {
         }
     }
 
-    /// The log has taken the snapshot in: the learner hears what came since.
+    /// The learner's log has taken in the snapshot, so the learner receives the entries after it.
     pub(super) fn delivered(&mut self, region: RegionAt, to: StoreAt, index: u32) {
         let log = &mut self.regions[region];
         if log.peer(to).is_none() {
@@ -179,7 +184,7 @@ impl World<'_> {
         }
     }
 
-    /// Its rows are there: it applies.
+    /// The rows have arrived, so the peer applies.
     pub(super) fn loaded(&mut self, region: RegionAt, to: StoreAt) {
         if let Some(peer) = self.regions[region].peer(to) {
             peer.loading = false;
@@ -187,7 +192,8 @@ impl World<'_> {
         self.hand_out(to, region);
     }
 
-    /// Of the other voters that have caught up the fastest one that has little to apply, or else any.
+    /// Transfers leadership to another voter that has caught up: the fastest of those with little
+    /// to apply, or else the fastest of all.
     fn hand_on(&mut self, region: RegionAt, from: StoreAt) {
         let log = &self.regions[region];
         let caught_up = |peer: &&Peer| log.committed.saturating_sub(peer.persisted) <= CAUGHT_UP_ENTRIES;

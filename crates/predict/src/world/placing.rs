@@ -1,18 +1,19 @@
-//! Planning rounds over what the simulation knows, and layouts that are made while nobody looks.
+//! Planning rounds over the state of the simulation, and layouts that are adopted at once.
 
 use placement::{plan, ClusterView, PeerView, PlanLimits, RegionView};
 
 use super::{Peer, RegionAt, StoreAt, World, SECOND};
 use crate::layout;
 
-/// `server::heartbeat`: rates and heat are decaying averages over about so many seconds.
+/// Windows in seconds of the decaying averages of rates and heat (`cluster::heartbeat`).
 const RATE_WINDOW_S: f64 = 5.0;
 const HEAT_WINDOW_S: f64 = 600.0;
-/// `cluster::ledger`: for so long no more reads miss a new leader's RAM, in proportion, than did before.
+/// Time after a change of leaders in which the share of reads that miss RAM counts as at most what
+/// it was before (`cluster::ledger`).
 const COLD: u64 = 60 * SECOND;
-/// `server::heartbeat`: between two heartbeats, and between two rounds of the driver's.
+/// The time between two heartbeats, and between two rounds of the driver (`server::heartbeat`).
 const PERIOD: u64 = SECOND / 5;
-/// `cluster::DriverConfig`: without any change it is planned so often.
+/// The time between two plans if nothing changes (`cluster::DriverConfig`).
 const SURVEY: u64 = SECOND;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +25,7 @@ pub(super) struct Rates {
     misses_per_s: f64,
     pub writes_per_s: f64,
     pub heat: f64,
-    /// What misses at most of all reads, and until when.
+    /// The maximum share of reads that count as misses, and until when it applies.
     missed_before: Option<(f64, u64)>,
 }
 
@@ -46,7 +47,7 @@ impl Rates {
         let (new_reads, new_writes) = ((reads - self.reads) as f64, (writes - self.writes) as f64);
         let new_misses = (misses - self.misses) as f64;
         (self.reads, self.misses, self.writes) = (reads, misses, writes);
-        // Windows are as long beside a round as they are in truth.
+        // Windows have the same length relative to a round as in reality.
         let of_window = PERIOD as f64 / SECOND as f64;
         let blend = |old: f64, new: f64, window: f64| old + (1.0 - (-of_window / window).exp()) * (new - old);
         self.reads_per_s = blend(self.reads_per_s, new_reads / seconds, RATE_WINDOW_S);
@@ -56,7 +57,7 @@ impl Rates {
     }
 }
 
-/// When it was planned last, and whether anything has changed since that it depends on.
+/// The time of the last plan, and whether anything that it depends on has changed since.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planning {
     at: u64,
@@ -64,7 +65,8 @@ pub(super) struct Planning {
 }
 
 impl World<'_> {
-    /// Where a part of the data stands for all of it, so does a part of the time.
+    /// Scales a period. If the simulated data is a part of all data, periods shrink by the same
+    /// factor.
     pub(super) fn scaled(&self, nanos: u64) -> u64 {
         ((nanos as f64 * self.question.tuning.background_sync_part) as u64).max(SECOND / 1000)
     }
@@ -73,7 +75,7 @@ impl World<'_> {
         self.scaled(PERIOD)
     }
 
-    /// A heartbeat of every store, and what the meta region's leader does about it.
+    /// Simulates a heartbeat of every store and a round of the meta region's leader.
     pub(super) fn round(&mut self) {
         let seconds = self.period() as f64 / SECOND as f64;
         for region in &mut self.regions {
@@ -131,7 +133,7 @@ impl World<'_> {
         view
     }
 
-    /// A voter with all that is committed, made when nobody was looking.
+    /// Adds a voter that has everything committed, at once and at no cost.
     fn place_peer(&mut self, region: RegionAt, store: StoreAt) {
         let log = &mut self.regions[region];
         if log.peer(store).is_some() {
@@ -142,7 +144,7 @@ impl World<'_> {
         self.send(region);
     }
 
-    /// Makes a follower that does not lead one of those that were.
+    /// Removes a peer that does not lead.
     pub(super) fn remove_peer(&mut self, region: RegionAt, store: StoreAt) {
         let log = &mut self.regions[region];
         log.peers.retain(|peer| peer.store != store);
@@ -158,7 +160,7 @@ impl World<'_> {
         }
         log.leader = to;
         log.rates.led_anew(now, warm_at);
-        // What the others have, the new leader learns from their first answers.
+        // The new leader learns what the others have from their first answers.
         log.peers.iter_mut().for_each(|peer| peer.acknowledged = peer.acknowledged.max(peer.persisted));
         log.size(self.row_bytes);
         self.send(region);
@@ -166,7 +168,7 @@ impl World<'_> {
         self.answer(region);
     }
 
-    /// Makes the layout that of a view at once.
+    /// Makes the layout of a view the present one, at once.
     pub(super) fn adopt(&mut self, view: &ClusterView) {
         let at = |world: &World<'_>, id: u64| world.question.stores.iter().position(|s| s.id == id);
         for (region, wanted) in view.regions.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Clusters for tests, set up as a small scale of the reproduction.
-#![allow(dead_code)] // Each test binary uses its part.
+//! Test clusters, configured like a small scale of the reproduction.
+#![allow(dead_code)] // Each test binary uses a part of it.
 
 use placement::{Capability, Spread};
 use steelyard_predict::{Device, Load, Processors, Question, Store, Tuning, WriteBack};
 
-/// Devices by profile, as `plain-ssd/80`; 24 regions, three copies.
+/// A cluster of devices named by profile, such as `plain-ssd/80`, with 24 regions and three copies.
 pub fn cluster(devices: &[&str]) -> Question {
     let stores: Vec<Store> = devices.iter().zip(0..).map(|(name, id)| store(id, name)).collect();
     Question {
@@ -53,7 +53,7 @@ pub fn store(id: u64, name: &str) -> Store {
                 read_ns: cache.read_latency.as_nanos() as u64,
             }),
         },
-        // What counts is the order of devices, and about how far they are apart.
+        // Only the order of the devices and their approximate ratios matter.
         capability: Capability {
             kv_bytes_per_s: profile.write_bytes_per_s as f64 / 8.0,
             ops_per_s: profile.read_bytes_per_s as f64 / 8192.0,

@@ -1,4 +1,5 @@
-//! What may change about a region, and what it is afterwards. Every replica computes the same.
+//! Changes of a region, and the descriptors that result from them. Every replica computes the same
+//! result.
 
 use super::{Merging, Peer, PeerRole, RegionDescriptor, ABSORBED_MAX, PEERS_MAX};
 use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId, META_REGION};
@@ -6,30 +7,32 @@ use crate::{LogIndex, RegionId, Slot, SlotRange, StoreId, META_REGION};
 /// One change of a region, made by an entry of its log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RegionChange {
-    /// One change is made at once. Several, of which one at least gives or takes a vote, go through a joint
-    /// configuration, in which both the old and the new majority are needed.
+    /// A single change takes effect at once. Several, at least one of which promotes or demotes a
+    /// peer, go through a joint configuration, in which both the old and the new majority are
+    /// needed.
     Peers(Vec<PeerChange>),
-    /// From the joint configuration to the new one.
+    /// Leaves the joint configuration for the new one.
     LeaveJoint,
-    /// The slots from `at` on become a region of their own, with peers on the same stores.
+    /// Splits off the slots from `at` on as a new region, with peers on the same stores.
     Split { at: Slot, new_region: RegionId },
-    /// The region takes no more commands: its rows go over to its neighbour `into`.
+    /// Seals the region: it takes no more commands, and its rows will belong to its neighbour
+    /// `into`.
     PrepareMerge { into: RegionId },
-    /// Takes a prepared merge back.
+    /// Rolls back a prepared merge.
     RollbackMerge,
-    /// Takes over the slots of `source`, which is sealed, and whose log every one of its peers holds at least
-    /// through `source_index`, the entry that sealed it.
+    /// Takes over the slots of `source`, which is sealed. Every peer of `source` must hold its log
+    /// at least up to `source_index`, the entry that sealed it.
     CommitMerge { source: Box<RegionDescriptor>, source_index: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerChange {
     AddLearner(StoreId),
-    /// A learner gets a vote.
+    /// Makes a learner a voter.
     Promote(StoreId),
-    /// A voter becomes a learner.
+    /// Makes a voter a learner.
     Demote(StoreId),
-    /// A learner goes.
+    /// Removes a learner.
     Remove(StoreId),
 }
 
@@ -48,22 +51,22 @@ impl PeerChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub region: RegionDescriptor,
-    /// The region that a split made.
+    /// The region made by a split.
     pub split_off: Option<RegionDescriptor>,
     /// The region that merged into this one, as it was when it was sealed.
     pub absorbed: Option<RegionDescriptor>,
 }
 
-/// The change does not fit the region as it is.
+/// The reason why a change is not possible in the present state of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    #[error("the region is between two configurations")]
+    #[error("the region is in a joint configuration")]
     Joint,
-    #[error("the region is not between two configurations")]
+    #[error("the region is not in a joint configuration")]
     NotJoint,
-    #[error("no change, one that needs no joint configuration, a store named twice, or too many")]
+    #[error("invalid peer changes: none, too many, a store twice, or several that change no vote")]
     NoChange,
-    #[error("store {0} has a peer already")]
+    #[error("store {0} already has a peer")]
     HasPeer(StoreId),
     #[error("store {0} has no learner")]
     NoLearner(StoreId),
@@ -71,23 +74,24 @@ pub enum ChangeError {
     NoVoter(StoreId),
     #[error("no voter would be left")]
     NoVoters,
-    #[error("slot {0} does not cut the region in two")]
+    #[error("the region cannot be split at slot {0}")]
     BadSlot(Slot),
     #[error("the regions are not neighbours with peers on the same stores")]
     NotMergeable,
-    #[error("the region is about to merge into another")]
+    #[error("the region is sealed for a merge into another region")]
     Merging,
     #[error("no merge of the region is prepared")]
     NotMerging,
 }
 
 impl RegionDescriptor {
-    /// As if the change were not in a log yet: see [`RegionDescriptor::after_entry`].
+    /// Returns the result of a change that is not in a log yet; see
+    /// [`RegionDescriptor::after_entry`].
     pub fn after(&self, change: &RegionChange) -> Result<Changed, ChangeError> {
         self.after_entry(change, 0)
     }
 
-    /// What the change makes of the region when it is the entry `index` of its log.
+    /// Returns the result of a change that is the entry `index` of the region's log.
     pub fn after_entry(&self, change: &RegionChange, index: LogIndex) -> Result<Changed, ChangeError> {
         if self.merging.is_some() && !matches!(change, RegionChange::RollbackMerge) {
             return Err(ChangeError::Merging);
@@ -131,7 +135,7 @@ impl RegionDescriptor {
                     return Err(ChangeError::NotMergeable);
                 }
                 region.merging = Some(Merging { into: *into, sealed_at: index });
-                // No other membership or range change until it is over: both parts rise.
+                // Both counters rise, since a sealed region excludes membership and range changes.
                 region.epoch.version += 1;
                 region.epoch.conf_version += 1;
             }
@@ -142,7 +146,7 @@ impl RegionDescriptor {
             RegionChange::CommitMerge { source, .. } => {
                 region.slots = Some(self.joined(source).ok_or(ChangeError::NotMergeable)?);
                 region.epoch.version = self.epoch.version.max(source.epoch.version) + 1;
-                // Both may come of a region that had absorbed others.
+                // Both regions may have been split from a region that had absorbed others.
                 region.absorbed.retain(|id| !source.absorbed.contains(id));
                 region.absorbed.extend(source.absorbed.iter().chain([&source.id]));
                 let old = region.absorbed.len().saturating_sub(ABSORBED_MAX);
@@ -153,7 +157,8 @@ impl RegionDescriptor {
         Ok(Changed { region, split_off, absorbed })
     }
 
-    /// The slots of both regions together, if they are neighbours with the same peers' stores and roles.
+    /// Returns the slots of both regions together if they are neighbours with peers of the same
+    /// roles on the same stores.
     pub fn joined(&self, other: &RegionDescriptor) -> Option<SlotRange> {
         let kin = |peers: &[Peer]| peers.iter().map(|peer| (peer.store, peer.role)).collect::<Vec<_>>();
         let (mine, others) = (self.slots?, other.slots?);
@@ -177,7 +182,7 @@ impl RegionDescriptor {
         let is_joint = changes.len() > 1;
         let votes = |change: &PeerChange| matches!(change, PeerChange::Promote(_) | PeerChange::Demote(_));
         if is_joint && !changes.iter().any(votes) {
-            // Nothing would say that the configuration is joint.
+            // Without such a change no role would show that the configuration is joint.
             return Err(ChangeError::NoChange);
         }
         for &change in changes {

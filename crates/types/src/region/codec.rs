@@ -1,4 +1,4 @@
-//! The one encoding of a region's descriptor, in logs, rows, snapshots and messages.
+//! The encoding of region descriptors, which is the same in logs, rows, snapshots and messages.
 //!
 //! ```text
 //! version u8 = 3 | region u64 | slots u8 (0: none) | first u16 | last u16
@@ -8,8 +8,8 @@
 //! | (store u64 | id u64 | role u8 (0 voter, 1 learner, 2 incoming, 3 outgoing))*
 //! ```
 //!
-//! Integers are big-endian. Nothing may follow. Epochs and the next peer's number are below 2^62, so that they can be
-//! counted up, whoever wrote them.
+//! Integers are big-endian. No bytes may follow. Epochs and the next peer's number must be below
+//! 2^62, so that they can be incremented without overflow even if the sender is faulty.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -17,17 +17,17 @@ use super::{Merging, Peer, PeerRole, RegionDescriptor, RegionEpoch, ABSORBED_MAX
 use crate::{SlotRange, SLOT_COUNT};
 
 const VERSION: u8 = 3;
-/// Through the number of absorbed regions.
+/// Bytes up to and including the number of absorbed regions.
 const HEADER_BYTES: usize = 1 + 8 + 1 + 2 + 2 + 8 + 8 + 8 + 1 + 8 + 8 + 1;
 const ABSORBED_BYTES: usize = 8;
 const COUNT_BYTES: usize = 4;
 const PEER_BYTES: usize = 8 + 8 + 1;
-/// Changes are counted one by one.
+/// The limit of decoded counters, exclusive. They are incremented by small steps from there.
 const COUNTED_MAX: u64 = 1 << 62;
 
-/// Bytes that are no descriptor.
+/// The reason why bytes are not a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a region's descriptor cannot be read: {0}")]
+#[error("invalid region descriptor: {0}")]
 pub struct DescriptorError(&'static str);
 
 impl RegionDescriptor {
@@ -67,7 +67,7 @@ impl RegionDescriptor {
     pub fn decode(mut bytes: &[u8]) -> Result<RegionDescriptor, DescriptorError> {
         let bad = |what| Err(DescriptorError(what));
         if bytes.len() < HEADER_BYTES {
-            return bad("it is cut short");
+            return bad("it is truncated");
         }
         if bytes.get_u8() != VERSION {
             return bad("its version is unknown");
@@ -78,28 +78,28 @@ impl RegionDescriptor {
         let slots = match has_slots {
             0 => None,
             1 if range.first <= range.last && range.last < SLOT_COUNT => Some(range),
-            _ => return bad("its slots are no range"),
+            _ => return bad("its slot range is invalid"),
         };
         let epoch = RegionEpoch { conf_version: bytes.get_u64(), version: bytes.get_u64() };
         let next_peer = bytes.get_u64();
         if epoch.conf_version.max(epoch.version).max(next_peer) >= COUNTED_MAX {
-            return bad("its epoch or its next peer is out of reach");
+            return bad("its epoch or its next peer number is too large");
         }
         let is_merging = bytes.get_u8();
         let known = Merging { into: bytes.get_u64(), sealed_at: bytes.get_u64() };
         let merging = match is_merging {
             0 if known == (Merging { into: 0, sealed_at: 0 }) => None,
             1 => Some(known),
-            _ => return bad("it is neither merging nor not"),
+            _ => return bad("its merge state is invalid"),
         };
         let count = usize::from(bytes.get_u8());
         if count > ABSORBED_MAX || bytes.len() < count * ABSORBED_BYTES + COUNT_BYTES {
-            return bad("its list of absorbed regions is too long or cut short");
+            return bad("its list of absorbed regions is too long or truncated");
         }
         let absorbed = (0..count).map(|_| bytes.get_u64()).collect();
         let count = bytes.get_u32() as usize;
         if count > PEERS_MAX || bytes.len() != count * PEER_BYTES {
-            return bad("its peers are too many, or its length is not theirs");
+            return bad("it has too many peers, or its length does not match them");
         }
         let mut peers: Vec<Peer> = Vec::new();
         while bytes.has_remaining() {
@@ -109,13 +109,13 @@ impl RegionDescriptor {
                 1 => PeerRole::Learner,
                 2 => PeerRole::Incoming,
                 3 => PeerRole::Outgoing,
-                _ => return bad("a role is unknown"),
+                _ => return bad("the role of a peer is unknown"),
             };
             if peers.last().is_some_and(|last| last.store >= store) {
-                return bad("its peers are out of order");
+                return bad("its peers are not sorted by store");
             }
             if id == 0 || id >= next_peer || peers.iter().any(|peer| peer.id == id) {
-                return bad("a peer's number is out of range or used twice");
+                return bad("a peer number is out of range or used twice");
             }
             peers.push(Peer { store, id, role });
         }
