@@ -193,6 +193,9 @@ pub struct Backlog<C> {
     entries: VecDeque<(RegionId, ToApply<C>)>,
     /// Jobs behind `entries`. The first of them is not of entries.
     jobs: VecDeque<ApplyJob<C>>,
+    /// Regions whose rows are being replaced, so that a `Reload` is still to come. False if the peer ended
+    /// meanwhile: its rows may be gone when the `Reload` comes, and nothing may be loaded from them.
+    reloads: BTreeMap<RegionId, bool>,
 }
 
 /// What the apply thread does next.
@@ -208,7 +211,7 @@ pub enum Next<C> {
 
 impl<C> Default for Backlog<C> {
     fn default() -> Backlog<C> {
-        Backlog { entries: VecDeque::new(), jobs: VecDeque::new() }
+        Backlog { entries: VecDeque::new(), jobs: VecDeque::new(), reloads: BTreeMap::new() }
     }
 }
 
@@ -235,13 +238,39 @@ impl<C> Backlog<C> {
         if !by_region.is_empty() {
             return Some(Next::Entries { by_region });
         }
-        let next = match self.jobs.pop_front()? {
-            ApplyJob::Life(job) => Next::Life(job),
-            ApplyJob::Reload(descriptor) => Next::Reload(descriptor),
-            ApplyJob::Entries { .. } => unreachable!("entries are taken as they come first"),
-        };
-        self.take_entries();
-        Some(next)
+        loop {
+            let next = match self.jobs.pop_front()? {
+                ApplyJob::Life(job) => {
+                    self.expect_reload(&job);
+                    Some(Next::Life(job))
+                }
+                ApplyJob::Reload(descriptor) => {
+                    let is_wanted = self.reloads.remove(&descriptor.id).unwrap_or(true);
+                    is_wanted.then_some(Next::Reload(descriptor))
+                }
+                ApplyJob::Entries { .. } => unreachable!("entries are taken as they come first"),
+            };
+            self.take_entries();
+            if next.is_some() {
+                return next;
+            }
+            if !self.entries.is_empty() {
+                return self.next(bytes_max);
+            }
+        }
+    }
+
+    /// The steps of a job are carried out beside execution: the peer may end before the rows of a snapshot
+    /// that came before are loaded.
+    fn expect_reload(&mut self, job: &lives::Job) {
+        match job {
+            lives::Job::Replace { descriptor, .. } => drop(self.reloads.insert(descriptor.id, true)),
+            lives::Job::End { region, .. } => {
+                if let Some(is_wanted) = self.reloads.get_mut(region) {
+                    *is_wanted = planted::is(Bug::ReloadAfterEnd);
+                }
+            }
+        }
     }
 
     fn take_entries(&mut self) {

@@ -28,9 +28,11 @@ pub enum Bug {
     Overtake,
     /// The replies to a pipeline are given in the opposite order.
     RepliesTurned,
+    /// The rows of a snapshot are loaded although the peer ended meanwhile.
+    ReloadAfterEnd,
 }
 
-pub const BUGS: [Bug; 11] = [
+pub const BUGS: [Bug; 12] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -42,6 +44,7 @@ pub const BUGS: [Bug; 11] = [
     Bug::ExecuteBeforeReload,
     Bug::Overtake,
     Bug::RepliesTurned,
+    Bug::ReloadAfterEnd,
 ];
 
 #[cfg(feature = "planted")]

@@ -27,14 +27,12 @@ pub trait Kept {
     /// Peers' logs begin, as those of regions with which a cluster begins.
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
 
-    /// Regions of which the log holds anything.
+    /// Returns the regions whose logs have begun, with or without entries. A blank peer's log has not: it
+    /// holds a term and a vote alone.
     fn logs(&self) -> Vec<RegionId>;
 
     /// Nothing of the peer's log is left, but for its tombstone.
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), Self::Error>;
-
-    /// Nothing of the region's log is left. It may come back after a crash.
-    fn forget_log(&mut self, region: RegionId) -> Result<(), Self::Error>;
 
     /// Regions of which there are rows.
     fn regions(&self) -> Result<Vec<RegionId>, Self::Error>;
@@ -111,16 +109,14 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
     for (&region, &peer) in &recovered.tombstones {
         bury(region, peer, kept)?;
     }
-    // A peer that never held anything wrote a term, and promised nobody anything.
-    let known: BTreeSet<RegionId> = recovered.seeds.iter().map(|seed| seed.descriptor.id).collect();
-    for region in kept.logs().into_iter().filter(|region| !known.contains(region)) {
-        kept.forget_log(region)?;
-    }
+    // Terms and votes of blank peers stay in the log: their numbers may be those of voters, which must not
+    // vote twice in a term.
     Ok(recovered)
 }
 
-/// Rows of a region that a split made may have been flushed before the log knew of its peer, and then the
-/// parent does not apply the split again. Such a peer has promised nothing: its log begins now.
+/// Begins the logs of peers that have rows but no lifecycle record. The rows of a region that a split made
+/// may be flushed before the log knows of its peer, and then the parent does not apply the split again. Such
+/// a peer has acknowledged no entry. Its term and vote, if it was blank before, stay.
 fn adopt_orphans<K: Kept>(store: StoreId, kept: &mut K) -> Result<(), K::Error> {
     let known: BTreeSet<RegionId> = kept.lives().into_iter().map(|(region, _)| region).collect();
     let mut orphans = Vec::new();

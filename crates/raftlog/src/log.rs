@@ -174,12 +174,18 @@ impl RaftLog {
         self.shared.writer.lock().sync_mark().map_err(|error| self.failed(error))
     }
 
-    /// Starts the logs of a new cluster's regions and records their peers, in one synced write.
+    /// Starts the logs of regions that have rows and no log, and records their peers, in one synced
+    /// write. A term and a vote that a blank peer of the region recorded stay.
     pub fn found(&self, descriptors: &[RegionDescriptor]) -> Result<()> {
         let begin = |descriptor: &RegionDescriptor| {
             let life = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
             let begun = LogState { truncated_index: FIRST_INDEX, truncated_term: FIRST_TERM };
-            let state = HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX };
+            let recorded = self.shared.index.with(|index| index.hard_state(descriptor.id));
+            let first = HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX };
+            let state = match recorded.filter(|state| state.term >= FIRST_TERM) {
+                Some(recorded) => HardState { commit: FIRST_INDEX, ..recorded },
+                None => first,
+            };
             let records = vec![Record::Begun(begun), Record::HardState(state), Record::Life(life)];
             (descriptor.id, records)
         };
@@ -197,11 +203,6 @@ impl RaftLog {
     pub fn destroy(&self, region: RegionId, peer: PeerId) -> Result<()> {
         let tombstone = Record::Life(PeerLife::Tombstone { peer });
         self.record(vec![(region, vec![Record::Forgotten, tombstone])], true)
-    }
-
-    /// Deletes the log of a peer that has no lifecycle record, because it never held any rows.
-    pub fn forget(&self, region: RegionId) -> Result<()> {
-        self.record(vec![(region, vec![Record::Forgotten])], false)
     }
 
     /// Returns all peers that this store has or had, ascending by region.

@@ -61,7 +61,7 @@ enum Op {
         region: RegionId,
         index: LogIndex,
     },
-    Forget {
+    Destroy {
         region: RegionId,
     },
     Sync,
@@ -104,7 +104,7 @@ fn history(seed: u64) -> Vec<(Op, Model)> {
             }
             16 if draw.below(4) == 0 => {
                 model.remove(&region);
-                Op::Forget { region }
+                Op::Destroy { region }
             }
             17 => Op::Sync,
             _ => Op::Recycle,
@@ -143,7 +143,7 @@ fn write_until_the_power_goes() {
                 let term = log.term(region, index).unwrap();
                 log.truncate(region, index, term);
             }
-            Op::Forget { region } => log.forget(region).unwrap(),
+            Op::Destroy { region } => log.destroy(region, 1).unwrap(),
             Op::Sync => drop(log.sync().unwrap()),
             Op::Recycle => drop(log.recycle().unwrap()),
         }
@@ -203,7 +203,7 @@ fn lose_power(seed: u64, survival: Survival) {
     assert_eq!(output.status.code(), Some(77), "{}", String::from_utf8_lossy(&output.stderr));
     image.lose_power(survival).unwrap();
     let history = history(seed);
-    let is_synced = |op: &Op| matches!(op, Op::Sync | Op::Append { synced: true, .. });
+    let is_synced = |op: &Op| matches!(op, Op::Sync | Op::Destroy { .. } | Op::Append { synced: true, .. });
     let synced = history.iter().rposition(|(op, _)| is_synced(op));
     let before_any = [(Op::Sync, Model::new())];
     let possible = match synced {

@@ -38,9 +38,13 @@ pub enum Bug {
     MergeNotAwaited,
     /// Appends are taken in however much waits for the log.
     FullIgnored,
+    /// A peer that a split makes forgets the vote of the blank peer whose place it takes.
+    BirthForgetsVote,
+    /// A blank peer that is announced after a restart does not look for an earlier one's vote.
+    BlankForgetsVote,
 }
 
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 18] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -57,6 +61,8 @@ pub const BUGS: [Bug; 16] = [
     Bug::SealIgnored,
     Bug::MergeNotAwaited,
     Bug::FullIgnored,
+    Bug::BirthForgetsVote,
+    Bug::BlankForgetsVote,
 ];
 
 #[cfg(feature = "planted")]

@@ -11,12 +11,23 @@
 //! has no change of the peers in its log that waits to be applied, for nobody else could hold a lease; and a peer that never was in any term, for it cannot have answered a heartbeat (an answer
 //! leaves only after the term is synced).
 
-use types::BootNanos;
+use types::{BootNanos, PeerId, Term};
 
+#[derive(Clone, Copy)]
 pub(crate) struct VoteHold {
     length: BootNanos,
     started: Option<BootNanos>,
     heard: Option<BootNanos>,
+}
+
+/// What a voter must remember as long as its number is in use, whether or not it holds any entries: a
+/// blank peer votes, and a later peer of the same number takes its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Promise {
+    pub term: Term,
+    /// The peer that it voted for in the term; 0 for none.
+    pub vote: PeerId,
+    pub hold: VoteHold,
 }
 
 impl VoteHold {

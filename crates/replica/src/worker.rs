@@ -18,6 +18,7 @@ use crate::memory::EntryMemory;
 use crate::peer::inspect;
 use crate::peer::{Outbox, Peer, Turned, Turnover};
 use crate::planted::{self, Bug};
+use crate::vote_hold::{Promise, VoteHold};
 
 mod merges;
 
@@ -91,6 +92,8 @@ pub struct Worker<L: LogStore> {
     reads_under_way: usize,
     last_read: u64,
     ticks: TickGate,
+    /// When this store started.
+    started_at: BootNanos,
     outbox: Outbox,
     failure: Option<Fatal>,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
@@ -179,6 +182,7 @@ impl<L: LogStore> Worker<L> {
             reads_under_way: 0,
             last_read: 0,
             ticks: TickGate { due: now.saturating_add(config.tick_nanos), length: config.tick_nanos },
+            started_at: now,
             outbox,
             failure: None,
             room: u64::MAX,
@@ -542,13 +546,37 @@ impl<L: LogStore> Worker<L> {
         if self.peers.values().filter(|peer| peer.is_blank()).count() >= BLANK_PEERS_MAX {
             return self.drop_message(region, from, DropReason::TooManyBlank);
         }
-        match Peer::blank(&self.config, &self.logs, descriptor, &self.logger, now) {
+        let blank = self.recorded_promise(region).and_then(|promise| {
+            Peer::blank(&self.config, &self.logs, descriptor, promise, &self.logger, now)
+        });
+        match blank {
             Ok(peer) => {
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
+                self.receive_early_votes(region, now);
             }
             Err(fatal) => drop(self.failure.get_or_insert(fatal)),
         }
+    }
+
+    /// Returns what an earlier blank peer of the region promised, as the log has it. A peer that was never
+    /// in any term promised nothing: it answers a leader only once its term is synced.
+    fn recorded_promise(&self, region: RegionId) -> Result<Promise, Fatal> {
+        let recorded = self.logs.store.hard_state(region).map_err(Fatal::Log)?;
+        let recorded = recorded.filter(|_| !planted::is(Bug::BlankForgetsVote));
+        let length = self.config.vote_hold_nanos();
+        let hold = VoteHold::new(length, recorded.is_some().then_some(self.started_at));
+        let state = recorded.unwrap_or_default();
+        Ok(Promise { term: state.term, vote: state.vote.unwrap_or(0), hold })
+    }
+
+    /// Delivers the votes that were asked of the region's peer before it was there.
+    fn receive_early_votes(&mut self, region: RegionId, now: BootNanos) {
+        let (early, others) =
+            std::mem::take(&mut self.early_votes).into_iter().partition(|(_, to, _)| *to == region);
+        self.early_votes = others;
+        let early: VecDeque<(StoreId, RegionId, Message)> = early;
+        early.into_iter().for_each(|(from, region, message)| self.receive(from, region, message, now));
     }
 
     /// Makes the peers that splits made, and forgets those that were removed.
@@ -597,7 +625,14 @@ impl<L: LogStore> Worker<L> {
         }
         let mut peer = match waited {
             Some(seed) => Peer::open(&self.config, &self.logs, seed, 0, &self.logger, now)?,
-            None => Peer::born(&self.config, &self.logs, descriptor, (parent, at), &self.logger, now)?,
+            None => {
+                let promise = match self.peers.get(&region) {
+                    Some(blank) => blank.promise(),
+                    None => self.recorded_promise(region)?,
+                };
+                let (config, logs, logger) = (&self.config, &self.logs, &self.logger);
+                Peer::born(config, logs, descriptor, (parent, at), promise, logger, now)?
+            }
         };
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
@@ -607,11 +642,7 @@ impl<L: LogStore> Worker<L> {
         self.peers.insert(region, peer);
         self.dirty.insert(region);
         self.awake.insert(region);
-        let (early, others) =
-            std::mem::take(&mut self.early_votes).into_iter().partition(|(_, to, _)| *to == region);
-        self.early_votes = others;
-        let early: VecDeque<(StoreId, RegionId, Message)> = early;
-        early.into_iter().for_each(|(from, region, message)| self.receive(from, region, message, now));
+        self.receive_early_votes(region, now);
         Ok(())
     }
 

@@ -80,15 +80,14 @@ impl Kept for OnDisk<'_> {
     }
 
     fn logs(&self) -> Vec<RegionId> {
-        self.log.regions()
+        let has_begun = |region: &RegionId| {
+            self.log.bounds(*region).is_ok_and(|bounds| bounds.first > 1 || bounds.last > 0)
+        };
+        self.log.regions().into_iter().filter(has_begun).collect()
     }
 
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), String> {
         self.log.destroy(region, peer).map_err(text)
-    }
-
-    fn forget_log(&mut self, region: RegionId) -> Result<(), String> {
-        self.log.forget(region).map_err(text)
     }
 
     fn regions(&self) -> Result<Vec<RegionId>, String> {

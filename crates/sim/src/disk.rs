@@ -29,11 +29,19 @@ impl RegionLog {
         self.entries.keys().next_back().copied().unwrap_or(self.truncated.0)
     }
 
+    /// A blank peer's log holds a term and a vote alone.
+    fn has_begun(&self) -> bool {
+        self.last() > 0
+    }
+
     pub fn term(&self, index: LogIndex) -> Option<Term> {
         let kept = (index == self.truncated.0).then_some(self.truncated.1);
         kept.or_else(|| self.entries.get(&index).map(|entry| entry.term))
     }
 }
+
+/// Hard states of regions, and whether their logs had begun.
+pub type Promises = BTreeMap<RegionId, (HardState, bool)>;
 
 #[derive(Clone, Debug, Default)]
 struct Logs {
@@ -92,7 +100,13 @@ impl Disk {
         let region = descriptor.id;
         let cause = RestartCause::Snapshot;
         let restart = Restart { index: FIRST_INDEX, term: FIRST_TERM, descriptor: descriptor.clone(), cause };
-        let hard_state = Some(HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX });
+        let promised = self.with(region, |log| log.hard_state).unwrap_or_default();
+        let first = HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX };
+        let hard_state = Some(if promised.term < FIRST_TERM {
+            first
+        } else {
+            HardState { commit: FIRST_INDEX, ..promised }
+        });
         let write = RegionWrite { region, restart: Some(restart), entries: Vec::new(), hard_state };
         self.write(Record::Batch(LogBatch { number: 0, writes: vec![write], must_sync: true }));
         self.set_life(region, PeerLife::Exists { descriptor, parent: None });
@@ -108,13 +122,35 @@ impl Disk {
         self.0.borrow().current.lives.iter().map(|(&region, life)| (region, life.clone())).collect()
     }
 
-    /// Those that have a log.
+    /// Returns the regions whose logs have begun.
     pub fn regions(&self) -> Vec<RegionId> {
-        self.0.borrow().current.regions.keys().copied().collect()
+        let state = self.0.borrow();
+        let begun = state.current.regions.iter().filter(|(_, log)| log.has_begun());
+        begun.map(|(&region, _)| region).collect()
     }
 
     pub fn forget(&self, region: RegionId) {
         self.write(Record::Forget { region });
+    }
+
+    /// Returns the terms and votes of all regions.
+    pub fn promises(&self) -> Promises {
+        let state = self.0.borrow();
+        let promise =
+            |(&region, log): (&RegionId, &RegionLog)| Some((region, (log.hard_state?, log.has_begun())));
+        state.current.regions.iter().filter_map(promise).collect()
+    }
+
+    /// Panics if recovery lost a term or a vote. A peer whose log had begun may have been destroyed.
+    pub fn assert_kept(&self, promised: &Promises) {
+        let lives = self.0.borrow().current.lives.clone();
+        for (&region, &(was, had_begun)) in promised {
+            let is_destroyed = matches!(lives.get(&region), Some(PeerLife::Tombstone { .. })) && had_begun;
+            if !is_destroyed {
+                let now = self.with(region, |log| log.hard_state).unwrap_or_default();
+                assert_goes_on(region, was, now);
+            }
+        }
     }
 
     fn write(&self, record: Record) {
@@ -206,6 +242,7 @@ fn apply(logs: &mut Logs, record: &Record) {
 }
 
 fn apply_write(logs: &mut Logs, write: &RegionWrite) {
+    let promised = logs.regions.get(&write.region).and_then(|log| log.hard_state);
     if let Some(restart) = &write.restart {
         let Restart { index, term, descriptor, cause } = restart.clone();
         let life = match cause {
@@ -226,13 +263,19 @@ fn apply_write(logs: &mut Logs, write: &RegionWrite) {
         log.entries.insert(entry.index, entry.clone());
     }
     if let Some(state) = write.hard_state {
-        if let Some(old) = log.hard_state {
-            let goes_on = old.term <= state.term && old.commit <= state.commit;
-            assert!(goes_on, "region {}: {old:?} is followed by {state:?}", write.region);
+        if let Some(old) = promised {
+            assert_goes_on(write.region, old, state);
         }
         assert!(state.commit <= log.last(), "committed beyond the log");
         log.hard_state = Some(state);
     }
+}
+
+/// A term, a commit index and a vote in its term are never taken back.
+fn assert_goes_on(region: RegionId, old: HardState, new: HardState) {
+    let keeps_vote = old.term < new.term || old.vote.is_none() || old.vote == new.vote;
+    let goes_on = old.term <= new.term && old.commit <= new.commit && keeps_vote;
+    assert!(goes_on, "region {region}: {old:?} is followed by {new:?}");
 }
 
 impl LogStore for Disk {

@@ -105,7 +105,9 @@ impl Durable {
     }
 
     pub fn recover(&mut self, id: StoreId) -> Result<Recovered, String> {
+        let promised = self.disk.promises();
         let recovered = node::recovery::recover(id, self)?;
+        self.disk.assert_kept(&promised);
         // Every snapshot that was to be applied is.
         self.received.clear();
         Ok(recovered)
@@ -136,11 +138,6 @@ impl Kept for Durable {
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), String> {
         self.disk.forget(region);
         self.disk.set_life(region, PeerLife::Tombstone { peer });
-        Ok(())
-    }
-
-    fn forget_log(&mut self, region: RegionId) -> Result<(), String> {
-        self.disk.forget(region);
         Ok(())
     }
 

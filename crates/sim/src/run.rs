@@ -260,27 +260,23 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// A region can have no leader any more: half of its voters, or more, are lost or hold nothing. A voter that has taken in
-    /// its parent's snapshot from after the split holds nothing yet and cannot vote until a leader has filled it. A leader that
-    /// does not fill it is no excuse, as long as no store is lost.
+    /// Returns true if a region can have no leader any more: half of its voters or more are lost with
+    /// their disks, or no live voter has its rows. A voter that took in its parent's snapshot from after
+    /// a split holds nothing of the split-off region; it votes, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
-        let any_lost = self.stores.values().any(|store| store.is_lost);
+        let is_lost = |store: &StoreId| self.stores.get(store).is_none_or(|store| store.is_lost);
         newest(self).values().any(|region| {
-            let lost = |store: &StoreId| {
-                self.stores.get(store).is_some_and(|store| store.is_lost || !store.has_rows_of(region.id))
-            };
-            let old: Vec<StoreId> = region
-                .peers
-                .iter()
-                .filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing))
-                .map(|peer| peer.store)
-                .collect();
+            let old =
+                region.peers.iter().filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing));
+            let old: Vec<StoreId> = old.map(|peer| peer.store).collect();
             let new: Vec<StoreId> = region.voters().collect();
-            let is_led = self.stores.values().any(|store| store.led().contains(&region.id));
-            (any_lost || !is_led)
-                && [old, new]
-                    .iter()
-                    .any(|voters| 2 * voters.iter().filter(|s| lost(s)).count() >= voters.len())
+            let lacks_majority = |voters: &Vec<StoreId>| {
+                2 * voters.iter().filter(|store| is_lost(store)).count() >= voters.len()
+            };
+            let has_rows = |store: &StoreId| {
+                !is_lost(store) && self.stores.get(store).is_some_and(|store| store.has_rows_of(region.id))
+            };
+            lacks_majority(&old) || lacks_majority(&new) || !old.iter().chain(&new).any(has_rows)
         })
     }
 }

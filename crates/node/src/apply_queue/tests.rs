@@ -172,3 +172,26 @@ fn batches_end_at_their_bytes_and_at_jobs_that_are_not_of_entries() {
     assert_eq!(batches, [2, 1, 0, 1]);
     assert!(backlog.is_empty());
 }
+
+#[test]
+fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
+    let descriptor = RegionDescriptor::founded(REGION, None, &[1]);
+    let replace = || lives::Job::Replace { descriptor: descriptor.clone(), index: 9, term: 6 };
+    let mut backlog: Backlog<()> = Backlog::default();
+    backlog.push(ApplyJob::Life(replace()));
+    backlog.push(ApplyJob::Life(end()));
+    backlog.push(ApplyJob::Reload(descriptor.clone()));
+    backlog.push(ApplyJob::Entries { region: REGION + 1, entries: entry(1, 10) });
+    // A later peer of the region.
+    backlog.push(ApplyJob::Life(replace()));
+    backlog.push(ApplyJob::Reload(descriptor.clone()));
+    let next = |backlog: &mut Backlog<()>| match backlog.next(20) {
+        Some(Next::Entries { .. }) => "entries",
+        Some(Next::Life(lives::Job::Replace { .. })) => "replace",
+        Some(Next::Life(lives::Job::End { .. })) => "end",
+        Some(Next::Reload(_)) => "reload",
+        None => "nothing",
+    };
+    let done: Vec<&str> = (0..6).map(|_| next(&mut backlog)).collect();
+    assert_eq!(done, ["replace", "end", "entries", "replace", "reload", "nothing"]);
+}

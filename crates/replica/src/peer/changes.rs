@@ -181,6 +181,16 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
+    /// Tells the other voters of the region before a campaign. A store that took its parent's snapshot from
+    /// after a split has no peer of the split-off region, and could not vote.
+    pub(super) fn announce_to_voters(&self, out: &mut Outbox) {
+        for peer in self.descriptor.peers.iter().filter(|peer| peer.id != self.id) {
+            if self.raw.raft.prs().conf().voters().contains(peer.id) {
+                out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
+            }
+        }
+    }
+
     /// A peer that was removed while it was away hears nothing from anybody: it asks those it knew. Who
     /// knows better answers.
     pub(super) fn ask_whether_member(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {

@@ -30,7 +30,7 @@ use crate::proposals::Proposals;
 use crate::reads::Reads;
 use crate::truncation::LogUse;
 use crate::unsaved::{InFlight, Unsaved};
-use crate::vote_hold::VoteHold;
+use crate::vote_hold::{Promise, VoteHold};
 use inspect::Stance;
 use merge::Takeover;
 
@@ -135,7 +135,8 @@ pub(crate) struct Peer<L: LogStore> {
     /// A leader of this term counts on entries that are not in the log: either it lies, or what this peer vouched
     /// for is lost. It helps nobody to lead until a later leader has filled the log.
     missing_since: Option<Term>,
-    /// It holds nothing and knows nothing: it waits for a snapshot and promises nobody anything.
+    /// The peer holds no log and no rows, and waits for a snapshot. It has acknowledged no entry, so it
+    /// votes like any voter with an empty log, but it never campaigns: it knows no configuration.
     is_blank: bool,
     /// An accepted snapshot's index, until it is applied.
     applying: Option<LogIndex>,
@@ -232,18 +233,22 @@ impl<L: LogStore> Peer<L> {
         Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
     }
 
-    /// A peer that a split has just made. Nothing of it is written yet: the first batch holds its beginning.
+    /// Creates the peer of a region that a split has just made. Nothing of it is written yet: the first
+    /// batch holds its beginning. `promise` is that of the blank peer whose place it takes.
     pub fn born(
         config: &Config,
         logs: &Logs<L>,
         descriptor: RegionDescriptor,
         (parent, at): (RegionId, LogIndex),
+        promise: Promise,
         logger: &slog::Logger,
         now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
         let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let state = RaftHardState { term: FIRST_TERM, commit: FIRST_INDEX, ..RaftHardState::default() };
+        let has_voted = promise.term >= FIRST_TERM && !planted::is(Bug::BirthForgetsVote);
+        let (term, vote) = if has_voted { (promise.term, promise.vote) } else { (FIRST_TERM, 0) };
+        let state = RaftHardState { term, vote, commit: FIRST_INDEX, ..RaftHardState::default() };
         let initial = RaftState::new(state, conf_state_of(&descriptor));
         let begin = (FIRST_INDEX, FIRST_TERM);
         let view = LogView::new_at(logs.clone(), region, initial, begin);
@@ -254,26 +259,40 @@ impl<L: LogStore> Peer<L> {
             cause: RestartCause::Split { parent, at },
         };
         let mut peer = Peer::with_view(config, descriptor, id, view, FIRST_INDEX, None, logger, now)?;
+        peer.hold = promise.hold;
+        // The blank peer's term may not be written yet.
+        peer.saved_term = FIRST_TERM;
         peer.unsaved.restart(restart);
-        peer.unsaved.hard_state = Some(HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX });
+        peer.unsaved.hard_state =
+            Some(HardState { term, vote: (vote != 0).then_some(vote), commit: FIRST_INDEX });
         Ok(peer)
     }
 
-    /// A peer that a leader announced, and of which nothing is here.
+    /// Creates a peer that another peer of the region announced, and of which this store holds no rows
+    /// and no entries. `promise` is what an earlier blank peer of the region left in the log.
     pub fn blank(
         config: &Config,
         logs: &Logs<L>,
         descriptor: RegionDescriptor,
+        promise: Promise,
         logger: &slog::Logger,
         now: BootNanos,
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
         let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let initial = RaftState::new(RaftHardState::default(), ConfState::default());
+        let Promise { term, vote, hold } = promise;
+        let state = RaftHardState { term, vote, ..RaftHardState::default() };
+        let initial = RaftState::new(state, ConfState::default());
         let view = LogView::new_at(logs.clone(), region, initial, (0, 0));
         let mut peer = Peer::with_view(config, descriptor, id, view, 0, None, logger, now)?;
         peer.is_blank = true;
+        peer.hold = hold;
         Ok(peer)
+    }
+
+    /// Returns what a peer that takes this one's place must not forget.
+    pub fn promise(&self) -> Promise {
+        Promise { term: self.raw.raft.term, vote: self.raw.raft.vote, hold: self.hold }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -407,6 +426,9 @@ impl<L: LogStore> Peer<L> {
             self.knock(out);
         }
         if !would_stand || self.may_stand(config, now) {
+            if would_stand {
+                self.announce_to_voters(out);
+            }
             self.note_who_was_heard();
             self.drive(config, now, out, |raw| {
                 raw.tick();
@@ -885,11 +907,13 @@ fn seen<L: LogStore>(raw: &RawNode<LogView<L>>) -> Seen {
     Seen { term: raw.raft.term, role: raw.raft.state, leader: raw.raft.leader_id }
 }
 
-/// What a peer that holds nothing takes in: a leader's word, in particular a snapshot. An append from the
-/// log's very beginning would give it a log without what the region was founded with.
+/// Returns true if a blank peer takes the message: votes are asked of it, and a leader sends heartbeats
+/// and a snapshot. An append from the log's very beginning would give it a log without the rows that the
+/// region was founded with.
 fn fits_blank(message: &Message) -> bool {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat | MessageType::MsgSnapshot => true,
+        MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => true,
         MessageType::MsgAppend => message.index > 0,
         _ => false,
     }
