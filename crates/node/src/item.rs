@@ -17,7 +17,7 @@ pub struct Item {
     pub spec: &'static CommandSpec,
     pub args: Vec<Bytes>,
     pub db: u16,
-    /// Whether the client uses RESP3, in which some replies have another form.
+    /// True if the client uses RESP3, in which some replies have another form.
     pub resp3: bool,
     pub slot: ItemSlot,
 }

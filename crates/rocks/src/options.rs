@@ -50,7 +50,7 @@ pub struct Options {
     pub block_cache_size: u64,
     pub bytes_per_sync: u64,
     pub max_open_files: u64,
-    /// Whether each memtable has a Bloom filter over its rows, of a tenth of its size. Most reads
+    /// If true, each memtable has a Bloom filter over its rows, of a tenth of its size. Most reads
     /// look for a row that the memtable does not hold, and without the filter each of them costs a
     /// dozen cache misses in the skip list.
     pub memtable_whole_key_filtering: bool,

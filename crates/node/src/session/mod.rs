@@ -73,7 +73,7 @@ pub enum Route<R> {
     /// To this store's own copy of the region, if no other command of this connection to the region
     /// is unanswered; otherwise to the leader.
     Weak(R),
-    /// None: the answer is known.
+    /// To no region: the answer is known.
     Answered(Reply),
     /// To no single region that is known at present. The command is executed alone, after all
     /// commands before it.

@@ -8,15 +8,15 @@
 //!   target ── … ── commit ─────────────────── handed out ──────────────────────── applied
 //! ```
 //!
-//! Whether an entry is sealed follows from the source's log alone: a command behind the seal is
-//! void on every peer. Before a commit is ordered, every peer of the source must have its log
-//! through the seal, and from then on the merge must not be rolled back. So each store can finish
-//! the source from its own log, even after the other stores have removed the region. The rows do
-//! not move: from the commit on, the same keys belong to the target.
+//! Which commands are void follows from the source's log alone: those behind the seal, on every
+//! peer. Before a commit is ordered, every peer of the source must have its log through the seal,
+//! and from then on the merge must not be rolled back. So each store can finish the source from its
+//! own log, even after the other stores have removed the region. The rows do not move: from the
+//! commit on, the same keys belong to the target.
 //!
 //! A lagging target may get a snapshot instead, which contains the source's rows: see
-//! `Worker::receive`. A source whose target has no peer on this store learns that it has merged
-//! away from a store that holds its slots: see `Worker::announced`.
+//! `Worker::receive`. If the target has no peer on this store, a store that holds the source's
+//! slots tells the source that it has merged away: see `Worker::announced`.
 
 use super::*;
 use crate::change_entry;
@@ -38,7 +38,7 @@ impl<L: LogStore> Peer<L> {
         is_sealed && !planted::is(Bug::SealIgnored)
     }
 
-    /// Checks the conditions of a commit that the descriptor cannot check.
+    /// Checks the conditions of a merge's commit that do not follow from the target's descriptor.
     pub(super) fn check_merge(&self, change: &RegionChange) -> Result<(), Refusal> {
         let RegionChange::CommitMerge { source, source_index } = change else { return Ok(()) };
         let is_sealed = source

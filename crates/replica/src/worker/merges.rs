@@ -104,7 +104,7 @@ impl<L: LogStore> Worker<L> {
         peer.is_blank() || !peer.possible_heirs().iter().any(may_take_over)
     }
 
-    /// Returns the descriptor of a region on this store that supersedes `descriptor`, because that
+    /// Returns the descriptor of the region on this store that has the slots of `descriptor`, whose
     /// region has merged away.
     pub(super) fn heir_of(&self, descriptor: &RegionDescriptor) -> Option<RegionDescriptor> {
         let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
