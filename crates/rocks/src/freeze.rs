@@ -90,8 +90,8 @@ impl Freezer {
     /// Opens the database in `dir`, which is created if it is missing.
     ///
     /// # Errors
-    /// If RocksDB cannot open the database, or if level 0's bound is below the number of files at which
-    /// compaction begins, so that an ingest would wait forever.
+    /// If RocksDB cannot open the database, or if level 0's bound is below the number of files at
+    /// which compaction begins, so that an ingest would wait forever.
     pub fn open(dir: &Path, way: Way, options: &Options, priority: CompactionPriority) -> Result<Freezer> {
         if let Way::SortedFile { level0_files_max, .. } = way {
             let trigger = options.level0_file_num_compaction_trigger;

@@ -2,8 +2,8 @@
 //!
 //! When RocksDB 7 ingests a file, it writes the file's sequence number into the file itself, into
 //! eight bytes of the properties. The ingested file is the received one under another name (a hard
-//! link). So after a crash during an ingest, the snapshot's files may differ from those that were
-//! sent in these bytes. The checksum treats the bytes as zero, which they are in a new file.
+//! link). So after a crash during an ingest, the snapshot's files may differ in these bytes from
+//! the files that were sent. The checksum treats the bytes as zero, which they are in a new file.
 //!
 //! RocksDB does not ingest a file that has a sequence number already, so such a file is replaced by
 //! a copy without one. The file itself is never written to, because RocksDB may use it too.
