@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use resp::{Protocol, Reply};
 
-/// A reply made on this store, or the encoded reply of another store, in the client's protocol.
+/// A reply of this store, or the encoded reply of another store, in the client's protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Reply(Reply),
@@ -18,7 +18,8 @@ impl Answer {
         }
     }
 
-    /// Returns the bytes of the strings in it, and a little for each reply.
+    /// Returns the approximate size of the answer in bytes: its strings, and a little for each
+    /// reply.
     pub fn bytes(&self) -> usize {
         match self {
             Answer::Reply(reply) => reply.bytes(),
@@ -26,7 +27,7 @@ impl Answer {
         }
     }
 
-    /// Returns the reply as a value. The decoder reads RESP2 and RESP3 alike.
+    /// Returns the answer as a value. The decoder reads both RESP2 and RESP3.
     pub fn into_reply(self) -> Reply {
         match self {
             Answer::Reply(reply) => reply,

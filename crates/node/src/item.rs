@@ -5,10 +5,10 @@ use command::CommandSpec;
 use resp::Reply;
 use types::Slot;
 
-/// Maximum bytes of a command that is replicated, with what its encoding adds.
+/// Maximum size of a replicated command in bytes, including what its encoding adds.
 pub const REQUEST_BYTES_MAX: usize = 64 << 20;
 
-/// A command of so many arguments at most reads few rows.
+/// Maximum number of arguments of a read that counts as reading few rows.
 const BOUNDED_READ_ARGUMENTS_MAX: usize = 64;
 
 /// One keyspace command, looked up and checked for arity.
@@ -17,15 +17,15 @@ pub struct Item {
     pub spec: &'static CommandSpec,
     pub args: Vec<Bytes>,
     pub db: u16,
-    /// Whether the client speaks RESP3: some replies have another shape then.
+    /// True if the client uses RESP3, in which some replies have another form.
     pub resp3: bool,
     pub slot: ItemSlot,
 }
 
-/// The slot of a command's keys, which says what region it goes to.
+/// The slot of a command's keys, which determines its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemSlot {
-    /// It has no keys, or one region has all slots and nobody asks.
+    /// The command has no keys, or one region has all slots and the slot does not matter.
     Any,
     One(Slot),
     Several,
@@ -43,7 +43,8 @@ impl ItemSlot {
 }
 
 impl Item {
-    /// `None` when the command is unknown or its argument count is wrong.
+    /// Looks up a command. Returns `None` if the command is unknown or its number of arguments is
+    /// wrong.
     pub fn new(args: Vec<Bytes>, db: u16, resp3: bool) -> Option<Item> {
         let spec = command::lookup(args.first()?)?;
         command::check_arity(spec, &args).ok()?;
@@ -55,8 +56,8 @@ impl Item {
         self.spec.is_write()
     }
 
-    /// Whether the command reads a few rows at most, however much there is: such a read may ride in a log
-    /// entry, which every replica applies before it goes on.
+    /// Returns whether the command reads only a few rows, however large its data is. Such a read
+    /// may be part of a log entry, which every replica applies before it continues.
     pub fn is_bounded_read(&self) -> bool {
         match self.spec.name {
             "get" | "strlen" | "getrange" | "substr" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
@@ -66,14 +67,15 @@ impl Item {
         }
     }
 
-    /// `EXISTS` of the command's keys; `None` when it has none.
+    /// Returns an `EXISTS` of the command's keys, or `None` if it has no keys.
     pub fn keys_exist(&self) -> Option<Item> {
         let mut args = vec![Bytes::from_static(b"EXISTS")];
         args.extend(command::keys_of(self.spec, &self.args).map(|(key, _)| key.clone()));
         Item::new(args, self.db, self.resp3)
     }
 
-    /// Returns the error for a command that is too large to replicate. To be asked before anything is proposed.
+    /// Returns the error for a command that is too large to replicate. Must be checked before
+    /// anything is proposed.
     pub fn too_large(&self) -> Option<Reply> {
         let bytes = self.bytes();
         (bytes > REQUEST_BYTES_MAX).then(|| {
@@ -83,7 +85,7 @@ impl Item {
         })
     }
 
-    /// Bytes that the command takes in an entry, roughly.
+    /// Returns the approximate size of the command in an entry, in bytes.
     pub fn bytes(&self) -> usize {
         self.args.iter().map(|arg| arg.len() + 8).sum()
     }

@@ -1,4 +1,4 @@
-//! What a store believes of who leads a region: its own peer's word, and that of others.
+//! A store's knowledge of a region's leader, from its own peer and from other stores.
 
 use types::{StoreId, Term};
 
@@ -9,18 +9,19 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Whether the word of this store's own peer is news: it is believed as it stands, unless a later term is known.
+    /// Returns whether a report of this store's own peer replaces this one. It does if it differs,
+    /// unless a later term is known.
     pub fn yields_to(&self, own: Leadership) -> bool {
         own.term >= self.term && *self != own
     }
 
-    /// Whether it is news what another store says of its own leadership: it counts when its term is later, or when
-    /// no leader of that term is known yet.
+    /// Returns whether another store's report of its own leadership replaces this one. It does if
+    /// its term is later, or if no leader of its term is known yet.
     pub fn yields_to_hearsay(&self, term: Term) -> bool {
         term > self.term || (term == self.term && self.leader.is_none())
     }
 
-    /// Whether a lease that `store` holds as the leader of `term` counts.
+    /// Returns whether a lease that `store` holds as the leader of `term` is valid.
     pub fn is_of(&self, store: StoreId, term: Term) -> bool {
         *self == Leadership { term, leader: Some(store) }
     }

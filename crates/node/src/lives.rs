@@ -1,9 +1,11 @@
-//! How a snapshot takes the place of a region's rows while the store runs, and how a peer ends.
+//! The peer lifecycle: how a snapshot replaces a region's rows while the store runs, and how a peer
+//! is removed.
 //!
-//! Both wait for flushes and may take seconds, so they run beside the execution of other regions. The jobs of a store
-//! run one after another, and the steps of a job in their order. What a step writes to the log is synced before the next
-//! begins; what it writes to the rows is durable after the next [`Step::Flush`], but for a snapshot, which is durable at
-//! once. After a crash between two steps the next start does the rest ([`crate::recovery`]), by what the log says:
+//! Both wait for flushes and may take seconds, so they run in parallel with the execution of other
+//! regions. A store runs its jobs one after another, and the steps of a job in order. A step's
+//! write to the log is synced before the next step begins. Its writes to the rows are durable after
+//! the next [`Step::Flush`], except for a snapshot, which is durable at once. After a crash between
+//! two steps, the next start finishes the job by what the log says ([`crate::recovery`]):
 //!
 //! ```text
 //!  replace   log: Applying (synced by the batch that accepted it) ─▶ rows replaced ─▶ log: Exists
@@ -15,36 +17,40 @@ use wal::PeerLife;
 
 use crate::planted::{self, Bug};
 
-/// Whoever begins a job has unloaded the region first ([`crate::Execution::unload`]): nothing of it is executed meanwhile.
+/// A change in a peer's lifecycle. The caller unloads the region ([`crate::Execution::unload`])
+/// before the job begins, so that none of its entries is executed meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// A snapshot, all of which this store has received, takes the place of the region's rows.
+    /// Replaces the region's rows by a snapshot that this store has received completely.
     Replace { descriptor: RegionDescriptor, index: LogIndex, term: Term },
-    /// The peer is no more: see `replica::Action::Destroy`.
+    /// Removes the peer: see `replica::Action::Destroy`.
     End { region: RegionId, peer: PeerId },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nobody reads the region's rows until they are loaded: they have no token, and the next one is another.
+    /// Makes the region's rows unreadable until they are loaded: they have no token, and the next
+    /// token differs.
     HideRows,
-    /// The snapshot's rows stand in their place, durably. The step may be done again after a crash.
+    /// Replaces the rows by the snapshot's, durably. The step may be repeated after a crash.
     ReplaceRows { descriptor: RegionDescriptor, index: LogIndex, term: Term },
-    /// Written to the log and synced.
+    /// Writes the peer's state to the log and syncs it.
     Record(PeerLife),
-    /// The region's rows are those of a snapshot, for execution and for readers.
+    /// Makes the snapshot's rows available to execution and readers.
     Load(RegionDescriptor),
-    /// The groups are told: `Input::SnapshotApplied`.
+    /// Tells the Raft groups: `Input::SnapshotApplied`.
     TellApplied,
-    /// From now on readers, and those who look for the region's leader, find no peer of it on this store.
+    /// Hides the peer, so that neither readers nor look-ups of the region's leader find it on this
+    /// store.
     RemovePeer,
-    /// What was written to the rows so far survives a crash.
+    /// Makes all rows written so far durable.
     Flush,
-    /// Deletes the region's own rows, and those in its slots, except what other regions on this store have of them.
+    /// Deletes the region's own rows and those in its slots, except rows of other regions on this
+    /// store.
     DeleteRows,
-    /// Deletes all of the region's log except the tombstone, and syncs.
+    /// Deletes the region's log except for the tombstone, and syncs.
     DestroyLog { peer: PeerId },
-    /// The groups are told: `replica::Input::Destroyed`.
+    /// Tells the Raft groups: `replica::Input::Destroyed`.
     TellDestroyed,
 }
 
@@ -64,7 +70,8 @@ impl Job {
                     Step::HideRows,
                     Step::ReplaceRows { descriptor: descriptor.clone(), index, term },
                     Step::Record(exists),
-                    // Before the groups are told, for then they hand out entries that follow the snapshot.
+                    // The rows are loaded before the groups are told, because then the groups hand
+                    // out entries that follow the snapshot.
                     Step::Load(descriptor),
                     Step::TellApplied,
                 ];
@@ -76,8 +83,9 @@ impl Job {
             Job::End { peer, .. } => {
                 let mut steps = vec![
                     Step::RemovePeer,
-                    // For regions that splits of this one made, and for the one that it merged into: until the flush
-                    // returns, only this log can make their rows again.
+                    // The flush is for the regions that were split off from this one and for the
+                    // one that it merged into. Until it returns, their rows can only be restored
+                    // from this log.
                     Step::Flush,
                     Step::Record(PeerLife::Tombstone { peer }),
                     Step::DeleteRows,

@@ -1,40 +1,44 @@
-//! When a read of this store's rows may be answered: by the leader under its lease, by the leader after a round of
-//! heartbeats or an entry proved that it leads, or weakly, by any store.
+//! Conditions under which a read of this store's rows may be answered. There are three kinds of
+//! reads: by the leader under its lease, by the leader after a round of heartbeats or an applied
+//! entry has proved its leadership, and weak reads, by any store.
 //!
-//! All three take a view of the rows first and look afterwards, here, whether the view was one that may be shown: the
-//! rows were there, whole, all the time; the slots are the region's; and the lease, where there is no other proof, still
-//! holds by a clock that is read now, so that it held when the view was taken.
+//! Each of them takes a view of the rows first, and then checks here whether the view may be shown:
+//! the rows were there and complete the whole time; the slots belong to the region; and, without
+//! another proof, the lease still holds by a clock that is read after the view, so that it held
+//! when the view was taken.
 
 use types::{BootNanos, SlotRange};
 
 use crate::item::ItemSlot;
 
-/// What makes a read as fresh as it has to be.
+/// The proof that a read is as fresh as required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The leader's lease, which must hold after the view was taken.
     Lease,
-    /// A round of heartbeats, or an entry that was applied, before the view is taken; or nothing, for a weak read.
+    /// A round of heartbeats or an applied entry, before the view is taken. A weak read needs no
+    /// proof.
     AlreadyThere,
 }
 
-/// A region as it is on this store now.
+/// The current state of a region on this store.
 pub trait Local {
     type Token: Copy + PartialEq;
 
-    /// A token of the rows, another one whenever they went or came, not by entries; `None` while they are not there.
+    /// Returns a token of the rows, or `None` while they are absent. The token changes whenever the
+    /// rows come or go other than by entries.
     fn rows(&self) -> Option<Self::Token>;
 
     fn lease_holds(&self, now: BootNanos) -> bool;
 
-    /// As applied here; all, for the meta region.
+    /// Returns the region's slots as applied on this store; all slots for the meta region.
     fn slots_here(&self) -> SlotRange;
 
-    /// Of the descriptor that is applied here.
+    /// Returns the version of the descriptor that is applied on this store.
     fn version_here(&self) -> u64;
 }
 
-/// A read of which the view is being taken.
+/// A read whose view is being taken.
 #[derive(Clone, Debug)]
 pub struct Read<T> {
     proof: Proof,
@@ -46,13 +50,15 @@ impl<T: Copy + PartialEq> Read<T> {
         self.proof
     }
 
-    /// To be called before the view is taken. `None`: the rows are not there.
+    /// Begins a read. Must be called before the view is taken. Returns `None` if the rows are
+    /// absent.
     pub fn begin<L: Local<Token = T>>(region: &L, proof: Proof) -> Option<Read<T>> {
         Some(Read { proof, rows: region.rows()? })
     }
 
-    /// Whether what the view gave may be answered; `clock` is read now, after the view. The commands are for these
-    /// slots, by a descriptor of that version.
+    /// Returns whether the result of the view may be sent to the client. Must be called after the
+    /// view is taken; `clock` is read during the call. The commands are for `slots`, by a
+    /// descriptor of `version`.
     pub fn may_be_answered<L: Local<Token = T>>(
         &self,
         region: &L,
@@ -68,8 +74,9 @@ impl<T: Copy + PartialEq> Read<T> {
     }
 }
 
-/// Whether the region, as it is applied here, has the slots of all commands. A command without keys is about all
-/// of a region's slots: it needs the very range that the asker knows, which is that of `version`.
+/// Returns whether the region, as applied on this store, has the slots of all commands. A command
+/// without keys concerns all slots of a region: it needs exactly the range that the sender knows,
+/// which is that of `version`.
 pub fn lie_in<L: Local>(slots: impl IntoIterator<Item = ItemSlot>, region: &L, version: u64) -> bool {
     let here = region.slots_here();
     let lies_in = |slot: ItemSlot| match slot {

@@ -1,7 +1,8 @@
-//! What a start makes of what the log and the rows hold.
+//! Recovery of a store's peers from its log and rows at start.
 //!
-//! A peer's life is in the log, synced, before anything else of it is written. What the rows say of it is as old as the
-//! last flush, and whatever is missing there the log has: the groups hand it out again.
+//! A peer's lifecycle state is synced to the log before anything else of the peer is written. The
+//! rows are as old as the last flush. The log has all later entries, and the Raft groups hand them
+//! out again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,37 +13,38 @@ use wal::PeerLife;
 
 use crate::planted::{self, Bug};
 
-/// A region's own rows: its state, and what it is as of that.
+/// A region's own rows: its state, and its descriptor as of that state.
 pub type OwnRows = (RegionState, Option<RegionDescriptor>);
 
-/// A store's log and rows, before anything runs. What is written is durable on return.
+/// A store's log and rows before the store runs. Except where stated, writes are durable on return.
 pub trait Kept {
     type Error;
 
-    /// Of every region that has or had a peer here.
+    /// Returns the lifecycle state of every region that has or had a peer on this store.
     fn lives(&self) -> Vec<(RegionId, PeerLife)>;
 
     fn set_lives(&mut self, lives: &[(RegionId, PeerLife)]) -> Result<(), Self::Error>;
 
-    /// Peers' logs begin, as those of regions with which a cluster begins.
+    /// Creates the logs of peers as those of a cluster's first regions.
     fn found(&mut self, peers: &[RegionDescriptor]) -> Result<(), Self::Error>;
 
     /// Returns the regions whose logs have begun, with or without entries. A blank peer's log has not: it
     /// holds a term and a vote alone.
     fn logs(&self) -> Vec<RegionId>;
 
-    /// Nothing of the peer's log is left, but for its tombstone.
+    /// Deletes the peer's log except for its tombstone.
     fn destroy_log(&mut self, region: RegionId, peer: PeerId) -> Result<(), Self::Error>;
 
-    /// Regions of which there are rows.
+    /// Returns the regions that have rows.
     fn regions(&self) -> Result<Vec<RegionId>, Self::Error>;
 
     fn own_rows(&self, region: RegionId) -> Result<Option<OwnRows>, Self::Error>;
 
-    /// Writes a region's own rows. They may be lost in a crash.
+    /// Writes a region's own rows. A crash may lose them.
     fn set_own_rows(&mut self, region: &RegionDescriptor, state: &RegionState) -> Result<(), Self::Error>;
 
-    /// The region's rows become those of the snapshot, of which all is here, or are that already.
+    /// Replaces the region's rows by those of the snapshot, which this store has completely, unless
+    /// they are that already.
     fn replace_rows(
         &mut self,
         region: &RegionDescriptor,
@@ -50,7 +52,8 @@ pub trait Kept {
         term: Term,
     ) -> Result<(), Self::Error>;
 
-    /// Deletes the region's own rows, and those in the slots but for what other regions here have of them.
+    /// Deletes the region's own rows and those in the slots, except rows of other regions on this
+    /// store.
     fn delete_rows(&mut self, region: RegionId, slots: &[SlotRange]) -> Result<(), Self::Error>;
 }
 
@@ -58,11 +61,12 @@ pub trait Kept {
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub seeds: Vec<PeerSeed>,
-    /// The largest number of a peer that each region once had here.
+    /// The largest peer number that each region had on this store before its peer was removed.
     pub tombstones: BTreeMap<RegionId, PeerId>,
 }
 
-/// Finishes what the store had begun when it stopped, and says which peers it has.
+/// Finishes the lifecycle changes that were in progress when the store stopped, and returns its
+/// peers.
 pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Error> {
     adopt_orphans(store, kept)?;
     for (region, life) in kept.lives() {
@@ -95,7 +99,7 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
         let has_merged = described.values().any(|other| other.supersedes(newest));
         match made.peer_on(store).map(|peer| peer.id) {
             Some(peer) if (has_merged || !newest.has_peer_on(store)) && !planted::is(Bug::EndForgotten) => {
-                // Its end is applied, and what follows from it was not done.
+                // The entry that removes the peer is applied, but the removal was not finished.
                 ended.push((region, PeerLife::Tombstone { peer }));
                 recovered.tombstones.insert(region, peer);
             }
@@ -103,7 +107,8 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
         }
     }
     if !ended.is_empty() {
-        // At once: the rows of one that was removed may be all that tells of others that merged into it.
+        // All tombstones are written together, because the rows of a removed region may be the only
+        // evidence that other regions merged into it.
         kept.set_lives(&ended)?;
     }
     for (&region, &peer) in &recovered.tombstones {
@@ -133,7 +138,7 @@ fn adopt_orphans<K: Kept>(store: StoreId, kept: &mut K) -> Result<(), K::Error> 
     }
 }
 
-/// Deletes what is left of a peer whose tombstone is written.
+/// Deletes the rest of a peer whose tombstone is written.
 fn bury<K: Kept>(region: RegionId, peer: PeerId, kept: &mut K) -> Result<(), K::Error> {
     if let Some((_, descriptor)) = kept.own_rows(region)? {
         let slots: Vec<SlotRange> = descriptor.and_then(|descriptor| descriptor.slots).into_iter().collect();
@@ -152,7 +157,7 @@ fn seed<K: Kept>(
 ) -> Result<PeerSeed, K::Error> {
     let rows = match kept.own_rows(made.id)? {
         None if parent.is_none() => {
-            // Founded with the cluster, and nothing has been flushed yet.
+            // The region was founded with the cluster, and no flush has happened yet.
             let state = RegionState::default();
             kept.set_own_rows(&made, &state)?;
             Some((state, None))

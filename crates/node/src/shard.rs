@@ -1,8 +1,9 @@
-//! The Raft groups of a store, and the commands that go through them.
+//! The Raft groups of a store, and the commands that are proposed to them.
 //!
-//! An executor tells the shard what happened ([`Shard::step`]), and has it take turns until there is nothing to do
-//! ([`Shard::turn`]). Each turn gives effects, to be executed in their order; none of them is waited for. What comes of
-//! a write to the log, of committed entries or of a snapshot comes back as an [`Input`].
+//! An executor passes events to the shard ([`Shard::step`]) and has it take turns until there is
+//! nothing to do ([`Shard::turn`]). Each turn returns effects, to be executed in order. The shard
+//! waits for none of them: the results of a log write, of committed entries or of a snapshot return
+//! as an [`Input`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,54 +25,58 @@ use crate::work::{Outcome, Refusal, Submit};
 /// Messages for one lane of one store.
 pub type Messages = Vec<(RegionId, Message)>;
 
-/// When a turn is taken.
+/// The circumstances of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub boot: BootNanos,
-    /// For entries that are proposed; `None`: the wall clock is not to be trusted, and nothing is proposed.
+    /// Timestamp of proposed entries. `None` means that the wall clock cannot be trusted; then
+    /// nothing is proposed.
     pub stamp: Option<UnixMillis>,
-    /// From which the entries' seeds are derived; another one for each turn.
+    /// Source of the entries' seeds; it must differ in each turn.
     pub seed: u64,
-    /// Bytes of committed entries that may be handed out to be executed. At 0 nothing is proposed either: new entries would
-    /// only lengthen the queue.
+    /// Maximum size of the committed entries to hand out for execution, in bytes. At 0 nothing is
+    /// proposed either, because new entries would only lengthen the queue.
     pub room: u64,
 }
 
-/// Something that happened. `C` is answered for a submission, `R` for the proof that a read needs.
+/// An event. `C` is the client that gets the answer to a submission, and `R` the reader that gets
+/// the proof for a read.
 pub enum Input<C, R> {
-    /// For the groups as it is: an input that needs nothing of the shard's, and no token above all, for the shard
-    /// hands these out.
+    /// An input that goes to the Raft groups unchanged. It must not contain a token, because the
+    /// shard assigns these.
     Raft(replica::Input),
     Submit(Submit<C>),
-    /// Prove that this store leads the region, for reads that begin now.
+    /// Requests a proof that this store leads the region, for reads that begin at this time.
     ReadIndex {
         region: RegionId,
         deadline: BootNanos,
         reader: R,
     },
-    /// By order of the meta region's leader, if the region is of this epoch and led here.
+    /// Changes the region by order of the meta region's leader, if it has this epoch and is led by
+    /// this store.
     ChangeRegion {
         region: RegionId,
         expect: RegionEpoch,
         change: RegionChange,
     },
-    /// The rows of a snapshot that was to be applied are in place, durably.
+    /// The rows of an applied snapshot are in place, durably.
     SnapshotApplied {
         region: RegionId,
     },
 }
 
-/// Something to do now. The order counts: a lease ends before the message by which another store may lead, and entries
-/// leave for other stores before this one's log is written, so that the two writes overlap.
+/// An effect to execute. The order matters: a lease ends before the message that lets another store
+/// lead, and entries are sent to other stores before this store's log is written, so that the
+/// writes overlap.
 pub enum Effect<C, R> {
-    /// What the region's own peer says of who leads.
+    /// The region's leader, as reported by its own peer.
     Leadership {
         region: RegionId,
         leadership: Leadership,
         is_self: bool,
     },
-    /// Reads of local rows may be answered until then, if the leadership is known to be of this store and term
-    /// ([`Leadership::is_of`]). `None`: the lease has ended.
+    /// Time until which reads of local rows may be answered, if this store is known to lead in this
+    /// term ([`Leadership::is_of`]). `None` means that the lease has ended.
     Lease {
         region: RegionId,
         term: Term,
@@ -82,22 +87,24 @@ pub enum Effect<C, R> {
         lane: Lane,
         messages: Messages,
     },
-    /// The snapshot, all of which is here, must not go before it has replaced the region's rows.
+    /// Keeps the snapshot, which this store has completely, until it has replaced the region's
+    /// rows.
     AcceptSnapshot {
         region: RegionId,
         index: LogIndex,
         term: Term,
     },
-    /// One write to the log, and one sync. Then the groups are told that it is `Persisted`.
+    /// One log write and one sync. Afterwards the groups are told that it is `Persisted`.
     Persist(LogBatch),
-    /// To be executed, after everything of the region that was handed out before.
+    /// Entries to execute after everything of the region that was handed out before.
     Apply {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// To be begun after everything of the region that was handed out before, and after earlier jobs.
+    /// A job to begin after everything of the region that was handed out before, and after earlier
+    /// jobs.
     Life(Job),
-    /// The log may forget the entries through `index`.
+    /// Allows the log to drop the entries through `index`.
     Truncate {
         region: RegionId,
         index: LogIndex,
@@ -107,12 +114,13 @@ pub enum Effect<C, R> {
         client: C,
         outcome: Outcome,
     },
-    /// An entry that was not proposed (`Refused`), or of which this store will not learn what becomes (`Unknown`).
+    /// An entry that was not proposed (`Refused`), or whose outcome this store will not learn
+    /// (`Unknown`).
     NotApplied {
         waiting: Waiting<C>,
         outcome: Outcome,
     },
-    /// A proof that was asked for, or none.
+    /// The result of a proof that a reader asked for.
     Read {
         region: RegionId,
         reader: R,
@@ -122,7 +130,8 @@ pub enum Effect<C, R> {
         to: StoreId,
         descriptor: RegionDescriptor,
     },
-    /// Entries for a follower that lags are read, beside everything else, and given back as `replica::Input::LogRead`.
+    /// Reads entries for a lagging follower, in parallel with other effects. The result returns as
+    /// `replica::Input::LogRead`.
     ReadLog {
         region: RegionId,
         number: u64,
@@ -143,13 +152,14 @@ pub enum Effect<C, R> {
         region: RegionId,
         reason: replica::Refusal,
     },
-    /// `is_done`: the store has taken the lead over; else it stays here.
+    /// The end of a leader transfer. `is_done` is true if `to` has become leader and false if this
+    /// store keeps the leadership.
     Transferred {
         region: RegionId,
         to: StoreId,
         is_done: bool,
     },
-    /// A store sent what no correct store sends.
+    /// Another store sent a message that no correct store sends.
     Dropped {
         region: RegionId,
         from: StoreId,
@@ -168,7 +178,7 @@ pub struct Shard<L: LogStore, C, R> {
     queue: Queue<C>,
     readers: BTreeMap<u64, Reader<R>>,
     last_token: u64,
-    /// Effects of inputs, which come out of the next turn.
+    /// Effects of inputs, returned by the next turn.
     pending: Vec<Effect<C, R>>,
 }
 
@@ -177,7 +187,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         Shard { raft, queue: Queue::default(), readers: BTreeMap::new(), last_token: 0, pending: Vec::new() }
     }
 
-    /// Takes an input. What it causes comes out of the next turn.
+    /// Takes an input. Its effects are returned by the next turn.
     pub fn step(&mut self, input: Input<C, R>, now: BootNanos) {
         match input {
             Input::Raft(input) => self.raft.step(input, now),
@@ -193,7 +203,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             }
             Input::SnapshotApplied { region } => {
                 self.raft.step(replica::Input::SnapshotApplied { region }, now);
-                // The peer may be new here, and who leads was said before anybody could note it.
+                // The peer may be new on this store. Then its leader was reported before it could
+                // be recorded.
                 if let Some(status) = self.raft.status(region, now) {
                     let leadership = Leadership { term: status.term, leader: status.leader };
                     self.pending.push(Effect::Leadership { region, leadership, is_self: false });
@@ -202,7 +213,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         }
     }
 
-    /// Answers everyone whose deadline has passed.
+    /// Answers every client and reader whose deadline has passed.
     pub fn expire(&mut self, now: BootNanos) {
         let mut answers = Vec::new();
         for (region, token) in self.queue.expire(now, &mut answers) {
@@ -220,8 +231,9 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         }
     }
 
-    /// Proposes what has waited and takes one turn. `None`: there is nothing to do before the next input. After an
-    /// error the store must stop, and nothing of this turn may be done.
+    /// Proposes the waiting submissions and takes one turn. Returns `None` if there is nothing to
+    /// do before the next input. After an error the store must stop, and no effect of this turn may
+    /// be executed.
     pub fn turn(
         &mut self,
         now: Moment,
@@ -237,12 +249,12 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         Ok(Some(self.effects_of(actions)))
     }
 
-    /// The memory that the groups' entries share.
+    /// Returns the shared memory accounting of the groups' entries.
     pub fn entry_memory(&self) -> Arc<EntryMemory> {
         self.raft.entry_memory()
     }
 
-    /// Bytes that are committed and not handed out, for want of room.
+    /// Returns the bytes of committed entries that are not handed out for lack of room.
     pub fn withheld_bytes(&self) -> u64 {
         self.raft.withheld_bytes()
     }
@@ -251,7 +263,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.status(region, now)
     }
 
-    /// The regions in which something may happen without being asked for; the others sleep.
+    /// Returns the regions that are awake. The others do nothing until an input concerns them.
     pub fn awake(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.raft.awake()
     }
@@ -265,8 +277,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.last_token
     }
 
-    /// Makes entries of what waits, unless a batch is on its way to the log: while it is, commands gather for the
-    /// next entry.
+    /// Builds entries from the waiting submissions, unless a log batch is in flight: then commands
+    /// are collected for the next entry.
     fn propose(&mut self, now: Moment, watch: &mut impl Watch<C>) {
         let Some(stamp) = now.stamp else { return };
         if self.queue.is_empty() || self.raft.persist_in_flight() || now.room == 0 {
@@ -291,7 +303,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         }
     }
 
-    /// In the order in which they are to be executed.
+    /// Converts actions to effects, in the order in which they must be executed.
     fn effects_of(&mut self, actions: Vec<Action>) -> Vec<Effect<C, R>> {
         let mut first = std::mem::take(&mut self.pending);
         let mut sends: Vec<(StoreId, Lane, Messages)> = Vec::new();
@@ -304,7 +316,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     first.push(Effect::Leadership { region, leadership, is_self });
                 }
                 Action::Lease { region, term, until } => {
-                    // A lease that was ended in this turn does not come back in it, whatever the order.
+                    // A lease that ended in this turn does not return in it, whatever the order of
+                    // the actions.
                     if until.is_none() {
                         ended_leases.push(region);
                     }
@@ -377,7 +390,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     }
 
     fn awaited(&mut self, entry: Committed) -> ToApply<C> {
-        // A change of the region itself has a token, too, and nobody who waits.
+        // A region change has a token, too, but no waiting client.
         let waiting = entry.token.and_then(|token| self.queue.take(token));
         ToApply { entry, waiting }
     }
@@ -392,7 +405,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         }
     }
 
-    /// The number under which a proposal, a read or a change was handed on last.
+    /// Returns the token that was last assigned to a proposal, a read or a change.
     pub fn last_token(&self) -> u64 {
         self.last_token
     }

@@ -1,19 +1,19 @@
-//! Tells which stores have fallen silent. A sleeping region hears nothing from its leader; whether the leader's store is
-//! heard decides for all regions that it leads.
+//! Detection of stores that have fallen silent. A sleeping region gets no messages from its leader,
+//! so the heartbeats of the leader's store decide for all regions that it leads.
 
 use std::collections::BTreeSet;
 
 use types::StoreId;
 
-/// Remembers the stores that were silent at the last look.
+/// The stores that were silent at the last look.
 #[derive(Debug, Default)]
 pub struct Silence {
     silent: BTreeSet<StoreId>,
 }
 
 impl Silence {
-    /// Takes each store with whether it is heard now. Returns those that are not and were at the last look, or were not
-    /// known then.
+    /// Takes all stores, each with whether it is heard from. Returns the stores that are silent and
+    /// were not silent at the last look, including those unknown then.
     pub fn look(&mut self, stores: impl IntoIterator<Item = (StoreId, bool)>) -> Vec<StoreId> {
         let silent = stores.into_iter().filter(|(_, is_heard)| !is_heard).map(|(store, _)| store).collect();
         let before = std::mem::replace(&mut self.silent, silent);
@@ -36,7 +36,7 @@ mod tests {
         assert!(silence.look([(1, true), (2, false)]).is_empty());
         assert_eq!(silence.look([(1, false), (2, true)]), [1]);
         assert!(silence.is_silent(1) && !silence.is_silent(2));
-        // A store that is none any more, and comes back.
+        // Store 1 leaves the cluster and comes back.
         assert_eq!(silence.look([(2, false)]), [2]);
         assert_eq!(silence.look([(1, false), (2, false)]), [1]);
     }

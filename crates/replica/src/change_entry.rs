@@ -1,9 +1,10 @@
-//! How a change of the region itself stands in its log: in an entry's context, which is empty for commands.
+//! Encoding of a region change in a log entry. The change is stored in the entry's context, which
+//! is empty for commands.
 //!
 //! ```text
 //! version u8 = 1 | conf_version u64 | version u64      the epoch for which it was proposed
 //! | kind u8
-//!   1 peers           (change u8 | store u64)*         1 add learner, 2 promote, 3 demote, 4 remove
+//!   1 peers           (change u8 | store u64)*        1 add learner, 2 promote, 3 demote, 4 remove
 //!   2 leave joint
 //!   3 split           at u16 | new region u64
 //!   4 prepare merge   into u64
@@ -11,8 +12,8 @@
 //!   6 commit merge    source index u64 | descriptor
 //! ```
 //!
-//! Integers are big-endian. An entry whose context this version cannot read stops the store, for a newer one
-//! among the peers may have carried it out.
+//! Integers are big-endian. An entry whose context this version cannot decode stops the store,
+//! because a peer that runs a newer version may have executed it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::{PeerChange, RegionChange, RegionDescriptor, RegionEpoch};
@@ -57,7 +58,7 @@ pub(crate) fn encode(expect: RegionEpoch, change: &RegionChange) -> Bytes {
     out.freeze()
 }
 
-/// `None` for bytes that are no change.
+/// Decodes a change and its epoch. Returns `None` for bytes that encode no change.
 pub(crate) fn decode(mut bytes: &[u8]) -> Option<(RegionEpoch, RegionChange)> {
     if bytes.len() < 18 || bytes.get_u8() != VERSION {
         return None;

@@ -1,4 +1,5 @@
-//! A region's descriptor as the consensus code's configuration, and its changes as that code's changes.
+//! Conversion of region descriptors and region changes to the consensus library's configuration and
+//! configuration changes.
 
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState};
 use types::{PeerChange, PeerRole, RegionChange, RegionDescriptor};
@@ -19,7 +20,8 @@ pub(crate) fn conf_state_of(descriptor: &RegionDescriptor) -> ConfState {
     state
 }
 
-/// `before` and `after` are the descriptors around a change of membership; `None` for any other change.
+/// Returns the library's form of a membership change, or `None` for any other change. `before` and
+/// `after` are the region's descriptors before and after it.
 pub(crate) fn conf_change_of(
     change: &RegionChange,
     before: &RegionDescriptor,

@@ -1,11 +1,11 @@
-//! A worker's settings, and the relations between them on which the lease depends.
+//! A worker's settings, and the relations between them that the lease depends on.
 
 use types::{BootNanos, StoreId};
 
 use crate::truncation::Truncation;
 
-/// How far any store's clock may run fast or slow, in parts per million of true time. Quartz stays
-/// within 100; NTP slews at 500.
+/// Maximum rate error of any store's clock, fast or slow, in parts per million of true time. Quartz
+/// stays within 100; NTP slews at 500.
 pub const DRIFT_BOUND_PPM: u64 = 1000;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -20,8 +20,8 @@ const _: () = assert!(lease_is_covered(LEASE_NANOS, TICK_NANOS * (ELECTION_TICKS
 const _: () = assert!(HEARTBEAT_TICKS < ELECTION_TICKS - 2);
 const _: () = assert!(MESSAGE_BYTES <= UNCOMMITTED_BYTES);
 
-/// Whether a lease measured on the fastest-lagging clock ends before a hold on the fastest one does:
-/// lease / (1 - drift) < hold / (1 + drift).
+/// Returns whether a lease timed by the slowest allowed clock ends before a vote hold timed by the
+/// fastest one: lease / (1 - drift) < hold / (1 + drift).
 const fn lease_is_covered(lease: u64, hold: u64) -> bool {
     (lease as u128) * (1_000_000 + DRIFT_BOUND_PPM as u128)
         < (hold as u128) * (1_000_000 - DRIFT_BOUND_PPM as u128)
@@ -30,30 +30,32 @@ const fn lease_is_covered(lease: u64, hold: u64) -> bool {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub store: StoreId,
-    /// Election timeouts are derived from it.
+    /// Seed of the random election timeouts.
     pub seed: u64,
     pub tick_nanos: u64,
-    /// A follower that heard of no leader for this long stands for election, after a random wait of up to
-    /// as long again; a leader that heard of no quorum for this long steps down.
+    /// Election timeout in ticks. A follower that hears from no leader for this long campaigns,
+    /// after a random wait of up to as long again. A leader that hears from no quorum for this long
+    /// steps down.
     pub election_ticks: u32,
     pub heartbeat_ticks: u32,
-    /// Length of the read lease, from the sending of the round that was confirmed.
+    /// Length of the read lease, counted from the sending of the confirmed round.
     pub lease_nanos: u64,
-    /// A lease is renewed while it was asked for within this time.
+    /// Time for which a lease is renewed after it was last asked for.
     pub lease_demand_nanos: u64,
     pub max_message_bytes: u64,
     pub max_inflight_messages: usize,
-    /// Proposals beyond this are refused, per region.
+    /// Maximum size of a region's uncommitted proposals, in bytes. Further proposals are refused.
     pub max_uncommitted_bytes: u64,
-    /// The most payload in one `Apply`, unless a single entry is larger.
+    /// Maximum payload of one `Apply`, in bytes. A single larger entry is still handed out.
     pub max_apply_bytes: u64,
-    /// Entries kept in memory, of all regions, so that followers and apply seldom read the log. While more than this
-    /// waits to be written, appends of other stores are not taken in.
+    /// Memory budget for the entries of all regions, in bytes. Entries are kept in memory so that
+    /// followers and apply seldom read the log. While more than this waits for its log write,
+    /// appends of other stores are refused.
     pub entry_memory_bytes: u64,
     pub truncation: Truncation,
-    /// Followers learn of a commit with the next entries or heartbeat only.
+    /// If true, followers learn of a commit only with the next entries or heartbeat.
     pub skip_commit_broadcast: bool,
-    /// A region in which nothing happened for so many ticks goes to sleep; 0: never.
+    /// Number of idle ticks after which a region hibernates; 0 disables hibernation.
     pub hibernate_ticks: u32,
 }
 
@@ -78,11 +80,12 @@ impl Config {
         }
     }
 
-    /// How long a voter that heard from a leader grants no vote and does not stand.
+    /// Returns the vote hold: how long a voter that heard from a leader grants no vote and does not
+    /// campaign.
     ///
-    /// Two ticks less than the election timeout: of `k` counted ticks the first may come at once and the
-    /// second directly after a late first one (see `Worker`'s `TickGate`), so `k` of them prove that
-    /// `(k - 2)` tick lengths went by.
+    /// It is two ticks shorter than the election timeout. Of `k` counted ticks, the first may come
+    /// at once and the second directly after a late first one (see `Worker`'s `TickGate`). So `k`
+    /// ticks prove that `k - 2` tick lengths have passed.
     pub fn vote_hold_nanos(&self) -> BootNanos {
         self.tick_nanos.saturating_mul(u64::from(self.election_ticks.saturating_sub(2)))
     }

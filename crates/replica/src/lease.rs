@@ -1,25 +1,28 @@
-//! The leader's clock lease: how long local reads are current without asking anybody.
+//! The leader's clock lease: the time for which it may serve local reads without contacting other
+//! peers.
 //!
-//! It counts from the sending of the last confirmed round, and stands only when an entry of the leader's
-//! own term is applied (else writes acknowledged by an earlier leader may be missing here). The voters'
-//! half is in `vote_hold`.
+//! The lease counts from the sending of the last confirmed round. It begins only once an entry of
+//! the leader's own term is applied; until then, writes acknowledged by an earlier leader may be
+//! missing here. The voters' half is in `vote_hold`.
 //!
-//! A leader transfer breaks the voters' half on purpose: the target's votes ignore the hold. So the lease
-//! ends before the target is told, and must not come back while that word may still be under way, which
-//! has no bound: the target may be stopped with the word unread. Hence a *fence*: the word names the log's
-//! last index, the target obeys only while its log ends there, and the leader, when it gives the transfer
-//! up, appends an entry. Once the target acknowledged anything beyond the index, an old word can do no
-//! harm: the target's log never again ends there in this term. Only then, and after the full vote hold,
-//! may a lease begin; `ReadIndex` serves meanwhile.
+//! A leader transfer breaks the voters' half on purpose: votes for the transfer target ignore the
+//! hold. So the lease ends before the target is told to take over (`MsgTimeoutNow`), and no lease
+//! may begin while that message may still be under way. There is no bound on that time: the target
+//! may be stopped with the message unread. Hence a *fence*: the message names the last index of the
+//! leader's log, and the target obeys only while its own log ends there. When the leader gives up
+//! the transfer, it appends an entry. Once the target has acknowledged an entry beyond the fence,
+//! an old message is harmless, because the target's log never again ends at that index in this
+//! term. A lease may begin only then, and only after the full vote hold. `ReadIndex` serves reads
+//! meanwhile.
 
 use types::{BootNanos, LogIndex, StoreId};
 
 #[derive(Default)]
 pub(crate) struct Lease {
-    /// When the latest confirmed round was sent.
+    /// Time at which the latest confirmed round was sent.
     confirmed: Option<BootNanos>,
     suspended_until: BootNanos,
-    /// At most one per store.
+    /// Fences of leader transfers, at most one per store.
     fences: Vec<(StoreId, LogIndex)>,
     published: Option<BootNanos>,
 }
@@ -33,7 +36,8 @@ impl Lease {
         self.published
     }
 
-    /// No lease from rounds sent before `until`, nor while the fence stands. True if a lease was out.
+    /// Ends the lease. No lease begins from rounds sent before `until`, or while a fence stands.
+    /// Returns true if a lease was published.
     pub fn suspend(&mut self, until: BootNanos) -> bool {
         self.suspended_until = self.suspended_until.max(until);
         self.published.take().is_some()
@@ -48,7 +52,8 @@ impl Lease {
         self.fences.iter().find(|(store, _)| *store == target).map(|&(_, index)| index)
     }
 
-    /// Drops the fences whose stores acknowledged more. Not to be called while the transfer goes on.
+    /// Drops the fences whose stores have acknowledged a later index. Must not be called while the
+    /// transfer is in progress.
     pub fn clear_fences(&mut self, matched: impl Fn(StoreId) -> LogIndex) {
         self.fences.retain(|&(store, index)| matched(store) <= index);
     }
@@ -57,12 +62,12 @@ impl Lease {
         !self.fences.is_empty() || now < self.suspended_until
     }
 
-    /// Begins anew for another term. True if a lease was out.
+    /// Resets the lease for another term. Returns true if a lease was published.
     pub fn reset(&mut self) -> bool {
         std::mem::take(self).published.is_some()
     }
 
-    /// The lease's new end, if it moved.
+    /// Extends the lease from the latest confirmed round. Returns its new end if it moved.
     pub fn extend(&mut self, length: BootNanos, now: BootNanos) -> Option<BootNanos> {
         let sent = self.confirmed.filter(|&sent| sent >= self.suspended_until && !self.is_suspended(now))?;
         let until = sent.saturating_add(length);

@@ -1,24 +1,29 @@
-//! The worker's turn over many Raft groups, as a state machine without I/O.
+//! All of a store's Raft groups as one state machine without I/O.
 //!
-//! A [`Worker`] owns this store's peers of its regions. [`Worker::step`] takes one [`Input`];
-//! [`Worker::turn`] drains what came of it into [`Action`]s, which the caller executes in order. Time
-//! comes in with each call, randomness is derived from the configured seed, and the only thing read
-//! is the [`LogStore`], so a run replays exactly from its seed.
+//! A [`Worker`] owns this store's peers. [`Worker::step`] takes one [`Input`]. [`Worker::turn`]
+//! returns the resulting [`Action`]s, which the caller executes in order. The time is an argument
+//! of each call, randomness is derived from the configured seed, and the worker reads nothing but
+//! the [`LogStore`]. So a run replays exactly from its seed.
 //!
-//! What is promised, and where it is kept:
-//! - at most one [`LogBatch`] per turn over all regions, at most one in flight (`worker`);
-//! - a leader's messages go out beside its own write, everybody else's after it (`peer`);
-//! - reads are proved by a round of heartbeats or by a clock lease counted from its sending (`reads`,
-//!   `lease`); the voters' half of the lease's argument is in `vote_hold`;
-//! - a proposal is answered at most once, and `Refused` only when nothing was proposed (`proposals`);
-//! - what another store sends is inspected before the consensus code sees it, and a lie is dropped
-//!   (`peer::inspect`);
-//! - entries in memory stay within one budget, beyond which appends of other stores are not taken in, and so do
-//!   committed entries that are handed out (`memory`, [`Worker::make_room`]);
-//! - the log keeps what a peer may need, within a budget (`truncation`); beyond it a peer gets a snapshot
-//!   (`peer::snapshots`), whose data the caller carries;
-//! - a change of a region is made for one epoch, one at a time (`peer::changes`); a store learns of the peers
-//!   it has or has no more by announcements, and never brings back one that was removed (`worker`).
+//! Guarantees, and the module that keeps each:
+//! - A turn returns at most one [`LogBatch`] for all regions, and at most one batch is in flight
+//!   (`worker`).
+//! - A leader sends its messages in parallel with its own log write. Other peers send theirs after
+//!   the write (`peer`).
+//! - A strong read is confirmed by a round of heartbeats, or by a clock lease that counts from the
+//!   sending of such a round (`reads`, `lease`). The voters' half of the lease is in `vote_hold`.
+//! - A proposal is answered at most once, and with `Refused` only if nothing was proposed
+//!   (`proposals`).
+//! - Messages of other stores are inspected before the consensus code sees them. A message that no
+//!   correct store sends is dropped (`peer::inspect`).
+//! - Entries in memory stay within one budget. Beyond it, appends of other stores are refused
+//!   (`memory`). Committed entries that are handed out stay within a budget too
+//!   ([`Worker::make_room`]).
+//! - The log keeps the entries that a peer may need, within a budget (`truncation`). A peer that
+//!   lags beyond it gets a snapshot (`peer::snapshots`), whose data the caller carries.
+//! - A change of a region is made for one epoch, and one change at a time (`peer::changes`). A
+//!   store learns from announcements which peers it has or has lost, and never brings back a peer
+//!   that was removed (`worker`).
 
 #![forbid(unsafe_code)]
 
@@ -51,5 +56,5 @@ pub use memory::EntryMemory;
 pub use truncation::Truncation;
 pub use worker::Worker;
 
-/// The messages and entries of the consensus library, as they travel and as they are stored.
+/// The consensus library's messages and entries, as they are sent and stored.
 pub use raft::eraftpb;

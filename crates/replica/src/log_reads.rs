@@ -1,19 +1,23 @@
-//! Reads of entries that are no longer in memory, for followers that lag.
+//! Log reads for followers that need entries no longer in memory.
 //!
-//! They wait for a device, so the worker does not make them itself. The consensus code asks, is told that the entries come
-//! later, and goes on; when they are here it asks again, and is given them. Of the entries nothing is kept after that.
+//! Such a read waits for a device, so the worker does not perform it. The consensus code asks for
+//! the entries, is told that they come later, and continues. When they have been read, it asks
+//! again and receives them. The entries are not kept after that.
 
 use raft::eraftpb::Entry;
 use raft::GetEntriesContext;
 use types::LogIndex;
 
-/// The most reads of a store that are on their way, each of one message's entries. The others wait for these.
+/// Maximum number of log reads of a store in progress, each for the entries of one message. Further
+/// reads wait.
 pub(crate) const LOG_READS_MAX: usize = 16;
 
-/// The most askers that one read remembers. The library asks again for any other with the next heartbeat's answer.
+/// Maximum number of requests that one read remembers. The library repeats any other request after
+/// the next heartbeat response.
 const ASKERS_MAX: usize = 16;
 
-/// Of `low..high` from `low` on, as many entries as fit in `max_bytes`, at least one.
+/// A request for the entries of `low..high` that fit in `max_bytes`, in order from `low`, and at
+/// least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub low: LogIndex,
@@ -23,7 +27,7 @@ pub(crate) struct Range {
 
 struct Read {
     range: Range,
-    /// 0: it has not been taken up yet.
+    /// The read's number, or 0 if the read has not been started.
     number: u64,
     askers: Vec<GetEntriesContext>,
 }
@@ -31,12 +35,12 @@ struct Read {
 #[derive(Default)]
 pub(crate) struct LogReads {
     open: Vec<Read>,
-    /// What the last one brought, while it is handed to those who asked.
+    /// The result of the last read, while the requests that waited for it are repeated.
     fetched: Vec<Entry>,
 }
 
 impl LogReads {
-    /// These entries are wanted, and `asker` is to be asked again when they are here.
+    /// Requests a read of `range`. `asker` is to be called again when the entries are available.
     pub fn want(&mut self, range: Range, asker: GetEntriesContext) {
         match self.open.iter_mut().find(|read| read.range.low == range.low) {
             Some(read) if read.askers.len() < ASKERS_MAX => read.askers.push(asker),
@@ -45,7 +49,8 @@ impl LogReads {
         }
     }
 
-    /// Returns the reads that nobody has taken up, and gives them the next numbers after `last`.
+    /// Returns the reads that have not been started, and assigns them the next numbers after
+    /// `last`.
     pub fn take_up(&mut self, last: &mut u64) -> Vec<(u64, Range)> {
         let fresh = self.open.iter_mut().filter(|read| read.number == 0);
         fresh
@@ -57,19 +62,20 @@ impl LogReads {
             .collect()
     }
 
-    /// The range of an open read.
+    /// Returns the range of an open read.
     pub fn range(&self, number: u64) -> Option<Range> {
         self.open.iter().find(|read| read.number == number).map(|read| read.range)
     }
 
-    /// The read is done: whom to ask again, while [`fetched`](Self::fetched) has the entries.
+    /// Completes a read. Returns the requests to repeat while [`fetched`](Self::fetched) holds the
+    /// entries.
     pub fn finish(&mut self, number: u64, entries: Vec<Entry>) -> Vec<GetEntriesContext> {
         let Some(at) = self.open.iter().position(|read| read.number == number) else { return Vec::new() };
         self.fetched = entries;
         self.open.swap_remove(at).askers
     }
 
-    /// From `low` to before `high`, as far as they are here.
+    /// Returns the fetched entries from `low` to before `high`, if they begin with `low`.
     pub fn fetched(&self, low: LogIndex, high: LogIndex) -> &[Entry] {
         let is_there = self.fetched.first().is_some_and(|entry| entry.index == low);
         let most = usize::try_from(high.saturating_sub(low)).unwrap_or(usize::MAX);
@@ -80,7 +86,8 @@ impl LogReads {
         self.fetched = Vec::new();
     }
 
-    /// Forgets all reads, because the log was replaced: they may bring entries that it does not hold.
+    /// Forgets all reads because the log was replaced: they may return entries that it does not
+    /// hold.
     pub fn clear(&mut self) {
         *self = LogReads::default();
     }

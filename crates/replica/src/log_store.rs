@@ -1,26 +1,26 @@
-//! The log as it is read. Writes are actions.
+//! Read access to the log. Writes are returned as actions.
 
 use raft::eraftpb::Entry;
 use types::{LogIndex, PeerId, RegionId, Term};
 
-/// What Raft must not forget besides the entries.
+/// The state besides the entries that Raft must keep durably.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     pub term: Term,
     pub vote: Option<PeerId>,
-    /// A lower bound: what is committed may be ahead of it, never behind.
+    /// A lower bound of the commit index: the actual one may be higher, never lower.
     pub commit: LogIndex,
 }
 
-/// `first == truncated index + 1`, and `last == first - 1` when the log is empty. A log never written
-/// is `{first: 1, last: 0}`.
+/// The bounds of a region's log. `first` is the index after the last truncated entry, and `last ==
+/// first - 1` if the log is empty. A log that was never written is `{first: 1, last: 0}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
     pub first: LogIndex,
     pub last: LogIndex,
 }
 
-/// The log cannot be read: corruption, an I/O error, a hole. The store stops.
+/// A failure to read the log: corruption, an I/O error or a missing entry. The store stops.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("log of region {region}: {reason}")]
 pub struct LogError {
@@ -28,18 +28,20 @@ pub struct LogError {
     pub reason: String,
 }
 
-/// Synchronous, local, and cheap to clone (each peer holds one). Only entries whose batch was reported
-/// `Persisted`, and that no later batch replaces, are ever asked for.
+/// A store's log as the worker reads it: synchronous, local, and cheap to clone, because each peer
+/// holds a clone. The worker asks only for entries whose batch was reported as `Persisted` and that
+/// no later batch replaces.
 pub trait LogStore: Clone {
     fn hard_state(&self, region: RegionId) -> Result<Option<HardState>, LogError>;
 
     fn bounds(&self, region: RegionId) -> Result<LogBounds, LogError>;
 
-    /// Of an index in `first - 1 ..= last`; the term of index 0 is 0. That of the last truncated entry is
-    /// kept, durably, beside the log.
+    /// Returns the term of an index in `first - 1 ..= last`; the term of index 0 is 0. The term of
+    /// the last truncated entry is kept durably beside the log.
     fn term(&self, region: RegionId, index: LogIndex) -> Result<Term, LogError>;
 
-    /// Entries of `low..high` from `low` on, as many as fit in `max_bytes`, at least one.
+    /// Returns the entries of `low..high` that fit in `max_bytes`, in order from `low`, and at
+    /// least one.
     fn entries(
         &self,
         region: RegionId,

@@ -1,9 +1,10 @@
-//! One region's log as the consensus code sees it: what the log engine holds, overlaid with what is on
-//! its way there.
+//! One region's log as the consensus code sees it: the content of the log engine, overlaid with the
+//! entries whose write is pending.
 //!
-//! Invariants: `first - 1 <= stable <= last`. The engine holds exactly our entries through `stable`; the
-//! cache is contiguous and ends at `last`, and everything above `stable` is in it. Below, it keeps what
-//! the budget of the store's peers allows. `memory` counts exactly what the cache holds.
+//! Invariants: `first - 1 <= stable <= last`. The engine holds exactly this log's entries through
+//! `stable`. The cache is contiguous, ends at `last`, and contains every entry above `stable`.
+//! Below `stable` it keeps as many entries as the memory budget of the store's peers allows.
+//! `memory` counts exactly the entries in the cache.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use crate::log_reads::{LogReads, Range};
 use crate::log_store::{LogError, LogStore};
 use crate::memory::EntryMemory;
 
-/// What all peers of a store share of their logs.
+/// The parts of their logs that all peers of a store share.
 #[derive(Clone)]
 pub(crate) struct Logs<L> {
     pub store: L,
@@ -36,21 +37,23 @@ pub(crate) struct LogView<L> {
     cache: VecDeque<Entry>,
     cache_bytes: u64,
     memory: Arc<EntryMemory>,
-    /// Committed entries are not given out now: too much waits to be executed.
+    /// If true, committed entries are not handed out because too many bytes wait to be executed.
     is_withholding: bool,
-    /// Typical size of an entry, a moving average.
+    /// Typical size of an entry in bytes, as a moving average.
     entry_bytes: u64,
-    /// The consensus code panics on most errors of its storage. So a failed read is kept here, the answer
-    /// is one that it survives, and the worker stops before anything of that turn gets out.
+    /// The first failed read. The consensus code panics on most storage errors, so the view stores
+    /// the error here and returns a result that the consensus code survives. The worker then stops
+    /// before any output of that turn is used.
     failure: RefCell<Option<LogError>>,
     reads: RefCell<LogReads>,
-    /// What can be sent to a peer that needs entries which are gone.
+    /// The snapshot to send to a peer that needs truncated entries.
     offer: Option<Snapshot>,
-    /// A peer needs a snapshot, and there is none that this log continues.
+    /// True if a peer needs a snapshot and no offered snapshot is followed by the entries of this
+    /// log.
     snapshot_wanted: Cell<bool>,
 }
 
-/// What an entry costs in memory and, nearly, in the log.
+/// Returns the memory that an entry takes, in bytes. Its size in the log is nearly the same.
 pub(crate) fn size_of(entry: &Entry) -> u64 {
     entry.data.len() as u64 + 64
 }
@@ -76,7 +79,7 @@ impl<L: LogStore> LogView<L> {
         Ok(view)
     }
 
-    /// A log without entries, whatever the engine holds: it is not asked.
+    /// Creates a view of an empty log that begins after the given entry. The engine is not read.
     pub fn new_at(
         Logs { store, memory }: Logs<L>,
         region: RegionId,
@@ -104,8 +107,8 @@ impl<L: LogStore> LogView<L> {
         }
     }
 
-    /// The log begins anew after this entry. What the engine holds is not asked for any more: a batch is on
-    /// its way that deletes it.
+    /// Replaces the log by an empty one that begins after this entry. The engine's entries are not
+    /// read after this: a batch that deletes them is under way.
     pub fn restart(&mut self, index: LogIndex, term: Term) {
         (self.first, self.last, self.stable) = (index + 1, index, index);
         (self.truncated_term, self.last_term) = (term, term);
@@ -114,7 +117,7 @@ impl<L: LogStore> LogView<L> {
         self.offer = None;
     }
 
-    /// Sets what can be sent; `None` where that is of no use any more.
+    /// Sets the snapshot to offer; `None` if none is of use.
     pub fn set_offer(&mut self, offer: Option<Snapshot>) {
         self.offer = offer;
     }
@@ -123,7 +126,7 @@ impl<L: LogStore> LogView<L> {
         self.offer.as_ref().map(|snapshot| snapshot.get_metadata().index)
     }
 
-    /// Whether a snapshot was asked for that could not be given, since this was asked last.
+    /// Returns whether a snapshot was requested and none could be offered since the last call.
     pub fn take_snapshot_wanted(&self) -> bool {
         self.snapshot_wanted.take()
     }
@@ -140,7 +143,8 @@ impl<L: LogStore> LogView<L> {
         self.failure.borrow_mut().take()
     }
 
-    /// Entries that will be written. They replace the log from the first one's index on.
+    /// Appends entries whose write is pending. They replace the log from the first entry's index
+    /// on.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(head) = entries.first() else { return };
         assert!(self.first <= head.index && head.index <= self.last + 1, "entries follow the log");
@@ -163,8 +167,8 @@ impl<L: LogStore> LogView<L> {
         }
     }
 
-    /// A batch whose last entry for this region was this one is written. It says nothing if the entry was
-    /// replaced meanwhile: then a later batch is on its way.
+    /// Records that a batch is written whose last entry for this region is this one. Has no effect
+    /// if the entry was replaced meanwhile: then a later batch is pending.
     pub fn persisted(&mut self, index: LogIndex, term: Term) {
         if index > self.stable && self.cached(index).is_some_and(|entry| entry.term == term) {
             self.stable = index;
@@ -190,7 +194,8 @@ impl<L: LogStore> LogView<L> {
         self.term(index).ok()
     }
 
-    /// Lets the older half of what is held go, as far as it is written. False: none of it is.
+    /// Evicts the older half of the cached bytes, as far as they are written. Returns false if
+    /// nothing was evicted.
     pub fn evict(&mut self) -> bool {
         let kept = self.cache_bytes / 2;
         let before = self.cache_bytes;
@@ -200,7 +205,7 @@ impl<L: LogStore> LogView<L> {
         self.cache_bytes < before
     }
 
-    /// While this is so, whoever asks for entries to execute gets none.
+    /// While `is_withholding` is true, requests for entries to execute return none.
     pub fn withhold(&mut self, is_withholding: bool) {
         self.is_withholding = is_withholding;
     }
@@ -229,13 +234,14 @@ impl<L: LogStore> LogView<L> {
         self.failure.borrow_mut().get_or_insert(error);
     }
 
-    /// The part of `low..high` that the log engine has to answer.
+    /// Reads the part of `low..high` that is in the log engine only.
     fn read(&self, low: LogIndex, high: LogIndex, max_bytes: u64) -> Vec<Entry> {
         let read = self.store.entries(self.region, low, high, max_bytes);
         self.checked(Range { low, high, max_bytes }, read)
     }
 
-    /// What was read, if it is what was asked for. Else nothing, and the worker stops.
+    /// Returns the entries if they match the requested range. Otherwise stores a failure, so that
+    /// the worker stops, and returns no entries.
     fn checked(&self, range: Range, read: Result<Vec<Entry>, LogError>) -> Vec<Entry> {
         let Range { low, high, .. } = range;
         match read {
@@ -252,7 +258,7 @@ impl<L: LogStore> LogView<L> {
         Vec::new()
     }
 
-    /// Reads that are wanted and that nobody has taken up, under the next numbers after `last`.
+    /// Returns the requested reads that have not been started, numbered from `last + 1` on.
     pub fn take_up_reads(&self, last: &mut u64) -> Vec<(u64, Range)> {
         self.reads.borrow_mut().take_up(last)
     }
@@ -261,8 +267,9 @@ impl<L: LogStore> LogView<L> {
         self.reads.borrow().range(number).is_some()
     }
 
-    /// A read is done. Who asked for it is to be asked again now, and then [`forget_fetched`](Self::forget_fetched)
-    /// called. A read of what has been dropped from the log meanwhile may have failed.
+    /// Completes a read. Returns the requests that the caller must repeat before it calls
+    /// [`forget_fetched`](Self::forget_fetched). A read of entries that were truncated meanwhile
+    /// may fail; its result is ignored.
     pub fn fetched(&self, number: u64, read: Result<Vec<Entry>, LogError>) -> Vec<GetEntriesContext> {
         let Some(range) = self.reads.borrow().range(number) else { return Vec::new() };
         let entries = if range.low < self.first { Vec::new() } else { self.checked(range, read) };
@@ -361,7 +368,7 @@ impl<L: LogStore> Storage for LogView<L> {
     }
 
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        // Entries must follow it, or the peer that got it would need another one.
+        // The log must continue from the snapshot. Otherwise its receiver would need another one.
         let follows = |offer: &&Snapshot| {
             let index = offer.get_metadata().index;
             index + 1 >= self.first && index >= request_index
@@ -381,7 +388,7 @@ mod tests {
     use super::*;
     use crate::log_store::{HardState, LogBounds};
 
-    /// Entries `1..=10` of term 1, which counts how often it is asked.
+    /// A log with entries `1..=10` of term 1 that counts how often it is read.
     #[derive(Clone, Default)]
     struct Ten {
         reads: Rc<Cell<u32>>,
@@ -447,7 +454,7 @@ mod tests {
         let is_to_come = |view: &LogView<Ten>| {
             matches!(ask(view), Err(Error::Store(StorageError::LogTemporarilyUnavailable)))
         };
-        // However often it is asked for, it is read once.
+        // Repeated requests cause one read.
         assert!(is_to_come(&view) && is_to_come(&view));
         let mut last = 0;
         let range = Range { low: 3, high: 9, max_bytes: 2 * 164 };
@@ -460,11 +467,11 @@ mod tests {
         view.forget_fetched();
         assert!(is_to_come(&view));
         assert_eq!(view.take_up_reads(&mut last).len(), 1);
-        // What is replaced meanwhile is not given.
+        // A read does not return entries that were replaced meanwhile.
         view.append(&[entry(9, 2)]);
         assert!(!view.wants_read(2));
         assert!(view.fetched(2, Ok(vec![entry(3, 1)])).is_empty());
-        // What is dropped meanwhile may be gone, and nothing else may.
+        // A read may fail if its entries were truncated meanwhile, and only then.
         assert!(is_to_come(&view));
         assert_eq!(view.take_up_reads(&mut last).len(), 1);
         let gone = || Err(LogError { region: 1, reason: "gone".into() });

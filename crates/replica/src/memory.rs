@@ -1,9 +1,9 @@
-//! How much of their logs the peers of a store keep in memory: what waits for the log, which stays, and what is
-//! written, which may go.
+//! Accounting of the log entries that a store's peers hold in memory. Entries that wait for their
+//! log write must stay; written entries may be evicted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shared by all peers of a store, and readable beside them.
+/// Memory used by entries. It is shared by all peers of a store and may be read from other threads.
 #[derive(Debug)]
 pub struct EntryMemory {
     budget: u64,
@@ -16,13 +16,14 @@ impl EntryMemory {
         EntryMemory { budget, held: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Bytes of entries that are held, above the budget only while they wait for the log.
+    /// Returns the bytes of entries held. They exceed the budget only while the entries above it
+    /// wait for their log write.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Appends of other stores that were not taken in, for what was there already waited for the log. Their leaders
-    /// send them again.
+    /// Returns the number of appends from other stores that were refused because the entries that
+    /// wait for their log write exceeded the budget. Their leaders send them again.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -35,7 +36,8 @@ impl EntryMemory {
         self.held() > self.budget
     }
 
-    /// Through where written entries go once the budget is crossed, so that it is not crossed by the next entry again.
+    /// Returns whether written entries should still be evicted after the budget was exceeded.
+    /// Eviction continues to 15/16 of the budget, so that the next entry does not exceed it again.
     pub(crate) fn is_above_rest(&self) -> bool {
         self.held() > self.budget - self.budget / 16
     }

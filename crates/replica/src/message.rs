@@ -1,4 +1,5 @@
-//! Messages between peers: on which lane each goes out, and what its marks mean.
+//! Classification of messages between peers: the lane that each is sent on, and the mark of a
+//! leader transfer.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -11,8 +12,9 @@ pub(crate) fn lane(message: &Message) -> Lane {
     }
 }
 
-/// A vote asked for by a peer whom the leader told to take over, which need not wait for the leader's
-/// silence. The mark is the consensus library's own.
+/// Returns true if a vote is requested because the leader told the candidate to take over. Such a
+/// vote need not wait until the leader has been silent. The consensus library sets this context
+/// itself.
 pub(crate) fn is_transfer_vote(message: &Message) -> bool {
     message.get_context() == b"CampaignTransfer"
 }

@@ -1,9 +1,10 @@
-//! Which proposals of this store are where in the log, so that each is answered at most once.
+//! This store's pending proposals by log index, so that each is answered at most once.
 //!
-//! A proposal's fate is known when an entry is applied at its index: its own, if the terms agree (in one
-//! term one leader writes an index once), else another's. It is known earlier when another leader's
-//! entries replace it in this store's log. Losing the leadership decides nothing: the entry may yet be
-//! committed by the next leader, so its token waits.
+//! The outcome of a proposal is known when an entry is applied at its index. If that entry has the
+//! proposal's term, it is the proposal's own, because within a term one leader writes an index
+//! once. Otherwise it is another leader's entry. The outcome is known earlier if another leader's
+//! entries replace the proposal in this store's log. Losing the leadership decides nothing: the
+//! next leader may still commit the entry, so its token stays.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +21,8 @@ impl Proposals {
         assert!(before.is_none(), "an index is proposed once, or freed by being replaced");
     }
 
-    /// The log from `first` on was replaced by entries up to `last` with the given terms. Returns the
-    /// tokens that were lost.
+    /// Handles the replacement of the log from `first` on by entries with the given terms. Returns
+    /// the tokens of the proposals that were lost.
     pub fn replaced(&mut self, first: LogIndex, term_of: impl Fn(LogIndex) -> Option<Term>) -> Vec<u64> {
         let lost: Vec<LogIndex> = self
             .waiting
@@ -32,7 +33,8 @@ impl Proposals {
         lost.iter().filter_map(|index| self.waiting.remove(index)).map(|(_, token)| token).collect()
     }
 
-    /// `Ok` with this store's token for the applied entry, `Err` with the token of one it displaced.
+    /// Removes the proposal at an applied index. Returns `Ok` with its token if the applied entry
+    /// is the proposal's, or `Err` with its token if another entry took its place.
     pub fn applied(&mut self, index: LogIndex, term: Term) -> Result<Option<u64>, u64> {
         match self.waiting.remove(&index) {
             None => Ok(None),
@@ -41,7 +43,8 @@ impl Proposals {
         }
     }
 
-    /// The log begins anew: what became of its entries is not known here.
+    /// Removes and returns all tokens. Used when the log is replaced, so that the outcome of its
+    /// entries is not known here.
     pub fn take_all(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.waiting).into_values().map(|(_, token)| token).collect()
     }
@@ -61,7 +64,7 @@ mod tests {
         for index in 5..9 {
             proposals.insert(index, 2, index * 10);
         }
-        // Entry 6 stays; 7 is replaced; 8 is cut off.
+        // Entry 6 stays, 7 is replaced, and 8 is cut off.
         let term_of = |index| match index {
             6 => Some(2),
             7 => Some(3),

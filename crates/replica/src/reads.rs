@@ -1,14 +1,14 @@
-//! Strong reads: which waits for which round of heartbeats.
+//! Strong reads, grouped by the round of heartbeats that confirms them.
 //!
-//! All reads that arrived since the last round was sent share the next one; a read never joins a round
-//! that is already under way, since that round proves leadership only for the moment it was sent. A round
-//! that is confirmed confirms those sent before it.
+//! All reads that arrived since the last round was sent share the next one. A read never joins a
+//! round that is already under way, because a round proves leadership only for the moment at which
+//! it was sent. A confirmed round also confirms the rounds that were sent before it.
 
 use std::collections::VecDeque;
 
 use types::{BootNanos, LogIndex};
 
-/// Rounds under way at once. More reads than that wait for one to come back.
+/// Maximum number of rounds under way. Further reads wait until one of them is confirmed.
 const ROUNDS: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ struct Round {
 pub(crate) struct Reads {
     waiting: Vec<Read>,
     rounds: VecDeque<Round>,
-    /// Proven, waiting until the index is applied. Indexes never fall.
+    /// Confirmed reads that wait until their read index is applied. The indexes never decrease.
     proven: VecDeque<(LogIndex, Vec<Read>)>,
     next_round: u64,
     last_sent: Option<BootNanos>,
@@ -48,17 +48,18 @@ impl Reads {
         self.wanted.is_some_and(|wanted| now <= wanted.saturating_add(demand))
     }
 
-    /// Whether reads wait for a round that may be sent now.
+    /// Returns whether reads wait for a round and one may be sent.
     pub fn needs_round(&self) -> bool {
         !self.waiting.is_empty() && self.rounds.len() < ROUNDS
     }
 
-    /// Whether the last round is so old that a lease resting on it should be renewed.
+    /// Returns whether the last round was sent at least `age` ago, so that the lease that rests on
+    /// it should be renewed, and another round may be sent.
     pub fn is_stale(&self, now: BootNanos, age: BootNanos) -> bool {
         self.rounds.len() < ROUNDS && self.last_sent.is_none_or(|sent| now >= sent.saturating_add(age))
     }
 
-    /// Opens a round that leaves now, with all that wait.
+    /// Opens a round that is sent at `now` and includes all waiting reads. Returns its number.
     pub fn open_round(&mut self, now: BootNanos) -> u64 {
         self.next_round += 1;
         self.last_sent = Some(now);
@@ -67,8 +68,8 @@ impl Reads {
         self.next_round
     }
 
-    /// The quorum answered this round: its reads are good once `index` is applied. Returns when the round
-    /// was sent; `None` for a round of another time.
+    /// Marks a round as answered by a quorum: its reads may be served once `index` is applied.
+    /// Returns the time at which the round was sent, or `None` if the round is unknown.
     pub fn confirm(&mut self, number: u64, index: LogIndex) -> Option<BootNanos> {
         self.rounds.iter().find(|round| round.number == number)?;
         let mut sent = None;
@@ -82,7 +83,7 @@ impl Reads {
         sent
     }
 
-    /// Tokens whose read index is applied.
+    /// Removes and returns the tokens of the reads whose read index is applied.
     pub fn take_ready(&mut self, applied: LogIndex) -> Vec<u64> {
         let mut ready = Vec::new();
         while self.proven.front().is_some_and(|&(index, _)| index <= applied) {
@@ -93,7 +94,8 @@ impl Reads {
         ready
     }
 
-    /// Everything that waits, when the leadership is gone. Whether a lease is wanted is forgotten too.
+    /// Removes and returns the tokens of all reads, when the leadership is lost. Also forgets that
+    /// a lease is wanted.
     pub fn take_all(&mut self) -> Vec<u64> {
         let next_round = self.next_round;
         let Reads { waiting, rounds, proven, .. } = std::mem::take(self);
@@ -105,7 +107,7 @@ impl Reads {
         reads.map(|read| read.token).collect()
     }
 
-    /// Takes out the reads that wait since before `limit`. Their rounds go on.
+    /// Removes and returns the tokens of the reads that arrived before `limit`. Their rounds go on.
     pub fn take_older(&mut self, limit: BootNanos) -> Vec<u64> {
         let mut late = Vec::new();
         let lists = std::iter::once(&mut self.waiting)

@@ -1,17 +1,22 @@
-//! How much of the log may go.
+//! Policy that decides how much of a region's log may be dropped.
 
 use types::LogIndex;
 
-/// Keeps a tail, so that a follower that lags a little finds its entries in the log and so that the log
-/// is not truncated entry by entry. The byte limits win over the entry limits when entries are large.
+/// Limits that control log truncation.
+///
+/// The log keeps a tail so that a follower that lags a little finds its entries in it, and it is
+/// truncated in steps rather than entry by entry. The byte limits win over the entry limits when
+/// entries are large.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncation {
     pub keep_entries: u64,
     pub keep_bytes: u64,
-    /// Nothing is truncated unless this many would go, or this many bytes.
+    /// Minimum number of entries that a truncation drops. Fewer suffice if they are `step_bytes` in
+    /// size.
     pub step_entries: u64,
     pub step_bytes: u64,
-    /// A peer that lags by more is not waited for: it gets a snapshot instead.
+    /// Maximum number of log bytes that a leader keeps for a lagging peer. A peer that lags by more
+    /// gets a snapshot.
     pub lag_bytes: u64,
 }
 
@@ -22,7 +27,7 @@ impl Default for Truncation {
 }
 
 impl Truncation {
-    /// For a store's log that is to stay at about so many bytes.
+    /// Returns limits for a store whose log should stay at about `bytes` bytes.
     pub fn of_log_size(bytes: u64) -> Truncation {
         Truncation {
             keep_entries: 1024,
@@ -36,19 +41,21 @@ impl Truncation {
 
 pub(crate) struct LogUse {
     pub first: LogIndex,
-    /// What a completed flush of the engine covers: replay never needs anything below.
+    /// Index covered by a completed flush of the engine. Replay after a restart begins above it.
     pub flushed: LogIndex,
     pub applied: LogIndex,
-    /// No peer for which this log waits needs anything through here.
+    /// Index through which no peer that the log waits for needs any entry.
     pub held_by_all: LogIndex,
-    /// Typical size of an entry, at least 1.
+    /// Typical size of an entry in bytes, at least 1.
     pub entry_bytes: u64,
 }
 
 impl Truncation {
-    /// Through where a leader stops keeping entries for its slowest peer, which holds the log through
-    /// `slowest`. `receiving`: the least index of the snapshots that are under way, whose receivers will
-    /// need what follows; they are waited for longer.
+    /// Returns the index through which a leader keeps no entries for its peers. The slowest of them
+    /// holds the log through `slowest`.
+    ///
+    /// `receiving` is the lowest index of the snapshots under way, whose receivers will need the
+    /// entries that follow it. For them the leader keeps up to four times `lag_bytes`.
     pub(crate) fn released(
         &self,
         slowest: LogIndex,
@@ -62,9 +69,11 @@ impl Truncation {
         slowest.max(floor)
     }
 
-    /// The last index that may be dropped now, if dropping is worth it.
+    /// Returns the last index that may be dropped, or `None` if truncation is not possible or not
+    /// worthwhile yet.
     ///
-    /// `held_by_all` may come from a leader long gone. Whoever lacks what it released gets a snapshot.
+    /// `held_by_all` may stem from an earlier leader. A peer that lacks entries released by it gets
+    /// a snapshot.
     pub(crate) fn decide(&self, log: &LogUse) -> Option<LogIndex> {
         let per_entry = log.entry_bytes.max(1);
         let keep = self.keep_entries.min(self.keep_bytes / per_entry);

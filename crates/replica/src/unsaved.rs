@@ -1,9 +1,10 @@
-//! What one peer wants written, and what waits for the write.
+//! One peer's pending log writes, and the messages that wait for them.
 //!
-//! The consensus code hands out its work in numbered *readies*. While a batch is in flight they keep being
-//! taken, so that a leader's entries reach its followers without waiting for an earlier write; what they
-//! want written gathers here for the next batch. That is allowed because the log view answers for entries
-//! on their way, and because messages that vouch for a write leave only after the batch that holds it.
+//! The consensus code hands out its work in numbered *readies*. The peer keeps taking them while a
+//! batch is in flight, so that a leader's entries reach its followers without waiting for an
+//! earlier write. Their writes are collected here for the next batch. This is safe because the log
+//! view serves entries that are not written yet, and because a message that vouches for a write is
+//! sent only after the batch that contains it.
 
 use raft::eraftpb::{Entry, Message};
 use types::{LogIndex, Term};
@@ -13,17 +14,18 @@ use crate::log_store::HardState;
 
 #[derive(Default)]
 pub(crate) struct Unsaved {
-    /// Before the entries.
+    /// Replaces the log before the entries are appended.
     pub restart: Option<Restart>,
     pub entries: Vec<Entry>,
     pub hard_state: Option<HardState>,
-    /// Entries, a term or a vote are in it: it needs a batch. A commit index alone rides along.
+    /// True if the write contains entries, a restart of the log, a term or a vote, so that it needs
+    /// a batch. A commit index alone waits for a batch that is written anyway.
     pub is_urgent: bool,
-    /// A term or a vote is in it.
+    /// True if the write contains a term, a vote or a restart of the log, and so must be synced.
     pub must_sync: bool,
-    /// The last ready that it holds; 0 for none.
+    /// Number of the last ready included; 0 for none.
     pub ready: u64,
-    /// Not before the write.
+    /// Messages to send after the write.
     pub messages: Vec<Message>,
 }
 
@@ -37,7 +39,7 @@ impl Unsaved {
         self.entries.extend(entries);
     }
 
-    /// What was to be written of the old log does not matter any more.
+    /// Begins the log at `restart`. Pending entries of the old log are discarded.
     pub fn restart(&mut self, restart: Restart) {
         self.entries.clear();
         self.restart = Some(restart);
@@ -50,12 +52,12 @@ impl Unsaved {
     }
 }
 
-/// The part of the batch in flight that is this peer's.
+/// One peer's part of the batch in flight.
 pub(crate) struct InFlight {
     pub ready: u64,
-    /// The log begins anew after a snapshot that is to be applied once this is written.
+    /// The snapshot at which the log begins, to be applied once this is written.
     pub snapshot: Option<Restart>,
-    /// The term that is in it.
+    /// The term that is written.
     pub term: Option<Term>,
     pub last: Option<(LogIndex, Term)>,
     pub messages: Vec<Message>,

@@ -1,15 +1,17 @@
-//! The voters' half of the lease: when this store must neither vote nor stand.
+//! The voters' half of the lease: the periods in which this store must neither vote nor campaign.
 //!
 //! A leader's lease counts from the sending of heartbeats that a quorum answered. It is sound if no
-//! member of that quorum helps to elect another leader before the lease is over. So a voter that heard
-//! from a leader grants nothing for the vote hold, which outlasts any lease by the clocks' drift. The
-//! consensus library has a check of its own, but it forgets the leader when any message of a later term
-//! comes in, and it counts ticks; this one does neither.
+//! member of that quorum helps to elect another leader before the lease ends. So a voter that heard
+//! from a leader grants no vote for the length of the vote hold, which outlasts any lease even if
+//! the clocks drift. The consensus library has a check of its own, but that check counts ticks, and
+//! it forgets the leader when any message of a later term arrives. This one does neither.
 //!
-//! A store that restarts has forgotten whom it answered, so it holds back from its start as if it had
-//! just heard from a leader. Two exceptions: the only voter of a region, which is in no joint configuration and
-//! has no change of the peers in its log that waits to be applied, for nobody else could hold a lease; and a peer that never was in any term, for it cannot have answered a heartbeat (an answer
-//! leaves only after the term is synced).
+//! A store that restarts does not know which leader it answered, so it starts with a vote hold, as
+//! if it had just heard from a leader. There are two exceptions:
+//! - The only voter of a region, if the configuration is not joint and the log holds no unapplied
+//!   change of peers: no other store could hold a lease.
+//! - A peer whose log and term are still those of a new region: it cannot have answered a
+//!   heartbeat, because an answer is sent only after the term is synced.
 
 use types::{BootNanos, PeerId, Term};
 
@@ -43,7 +45,8 @@ impl VoteHold {
         since.is_some_and(|since| now < since.saturating_add(self.length))
     }
 
-    /// From a restart on: not even a leader's own wish to hand over counts.
+    /// Returns true during the vote hold that begins with a restart. In it the store refuses even
+    /// the votes of a leader transfer.
     pub fn is_restarting(&self, now: BootNanos) -> bool {
         self.within(self.started, now)
     }

@@ -1,4 +1,4 @@
-//! One test per promise, each over a cluster whose messages, writes and clock the test moves by hand.
+//! One test per guarantee. Each runs a cluster whose messages, writes and clock the test controls.
 
 mod alone;
 
@@ -20,13 +20,13 @@ const TICK: u64 = 100 * MILLISECOND;
 struct Node {
     worker: Worker<Disk>,
     disk: Disk,
-    /// Written, but not yet reported, while `holds_writes`.
+    /// Batches handed out but not written, while `holds_writes`.
     writing: Vec<LogBatch>,
     holds_writes: bool,
     seen: Vec<Action>,
 }
 
-/// Applies at once, and writes at once unless told to hold.
+/// A cluster that applies at once, and writes at once unless told to hold writes.
 struct Trio {
     now: BootNanos,
     nodes: Vec<Node>,
@@ -54,7 +54,7 @@ impl Trio {
         Trio { now, nodes: (0..stores).map(node).collect(), wire: Vec::new() }
     }
 
-    /// A cluster that store 0 leads, with everything delivered.
+    /// Returns a cluster that store 0 leads, with every message delivered.
     fn led() -> Trio {
         let mut trio = Trio::new(3);
         while trio.role(0) != Role::Leader {
@@ -118,7 +118,7 @@ impl Trio {
         self.settle_only(|_, _| true);
     }
 
-    /// Delivers what passes, and loses the rest.
+    /// Delivers the messages that pass, and loses the others.
     fn settle_only(&mut self, passes: impl Fn(StoreId, &Message) -> bool) {
         while !self.wire.is_empty() {
             let (from, to, message) = self.wire.remove(0);
@@ -186,7 +186,7 @@ fn a_leader_sends_entries_before_and_beside_its_own_write() {
     let sent = seen.iter().position(|action| matches!(action, Action::Send { .. })).unwrap();
     let written = seen.iter().position(|action| matches!(action, Action::Persist(_))).unwrap();
     assert!(sent < written && trio.sent(MessageType::MsgAppend) == 2);
-    // With one batch in flight there is no second, and yet the next entry is on its way.
+    // No second batch starts while one is in flight, and yet the next entry is sent.
     trio.clear();
     assert!(trio.nodes[0].worker.persist_in_flight());
     trio.propose(0, 2, b"two");
@@ -206,7 +206,8 @@ fn who_answers_is_active_at_every_moment_and_who_falls_silent_is_not_for_long() 
         assert_eq!(status.role, Role::Leader);
         status.peers.values().map(|peer| peer.is_active).collect()
     };
-    // Something is always asked of it, or it would fall asleep. Seen between a tick and its answers.
+    // A proposal every tick keeps the region awake. The activity is read between a tick and its
+    // responses.
     let tick = |trio: &mut Trio, hears: fn(StoreId) -> bool| {
         trio.propose(0, 1, b"one");
         trio.settle_only(|to, _| hears(to));
@@ -236,7 +237,7 @@ fn a_follower_acknowledges_only_what_is_written() {
     for (from, to, append) in appends.clone() {
         trio.deliver(from, to, append);
     }
-    // The same again, which adds nothing to write, must wait for the same write.
+    // The repeated appends add nothing to write, but their responses must wait for the same write.
     for (from, to, append) in appends {
         trio.deliver(from, to, append);
     }
@@ -277,7 +278,7 @@ fn an_idle_cluster_writes_nothing_and_a_commit_index_alone_waits_for_a_batch() {
         _ => None,
     };
     assert_eq!(trio.nodes[0].seen.iter().find_map(commit), Some(7));
-    // No term or vote is in it: only the fsync policy decides on the sync.
+    // The batch has no term and no vote, so the fsync policy alone decides whether it is synced.
     assert!(trio.saw(0, |action| matches!(action, Action::Persist(batch) if !batch.must_sync)));
 }
 
@@ -308,7 +309,7 @@ fn a_follower_of_a_live_leader_grants_no_vote_though_it_was_told_of_a_later_term
     trio.tick(0, 2);
     trio.settle();
     let term = trio.last_and_term(1).1;
-    // The consensus library forgets its leader at such a message, and would vote at once.
+    // The consensus library forgets its leader on such a message, and would vote at once.
     trio.deliver(2, 1, message(2, 1, term + 1, MessageType::MsgAppendResponse));
     assert_eq!(trio.last_and_term(1).1, term + 1);
     trio.clear();
@@ -380,7 +381,7 @@ fn after_an_aborted_transfer_no_lease_begins_until_the_unread_word_is_void() {
     let (_, _, word) =
         trio.wire.iter().find(|(_, _, m)| kind(m) == MessageType::MsgTimeoutNow).cloned().unwrap();
     trio.wire.clear();
-    // Store 1 stands still; store 2 keeps the leader in office.
+    // Store 1 is stopped. Store 2's responses keep the leader in office.
     let mut unread = Vec::new();
     let mut run = |trio: &mut Trio, ticks: u32| {
         for _ in 0..ticks {
@@ -396,7 +397,7 @@ fn after_an_aborted_transfer_no_lease_begins_until_the_unread_word_is_void() {
     run(&mut trio, 40);
     assert!(trio.saw(0, |action| matches!(action, Action::TransferAborted { to: 1, .. })));
     assert_eq!((trio.role(0), lease_of(&trio, 0)), (Role::Leader, None));
-    // It wakes and hears of the entry that voids the word.
+    // Store 1 continues and receives the entry that voids the message.
     trio.wire = unread;
     trio.settle();
     trio.step(0, Input::WantLease { region: REGION });
@@ -432,7 +433,7 @@ fn a_read_that_waits_for_the_terms_first_commit_is_refused_in_time() {
     while trio.role(0) != Role::Leader {
         trio.now += TICK;
         trio.step(0, Input::Tick);
-        // Heartbeats go through, entries do not.
+        // Heartbeats are delivered, entries are not.
         trio.settle_only(|_, message| kind(message) != MessageType::MsgAppend);
     }
     trio.step(0, Input::ReadIndex { region: REGION, token: 1 });
@@ -505,8 +506,8 @@ fn the_only_store_of_a_region_leads_and_leases_at_once_after_a_restart_too() {
     assert_eq!(lease_of(&trio, 0), Some(trio.now + config(0, 5).lease_nanos));
 }
 
-/// What is flushed says that the store is alone; its log says that two more have a vote by now, and one of them
-/// may lead and have a lease.
+/// The flushed descriptor names one voter. The log adds two more, and one of those may lead and
+/// hold a lease.
 #[test]
 fn a_store_whose_log_holds_a_change_of_peers_holds_back_though_it_was_the_only_voter() {
     let alone = |kind: EntryType| {
@@ -534,8 +535,9 @@ fn a_store_whose_log_holds_a_change_of_peers_holds_back_though_it_was_the_only_v
     assert_eq!(trio.sent(MessageType::MsgRequestVote), 0);
 }
 
-/// A learner may be asked for its vote by a voter that it does not know of yet, and its answers carry leases. A peer
-/// of a joint configuration may be the only voter of the new one.
+/// A candidate may ask a learner for its vote if the candidate knows of a promotion that the
+/// learner does not know of, and the learner's responses count for leases. A peer of a joint
+/// configuration may be the only voter of the new one.
 #[test]
 fn a_restarted_peer_of_a_region_with_one_voter_holds_back_unless_it_is_that_voter_and_no_other() {
     let granted = |roles: [PeerRole; 3]| {
@@ -584,7 +586,8 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
 fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_leader_has_filled_its_log() {
     let mut trio = Trio::led();
     let (last, term) = trio.last_and_term(1);
-    // As if an entry had been vouched for here, and lost.
+    // The heartbeat commits an entry that this store does not hold, as if it had acknowledged the
+    // entry and lost it.
     let heartbeat = Message { commit: last + 1, ..message(0, 1, term, MessageType::MsgHeartbeat) };
     trio.deliver(0, 1, heartbeat);
     let reason = DropReason::CommitBeyondLog;
@@ -592,7 +595,7 @@ fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_l
     trio.clear();
     let ask = |trio: &mut Trio, term| {
         let mut request = vote_request(trio, 2, 1, term, MessageType::MsgRequestVote);
-        // No leader's recent word stands in the way of this one.
+        // The mark of a transfer lets the request pass the vote hold.
         request.context = Bytes::from_static(b"CampaignTransfer");
         trio.deliver(2, 1, request);
         let is_granted = trio.sent(MessageType::MsgRequestVoteResponse) == 1;
@@ -603,7 +606,7 @@ fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_l
     assert_eq!(trio.last_and_term(1), (last, term), "it does not even follow the candidate's term");
     trio.tick(1, 40);
     assert_eq!((trio.sent(MessageType::MsgRequestPreVote), trio.role(1)), (0, Role::Follower));
-    // A later leader fills the log, and commits an entry of its own behind what it has.
+    // A later leader fills the log, and commits an entry of its own after the entries it found.
     let later = term + 2;
     let entry = Entry { index: last + 1, term: later, ..Entry::default() };
     let append = |commit, entries: Vec<Entry>| {
@@ -668,7 +671,7 @@ fn a_peer_that_lags_beyond_the_budget_gets_a_snapshot_and_what_follows_it() {
         offer = trio.nodes[0].seen.iter().find_map(sent);
     }
     trio.deliver(0, 2, offer.unwrap());
-    // Recorded first, applied then, and not before is anything later handed out.
+    // The snapshot is recorded before it is applied, and no later entry is handed out until then.
     let first = trio.nodes[2].seen.iter().position(|action| matches!(action, Action::ApplySnapshot { .. }));
     let record = trio.nodes[2].seen.iter().position(|action| {
         matches!(action, Action::Persist(batch) if batch.must_sync && batch.writes[0].restart.is_some())

@@ -1,7 +1,7 @@
-//! What a store says that is not correct: it is dropped, with a reason, and nothing panics.
+//! Incorrect messages from other stores: each is dropped with a reason, and nothing panics.
 //!
-//! One worker, whose store is 1 and whose peers have the numbers of their stores and 1. The test says what the
-//! other stores say.
+//! The test runs one worker on store 1 and plays the other stores. Each peer's number is its
+//! store's plus 1.
 
 mod alone;
 
@@ -18,7 +18,8 @@ use types::{BootNanos, PeerRole, RegionDescriptor, SlotRange, StoreId};
 
 const REGION: u64 = 1;
 const TICK: u64 = 100 * MILLISECOND;
-/// The log's last entry, and the term, of a follower that was told of a leader and nothing else.
+/// The last log index and the term of a follower that has heard from a leader and received nothing
+/// else.
 const LAST: u64 = 5;
 const TERM: u64 = 6;
 
@@ -26,7 +27,7 @@ struct Victim {
     now: BootNanos,
     worker: Worker<Disk>,
     disk: Disk,
-    /// Handed out to be written, while `holds_writes`.
+    /// Batches handed out but not written, while `holds_writes`.
     writing: Vec<LogBatch>,
     holds_writes: bool,
     sent: Vec<Message>,
@@ -47,7 +48,7 @@ impl Victim {
         victim
     }
 
-    /// One of three, which has heard of a leader on store 0.
+    /// Returns one of three peers, a follower that has heard from a leader on store 0.
     fn follower() -> Victim {
         let mut victim = Victim::of(descriptor(REGION, 3));
         victim.hear(0, message(TERM, MessageType::MsgHeartbeat));
@@ -55,7 +56,7 @@ impl Victim {
         victim
     }
 
-    /// One of three, elected by store 0.
+    /// Returns one of three peers, elected leader by store 0's vote.
     fn leader() -> Victim {
         let mut victim = Victim::of(descriptor(REGION, 3));
         while victim.role() != Role::Leader {
@@ -147,7 +148,7 @@ impl Victim {
         self.worker.step(Input::Persisted { batch: batch.number }, self.now);
     }
 
-    /// The message is dropped for this reason, and the region goes on.
+    /// Asserts that the message is dropped for this reason and that the region continues.
     fn drops(&mut self, from: StoreId, message: Message, reason: DropReason) {
         self.dropped.clear();
         let before = self.status();
@@ -161,7 +162,7 @@ impl Victim {
     }
 }
 
-/// From store 0.
+/// Returns a message from the peer on store 0.
 fn message(term: u64, kind: MessageType) -> Message {
     let mut message = Message { from: 1, to: 2, term, ..Message::default() };
     message.set_msg_type(kind);
@@ -218,7 +219,7 @@ fn indexes_that_cannot_be_counted_up_are_out_of_reach() {
 fn a_term_that_cannot_be_counted_up_is_out_of_reach() {
     for kind in [MessageType::MsgHeartbeat, MessageType::MsgRequestVoteResponse, MessageType::MsgTimeoutNow] {
         Victim::follower().drops(0, message(u64::MAX, kind), DropReason::Term);
-        // Nor does anybody come near it in steps that elections could make.
+        // A term 2^33 ahead is out of reach of any sequence of elections.
         Victim::follower().drops(0, message(TERM + (1 << 33), kind), DropReason::Term);
     }
     Victim::follower().drops(0, message(0, MessageType::MsgHeartbeat), DropReason::Term);
@@ -254,12 +255,13 @@ fn a_snapshot_of_a_region_that_cannot_be_is_not_begun_with() {
     let of_another = RegionDescriptor { id: 9, ..founded.clone() };
     Victim::follower().drops(0, snapshot(50, &of_another), DropReason::Snapshot);
     Victim::follower().drops(0, snapshot(u64::MAX - 1, &founded), DropReason::Index);
-    // It has the receiver's number on another store: with it, this one could never start again.
+    // The descriptor places the receiver's number on another store. A store that recorded it could
+    // never start again.
     let elsewhere = RegionDescriptor::founded(REGION, founded.slots, &[0, 7, 9]);
     let mut victim = Victim::follower();
     victim.hear(0, snapshot(50, &elsewhere));
     assert_eq!((victim.last(), victim.status().descriptor), (LAST, founded.clone()));
-    // And this one is taken.
+    // This snapshot is accepted.
     victim.hear(0, snapshot(50, &founded));
     assert_eq!((victim.last(), victim.dropped), (50, Vec::new()));
 }
@@ -277,7 +279,7 @@ fn a_vote_that_was_not_asked_for_makes_no_leader_of_a_log_that_is_not_written() 
     victim.dropped.clear();
     victim.hear(0, message(TERM + 1, MessageType::MsgRequestVoteResponse));
     assert_eq!(victim.dropped, [DropReason::UnaskedVote]);
-    // When it is written, the vote is asked for, and counts.
+    // Once the log is written, the peer asks for the vote, and the vote counts.
     victim.holds_writes = false;
     while !victim.writing.is_empty() {
         victim.finish_write();
@@ -326,7 +328,7 @@ fn the_only_voter_does_not_lead_a_log_that_is_not_written() {
     }
 }
 
-/// A change of the region as it stands in an entry: for epoch 1, 1.
+/// An encoded region change for epoch (1, 1).
 fn change(kind: &[u8]) -> Bytes {
     [&[1][..], &1u64.to_be_bytes(), &1u64.to_be_bytes(), kind].concat().into()
 }
@@ -347,7 +349,8 @@ fn a_change_that_cannot_be_read_is_not_taken_into_the_log() {
     for message in [
         of_kind(EntryType::EntryNormal, unreadable.clone()),
         of_kind(EntryType::EntryConfChangeV2, unreadable),
-        // The consensus code would stand for election before this peer's own removal is applied.
+        // With these entry types, the consensus code would campaign before this peer's own demotion
+        // is applied.
         of_kind(EntryType::EntryNormal, demote.clone()),
         of_kind(EntryType::EntryConfChange, demote.clone()),
         of_kind(EntryType::EntryConfChangeV2, Bytes::new()),
@@ -393,17 +396,17 @@ fn what_peers_do_not_send_to_each_other_is_not_taken_from_them() {
 #[test]
 fn a_message_counts_for_the_peer_of_its_sender_alone() {
     let heartbeat = message(TERM + 1, MessageType::MsgHeartbeat);
-    // Store 2 speaks for the peer on store 0, and for no peer, and for this one.
+    // Store 2 claims to be the peer on store 0, then no peer, then this peer.
     Victim::follower().drops(2, heartbeat.clone(), DropReason::Sender);
     Victim::follower().drops(2, Message { from: 0, ..heartbeat.clone() }, DropReason::Sender);
     Victim::follower().drops(2, Message { from: 2, ..heartbeat.clone() }, DropReason::Sender);
-    // A peer that is not known yet is on the first store that speaks for it.
+    // An unknown peer is located on the first store that sends as this peer.
     let mut victim = Victim::follower();
     let newcomer = Message { from: 4, ..heartbeat.clone() };
     victim.hear(7, newcomer.clone());
     assert_eq!((victim.status().leader, victim.dropped.len()), (Some(7), 0));
     victim.drops(8, newcomer, DropReason::Sender);
-    // What was meant for another peer here is late, and no lie.
+    // A message for another peer number on this store is late, not false.
     let mut victim = Victim::follower();
     victim.hear(0, Message { to: 9, ..heartbeat });
     assert_eq!((victim.status().term, victim.dropped.len()), (TERM, 0));
@@ -483,7 +486,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-/// Entries as they follow each other, or as they do not.
+/// Entries, and whether to renumber them so that they follow each other.
 fn any_entries() -> impl Strategy<Value = (Vec<Entry>, bool)> {
     (prop::collection::vec(any_entry(), 0..4), any::<bool>())
 }
@@ -534,7 +537,7 @@ fn any_message() -> impl Strategy<Value = Message> {
 #[derive(Clone, Debug)]
 enum Event {
     Message(StoreId, Message),
-    /// From the store whose number the message has.
+    /// Sent by the store that holds the peer named as the message's sender.
     Plausible(Message),
     Announced(StoreId, RegionDescriptor),
     Tick,

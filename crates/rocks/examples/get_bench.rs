@@ -1,4 +1,5 @@
-//! Nanoseconds of a point get with and without rows in RAM: `get_bench [ROWS] [VALUE_BYTES]`.
+//! Measures the nanoseconds of a point read with and without rows in RAM: `get_bench [ROWS]
+//! [VALUE_BYTES]`.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,10 +1,11 @@
-//! What RocksDB's errors mean to the store.
+//! Classification of RocksDB's errors for the store.
 
 use rocksdb::ErrorKind;
 use storage::StorageError;
 
-/// RocksDB gives the C interface only a text. The kind is its first words; "no space" is a sub-code of
-/// an I/O error, spelled out after the kind, and a system message when the file layer reports it.
+/// Converts an error of RocksDB. Its C interface gives only a text, whose first words are the kind.
+/// "No space" is a sub-code of an I/O error that is spelled out after the kind, or a system message
+/// if the file layer reports it.
 pub(crate) fn classify(error: rocksdb::Error) -> StorageError {
     let kind = error.kind();
     let text = error.into_string();

@@ -1,8 +1,8 @@
-//! Ways in which a sorted run of rows can reach flash: what a RAM tier does with the rows that it has frozen.
+//! Ways to write a sorted run of rows to flash, as a RAM tier does with its frozen rows.
 //!
-//! Every way makes the run durable before it returns, uses no log of RocksDB's, and leaves the same rows. The ways differ
-//! in CPU time, in how they disturb reads, and in who waits while compaction is behind. `steelyard bench freeze`
-//! measures them.
+//! Every way makes the run durable before it returns, writes no WAL, and leaves the same rows. The
+//! ways differ in CPU time, in how they disturb reads, and in which thread waits while compaction
+//! is behind. `steelyard bench freeze` measures them.
 
 use std::ffi::CStr;
 use std::fs;
@@ -23,45 +23,47 @@ use crate::keyspace::{flush_memtables, int_property};
 use crate::options::{Options, LEVELS};
 use crate::stats::{self, Stats};
 
-/// Rows of one batch into a memtable.
+/// Number of rows in one batch into a memtable.
 const BATCH_ROWS: usize = 1000;
-/// The builder of a sorted file rests after this many bytes of rows.
+/// Bytes of rows after which the builder of a sorted file pauses.
 const SLICE_BYTES: usize = 1 << 20;
-/// Time between two looks at level 0 while an ingest waits for compaction.
+/// Interval at which an ingest that waits for compaction checks level 0.
 const COMPACTION_POLL: Duration = Duration::from_millis(5);
 const LEVEL0_FILES: &CStr = c"rocksdb.num-files-at-level0";
 
-/// A row of a run: its key and its value. A row without a value is deleted.
+/// A row of a run: its key and its value. A row without a value is a deletion.
 pub type Row = (Bytes, Option<Bytes>);
 
-/// How a run reaches level 0.
+/// A way in which a run reaches level 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Batches into a skip-list memtable, then a flush.
     Memtable,
     /// Batches into a vector memtable, then a flush, which sorts it.
     ///
-    /// A read that the memtable's filter lets through sorts a copy of the vector. rust-rocksdb 0.20.1 does not expose
-    /// the read tier that skips memtables, so the caller must not read rows of the run until the freeze returns.
+    /// A read that passes the memtable's filter sorts a copy of the vector. rust-rocksdb 0.20.1
+    /// does not expose the read tier that skips memtables, so the caller must not read rows of the
+    /// run until the freeze returns.
     Vector,
     /// A sorted file, then its ingest.
     SortedFile {
-        /// An ingest waits while level 0 has this many files. RocksDB itself never holds up an ingest.
+        /// Number of level 0 files at which an ingest waits. RocksDB itself never delays an ingest.
         level0_files_max: u64,
-        /// The builder's pause after each MiB of rows, which leaves the CPU to others. None builds without a pause.
+        /// The builder's pause after each MiB of rows, which leaves the CPU to other threads.
+        /// `None` builds without pauses.
         rest: Option<Duration>,
     },
 }
 
-/// The CPU priority of compaction's threads. RocksDB shares them among all databases of the process, so a lowered
-/// priority stays for all of them.
+/// The CPU priority of compaction threads. RocksDB shares them among all databases of the process,
+/// so a lowered priority applies to all of them and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionPriority {
     Normal,
     Low,
 }
 
-/// A step of a freeze, in this order. Only a sorted file has [`Step::Waits`].
+/// A step of a freeze; the steps happen in this order. Only a sorted file has [`Step::Waits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Waits until compaction has made room in level 0.
@@ -72,11 +74,12 @@ pub enum Step {
     Publishes,
 }
 
-/// A RocksDB that takes runs in one of the ways. One thread freezes at a time; any number of threads read.
+/// A RocksDB database that accepts runs in one of the ways. One thread freezes at a time; any
+/// number of threads may read.
 pub struct Freezer {
     db: DB,
     way: Way,
-    /// Holds files that are not ingested yet.
+    /// Directory of the files that are not ingested yet.
     runs: PathBuf,
     options: rocksdb::Options,
     pending_compaction_bytes_max: u64,
@@ -87,8 +90,8 @@ impl Freezer {
     /// Opens the database in `dir`, which is created if it is missing.
     ///
     /// # Errors
-    /// RocksDB cannot open it, or level 0's bound is below the number of files at which compaction begins: an ingest
-    /// would wait for ever.
+    /// If RocksDB cannot open the database, or if level 0's bound is below the number of files at
+    /// which compaction begins, so that an ingest would wait forever.
     pub fn open(dir: &Path, way: Way, options: &Options, priority: CompactionPriority) -> Result<Freezer> {
         if let Way::SortedFile { level0_files_max, .. } = way {
             let trigger = options.level0_file_num_compaction_trigger;
@@ -119,26 +122,31 @@ impl Freezer {
         Ok(Freezer { db, way, runs, options, pending_compaction_bytes_max, files: AtomicU64::new(0) })
     }
 
-    /// Builds files in `runs`, a directory of its own, instead of beside the database. What is in it is removed.
+    /// Builds files in `runs`, a separate directory, instead of beside the database. The content of
+    /// `runs` is removed.
     ///
-    /// On another file system than the database's an ingest copies the file. That is meant for a RAM file system:
-    /// RocksDB's builder drops the pages of its file from the page cache, and rust-rocksdb 0.20.1 has no switch for that,
-    /// so reads and compaction fetch them from the device again. The pages of a copy stay.
+    /// If `runs` is on another file system than the database, an ingest copies the file. This is
+    /// meant for a RAM file system: RocksDB's builder drops the pages of its file from the page
+    /// cache, and rust-rocksdb 0.20.1 has no option to prevent it, so reads and compaction fetch
+    /// them from the device again. The pages of a copy stay in the page cache.
     ///
     /// # Errors
-    /// The directory cannot be emptied or created.
+    /// If the directory cannot be emptied or created.
     pub fn build_in(self, runs: &Path) -> Result<Freezer> {
         clear(runs)?;
         Ok(Freezer { runs: runs.to_owned(), ..self })
     }
 
-    /// Writes a run of at least one row, keys ascending and distinct. The run is durable on return.
+    /// Writes a run of at least one row, with ascending and distinct keys. The run is durable on
+    /// return.
     ///
-    /// `observe` is called as each step begins. A crash during a freeze may leave a prefix of the run if the run is larger
-    /// than a memtable; a sorted file is there in whole or not at all.
+    /// `observe` is called at the beginning of each step. A crash during a freeze may leave a
+    /// prefix of the run if the run is larger than a memtable. A sorted file is either there as a
+    /// whole or not at all.
     ///
     /// # Errors
-    /// RocksDB refuses the write, or a sorted file is given rows out of order. The run may be frozen again.
+    /// If RocksDB refuses the write, or a sorted file gets rows out of order. The run may be frozen
+    /// again.
     pub fn freeze(&self, run: &[Row], observe: &mut dyn FnMut(Step)) -> Result<()> {
         match self.way {
             Way::Memtable | Way::Vector => {
@@ -155,27 +163,27 @@ impl Freezer {
         }
     }
 
-    /// Ingests a run as a sorted file, whatever the database's way is. For filling a database: where nothing overlaps
-    /// the run, it goes to the lowest level at once.
+    /// Ingests a run as a sorted file, whatever the database's way is. Used to fill a database: if
+    /// nothing overlaps the run, it goes to the lowest level at once.
     ///
     /// # Errors
-    /// As [`freeze`](Self::freeze).
+    /// Same as [`freeze`](Self::freeze).
     pub fn fill(&self, run: &[Row]) -> Result<()> {
         self.freeze_into_file(run, None, &mut |_| ())
     }
 
-    /// Returns the row's value, or None if there is no such row.
+    /// Returns the row's value, or `None` if there is no such row.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         let found = self.db.get_pinned(key).map_err(classify)?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    /// The number of files in level 0.
+    /// Returns the number of files in level 0.
     pub fn level0_files(&self) -> Result<u64> {
         int_property(&self.db, LEVEL0_FILES)
     }
 
-    /// What RocksDB counts. The fields of the row cache are 0.
+    /// Returns RocksDB's statistics. The fields of the row cache are 0.
     pub fn stats(&self) -> Result<Stats> {
         stats::read(&self.db, &self.options, LEVELS)
     }
@@ -214,12 +222,13 @@ impl Freezer {
         observe(Step::Writes);
         let frozen = self.build(&path, run, rest).and_then(|()| {
             observe(Step::Publishes);
-            // The database takes a hard link if it can, so that the rows are not written twice.
+            // The database uses a hard link if it can, so that the rows are not written twice.
             let mut options = IngestExternalFileOptions::default();
             options.set_move_files(true);
             self.db.ingest_external_file_opts(&options, vec![&path]).map_err(classify)
         });
-        // The database has its own file or none. The next start removes a file that cannot be removed now.
+        // The database has its own link or copy by now, or none. If the file cannot be removed
+        // here, the next start removes it.
         let _ = fs::remove_file(&path);
         frozen
     }
@@ -244,11 +253,12 @@ impl Freezer {
     }
 }
 
-/// Measures how long the calling thread waits for RocksDB's mutex, of whichever database. It cannot leave its thread.
+/// Measurement of the time for which the calling thread waits for the mutex of any RocksDB
+/// database. It cannot be sent to another thread.
 pub struct MutexWait(PerfContext);
 
 impl MutexWait {
-    /// Begins to measure. RocksDB reads the clock more often for this thread from now on.
+    /// Starts a measurement. From then on RocksDB reads the clock more often on this thread.
     pub fn measure() -> MutexWait {
         set_perf_stats(PerfStatsLevel::EnableTime);
         let mut context = PerfContext::default();
@@ -270,8 +280,8 @@ impl Drop for MutexWait {
     }
 }
 
-/// Makes an empty directory. A file that a crash left there may be a hard link to a table of the database, so it must not
-/// be written again.
+/// Empties or creates a directory. A file that a crash left there may be a hard link to a table of
+/// the database, so it must not be overwritten.
 fn clear(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io(dir, &error)),

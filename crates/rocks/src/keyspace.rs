@@ -1,12 +1,14 @@
-//! The rows of a store: the RAM tier over one RocksDB with one column family and no WAL.
+//! A store's rows: the RAM tier over one RocksDB with one column family and no WAL.
 //!
-//! The Raft log is the only log. Writes go to the RAM tier's memtable ([`storage::tier`]) and nowhere else. A
-//! [flush](Keyspace::flush) freezes it and brings what is frozen to RocksDB, oldest first, each memtable as one batch: RocksDB
-//! keeps a batch together, so what a crash leaves is always a prefix of the write sets. Each write set carries the applied
-//! index of its region, so the rows that survive say where replay starts.
+//! The Raft log is the only log. Writes go to the RAM tier's memtable ([`storage::tier`]) only. A
+//! [flush](Keyspace::flush) freezes the memtable and writes the frozen memtables to RocksDB, oldest
+//! first, each as one batch. RocksDB never divides a batch, so a crash always leaves a prefix of
+//! the write sets. Each write set contains its region's applied index, so the surviving rows say
+//! where replay starts.
 //!
-//! RocksDB may flush its own memtable before it is asked to. That makes durable a longer prefix than
-//! [`Keyspace::flush`] has reported, which replay, being idempotent by applied index, does not mind.
+//! RocksDB may flush its own memtable before it is asked to. Then a longer prefix is durable than
+//! [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by applied
+//! index.
 
 use std::ffi::CStr;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,20 +28,22 @@ use crate::options::{Options, LEVELS};
 use crate::size;
 use crate::stats::{self, Stats};
 
-/// A scan that has visited this much is a large one: from there on it reads ahead and leaves the block
-/// cache to those that come back for the same rows.
+/// Bytes of rows after which a scan counts as large. From there on it reads ahead and does not fill
+/// the block cache, which is kept for rows that are read repeatedly.
 const LARGE_SCAN_BYTES: usize = 256 << 10;
 const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
 
-/// A view copies the active memtable if it has no more rows than this, and freezes it otherwise.
+/// Maximum number of the active memtable's rows that a view copies. If there are more,
+/// [`Keyspace::view`] freezes the memtable instead.
 const VIEW_ROWS_MAX: usize = 4096;
-/// Rows of the active memtable that a scan of the present copies at first, for it may end soon; each time it goes on
-/// it copies as many times more.
+/// Number of the active memtable's rows that a scan without a view copies for its first part,
+/// because it may end soon. Each further part copies `SCAN_ROWS_GROWTH` times as many.
 const SCAN_ROWS_FIRST: usize = 64;
 const SCAN_ROWS_GROWTH: usize = 4;
-/// Rows that go to the row cache under one lock.
+/// Number of rows that move to the row cache under one lock.
 const SETTLED_ROWS: usize = 256;
-/// Number of frozen memtables at which a flush is due, however small they are: each look-up asks all of them.
+/// Number of frozen memtables at which a flush is due even if they are small, because each look-up
+/// searches all of them.
 const FROZEN_MAX: usize = 4;
 
 const FLUSH_POLL: Duration = Duration::from_millis(1);
@@ -48,11 +52,14 @@ pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
     tier: RwLock<RamTier>,
-    /// Bytes of the active memtable at which a flush is due. As many may be frozen.
+    /// Size of the active memtable at which a flush is due, in bytes. Frozen memtables may take as
+    /// much again.
     memtable_bytes: u64,
-    /// The number of the first memtable that RocksDB does not have. Every change of RocksDB holds this lock.
+    /// The number of the first memtable that RocksDB does not have. Every change of RocksDB holds
+    /// this lock.
     flushing: Mutex<u64>,
-    /// Signals change under this lock.
+    /// Held while the condition variables below are signalled or their conditions are checked
+    /// before a wait.
     signals: Mutex<()>,
     flush_due: Condvar,
     room: Condvar,
@@ -60,22 +67,23 @@ pub struct Keyspace {
     misses: AtomicU64,
 }
 
-/// The keyspace at one moment.
+/// A view of the keyspace at one moment.
 pub struct View<'a> {
     memtables: MemtableView,
-    /// Rows outside of `from..to` are not in it. `None`: all are.
+    /// The range `from..to` that the view covers; `None` if it covers all rows.
     bounds: Option<(Bytes, Bytes)>,
     snapshot: rocksdb::Snapshot<'a>,
 }
 
-/// What RAM knows, at one moment: nothing is written as long as this is held.
+/// The rows in RAM at one moment. No row can be written while this is held.
 pub struct InRam<'a> {
     tier: RwLockReadGuard<'a, RamTier>,
     hits: &'a AtomicU64,
 }
 
 impl InRam<'_> {
-    /// The row's value; `Some(None)` if there is no such row, `None` if only flash knows.
+    /// Returns the row's value. `Some(None)` means that there is no such row, `None` that only
+    /// flash knows.
     pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
         match self.tier.get(row) {
             Found::Row(value) => {
@@ -88,8 +96,8 @@ impl InRam<'_> {
 }
 
 impl Keyspace {
-    /// Opens the keyspace in `dir`, which is made if need be. One process at a time: RocksDB's lock on the
-    /// directory refuses a second.
+    /// Opens the keyspace in `dir`, which is created if it is missing. RocksDB's lock on the
+    /// directory refuses a second process.
     pub fn open(dir: &Path, options: &Options) -> Result<Keyspace> {
         let capacity = usize::try_from(options.block_cache_size).unwrap_or(usize::MAX);
         let cache = Cache::new_lru_cache(capacity).map_err(classify)?;
@@ -111,15 +119,16 @@ impl Keyspace {
         })
     }
 
-    /// All rows at one moment. Freezes the active memtable if it is large.
+    /// Returns a view of all rows. Freezes the active memtable if it is large.
     pub fn view(&self) -> View<'_> {
         let mut tier = self.tier.write();
         let memtables = tier.view(VIEW_ROWS_MAX);
-        // The snapshot is taken under the tier's lock, so it holds every memtable dropped so far and no newer row.
+        // The snapshot is taken under the tier's lock, so it contains every memtable dropped so far
+        // and no newer row.
         View { memtables, bounds: None, snapshot: self.db.snapshot() }
     }
 
-    /// The rows in `from..to` at one moment.
+    /// Returns a view of the rows in `from..to`.
     pub fn view_of(&self, from: &[u8], to: &[u8]) -> View<'_> {
         match self.part(from, to, VIEW_ROWS_MAX) {
             (view, None) => view,
@@ -127,7 +136,8 @@ impl Keyspace {
         }
     }
 
-    /// A view of the rows in `from..to`, or up to the row that is returned if that is too much to copy.
+    /// Returns a view of the rows in `from..to`. If the active memtable has more than `rows_max`
+    /// rows there, the view ends before the row that is returned with it.
     fn part(&self, from: &[u8], to: &[u8], rows_max: usize) -> (View<'_>, Option<Bytes>) {
         let tier = self.tier.read();
         let (memtables, end) = tier.view_of(from, to, rows_max);
@@ -135,13 +145,15 @@ impl Keyspace {
         (View { memtables, bounds: Some(bounds), snapshot: self.db.snapshot() }, end)
     }
 
-    /// What RAM knows at this moment. Held for a command's look-ups, they are of one moment.
+    /// Returns the rows in RAM at this moment. A command that holds this for all its look-ups sees
+    /// one state.
     pub fn in_ram(&self) -> InRam<'_> {
         InRam { tier: self.tier.read(), hits: &self.hits }
     }
 
-    /// Writes the set as a whole: ranges go first, then rows are written. Visible at once, durable after the
-    /// next [`flush`](Self::flush). Whoever writes much looks for [room](Self::has_room) before.
+    /// Writes the set atomically: first its ranges are deleted, then its rows are written. The set
+    /// is visible at once and durable after the next [`flush`](Self::flush). Callers that write
+    /// much should check for [room](Self::has_room) first.
     pub fn write(&self, writes: &WriteSet) {
         if writes.is_empty() {
             return;
@@ -161,12 +173,13 @@ impl Keyspace {
         changed.notify_all();
     }
 
-    /// Whether the memtables may take more: they are not full, or are on their way to flash.
+    /// Returns whether the memtables take less than twice a memtable's size, so that more may be
+    /// written.
     pub fn has_room(&self) -> bool {
         self.tier.read().dirty_bytes() < 2 * self.memtable_bytes
     }
 
-    /// Waits until there is room, at most so long. Returns whether there is.
+    /// Waits for room, at most for `at_most`. Returns whether there is room.
     pub fn wait_for_room(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut signals = self.signals.lock();
@@ -183,7 +196,7 @@ impl Keyspace {
         tier.active_bytes() >= self.memtable_bytes || tier.frozen().count() >= FROZEN_MAX
     }
 
-    /// Waits until a flush is due, at most so long.
+    /// Waits until a flush is due, at most for `at_most`.
     pub fn wait_for_flush(&self, at_most: Duration) {
         let mut signals = self.signals.lock();
         if !self.is_flush_due() {
@@ -191,18 +204,19 @@ impl Keyspace {
         }
     }
 
-    /// Makes everything durable that was written before the call, and blocks until it is.
+    /// Makes all writes before the call durable, and blocks until they are.
     ///
-    /// A caller that wants to know how far its regions' logs may be truncated reads their applied indexes
-    /// *before* it calls: all of those rows are then in memtables that this flush brings to flash.
+    /// To learn how far its regions' logs may be truncated, a caller reads their applied indexes
+    /// *before* the call: all of those rows are then in memtables that this flush writes to flash.
     ///
-    /// After [`NoSpace`](storage::StorageError::NoSpace) nothing is lost: the memtables stay as they are, and RocksDB
-    /// looks for room every few seconds and resumes by itself.
+    /// After [`NoSpace`](storage::StorageError::NoSpace) nothing is lost: the memtables stay as
+    /// they are. RocksDB checks for free space every few seconds and resumes by itself.
     pub fn flush(&self) -> Result<()> {
         self.flush_holding(&mut self.flushing.lock())
     }
 
-    /// The same for whoever changes RocksDB; `next` is what [`Self::flushing`] guards.
+    /// Flushes on behalf of a caller that holds [`Self::flushing`]; `next` is the number that it
+    /// guards.
     pub(crate) fn flush_holding(&self, next: &mut u64) -> Result<()> {
         let frozen: Vec<_> = {
             let mut tier = self.tier.write();
@@ -223,7 +237,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Holds off flushes and whatever else changes RocksDB.
+    /// Blocks flushes and every other change of RocksDB while the guard is held.
     pub(crate) fn hold_flushes(&self) -> parking_lot::MutexGuard<'_, u64> {
         self.flushing.lock()
     }
@@ -241,22 +255,25 @@ impl Keyspace {
         self.db.write_opt(batch, &options).map_err(classify)
     }
 
-    /// The rows in these ranges were replaced in RocksDB.
+    /// Tells the RAM tier that the rows in these ranges were replaced in RocksDB.
     pub(crate) fn replaced(&self, ranges: &[(Bytes, Bytes)]) {
         self.tier.write().replaced(ranges);
     }
 
-    /// Bytes of rows that a crash would lose here, and that the log has.
+    /// Returns the bytes of rows that are only in RAM. After a crash they are replayed from the
+    /// log.
     pub fn unflushed_bytes(&self) -> u64 {
         self.tier.read().dirty_bytes()
     }
 
-    /// The present value of a row if RAM knows it: `Some(None)` if there is no such row. RocksDB is not touched.
+    /// Returns the current value of a row if RAM has it; `Some(None)` means that there is no such
+    /// row. RocksDB is not accessed.
     pub fn get_if_in_ram(&self, row: &[u8]) -> Option<Option<Bytes>> {
         self.in_ram().get(row)
     }
 
-    /// The same for whoever only asks whether to read the row: no hit is counted.
+    /// Same as [`get_if_in_ram`](Self::get_if_in_ram) but counts no hit, for callers that only
+    /// decide whether to read the row.
     pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
         match self.tier.read().get(row) {
             Found::Row(value) => Some(value),
@@ -264,7 +281,7 @@ impl Keyspace {
         }
     }
 
-    /// A point read of the present state. What flash says is kept in RAM.
+    /// Reads the current value of a row. A value from flash is kept in the row cache.
     pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         let found = self.tier.read().get(row);
         let epoch = match found {
@@ -281,16 +298,17 @@ impl Keyspace {
         Ok(value)
     }
 
-    /// The same without waiting for a device: `None` if flash has the row, or may have it. A row that is nowhere is
-    /// known by filters that are in RAM.
+    /// Reads a row without waiting for a device. Returns `None` if flash has the row or may have
+    /// it. That a row does not exist is known from filters in RAM.
     pub fn get_without_io(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        // RocksDB answers from its block cache alone, and yes where it lacks a block. What is nowhere is about to be
-        // written as a rule, and not worth a place in the row cache.
+        // RocksDB answers from its block cache alone, and says that the row may exist where it
+        // lacks a block. A row that does not exist is usually about to be written, so it gets no
+        // place in the row cache.
         self.get_if_in_ram(row).or_else(|| (!self.db.key_may_exist(row)).then_some(None))
     }
 
-    /// Estimates, for each range `from..to`, the bytes of SST files that hold it. Memtables do not count.
-    /// Costs a walk over all files, so ask for many ranges at once.
+    /// Estimates the bytes of SST files that hold each range `from..to`. Memtables do not count.
+    /// Every call walks all files, so callers should ask for many ranges at once.
     pub fn approximate_sizes(&self, ranges: &[(Bytes, Bytes)]) -> Result<Vec<u64>> {
         let files = self.db.live_files().map_err(classify)?;
         Ok(ranges.iter().map(|(from, to)| size::of_range(&files, from, to)).collect())
@@ -306,7 +324,7 @@ impl Keyspace {
         Ok(stats)
     }
 
-    /// What the RAM tier holds, and how often it had what was looked for.
+    /// Returns the size of the RAM tier and its hit counts.
     pub fn ram_use(&self) -> RamUse {
         let tier = self.tier.read();
         RamUse {
@@ -320,23 +338,23 @@ impl Keyspace {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RamUse {
-    /// Of rows that flash does not have yet.
+    /// Bytes of rows that are not on flash yet.
     pub dirty_bytes: u64,
-    /// Of rows that flash has, too.
+    /// Bytes of rows that are on flash, too.
     pub clean_bytes: u64,
-    /// Rows that were looked for, and were there or not.
+    /// Number of reads that found their row in RAM. `misses` counts those that went to flash.
     pub hits: u64,
     pub misses: u64,
 }
 
 fn delete_range(batch: &mut WriteBatch, (from, to): &(Bytes, Bytes)) {
-    // RocksDB refuses an inverted range, and with it the batch.
+    // RocksDB refuses an inverted range, and with it the whole batch.
     if from < to {
         batch.delete_range(&from[..], &to[..]);
     }
 }
 
-/// All of a memtable in one batch, which RocksDB never divides.
+/// Returns the whole memtable as one batch, which RocksDB never divides.
 fn batch_of(memtable: &Memtable) -> WriteBatch {
     let mut batch = WriteBatch::default();
     memtable.ranges().iter().for_each(|range| delete_range(&mut batch, range));
@@ -351,11 +369,11 @@ fn batch_of(memtable: &Memtable) -> WriteBatch {
 
 /// Makes all memtables of `db` durable, and blocks until they are.
 ///
-/// RocksDB's own flush seals the memtable and waits for it, but once it has recovered from a background
-/// error it returns before the memtable is written, and calls that success (7.8: the wait ends early
-/// for as long as the error of the last recovery is remembered). So after any background error we wait
-/// ourselves, until no sealed memtable is left. They are written oldest first and leave the list once the
-/// manifest names their file.
+/// RocksDB's own flush seals the memtable and waits for it. But after it has recovered from a
+/// background error, it returns before the memtable is written and reports success (7.8: the wait
+/// ends early for as long as the error of the last recovery is remembered). So after any background
+/// error this function itself waits until no sealed memtable is left. Sealed memtables are written
+/// oldest first, and leave the list once the manifest names their file.
 pub(crate) fn flush_memtables(db: &DB) -> Result<()> {
     loop {
         db.flush().map_err(classify)?;
@@ -375,14 +393,15 @@ pub(crate) fn flush_memtables(db: &DB) -> Result<()> {
     }
 }
 
-/// The value of an integer property of RocksDB, by its name.
+/// Returns the value of an integer property of RocksDB, by its name.
 pub(crate) fn int_property(db: &DB, name: &CStr) -> Result<u64> {
     let value = db.property_int_value(name).map_err(classify)?;
     value.ok_or_else(|| StorageError::Engine(format!("RocksDB does not know its property {name:?}")))
 }
 
-/// The present state. A scan goes part by part, each of one moment: for whoever writes nothing meanwhile and
-/// knows that nobody else does, or does not mind. Others take a [view](Keyspace::view_of).
+/// Reads of the current state. A scan proceeds in parts, and each part sees one moment. It suits a
+/// caller that knows that nothing is written during the scan, or that tolerates it. Other callers
+/// use a [view](Keyspace::view_of).
 impl Reader for Keyspace {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         Keyspace::get(self, row)
@@ -410,7 +429,7 @@ impl Reader for Keyspace {
 }
 
 /// # Panics
-/// When it is asked for rows that are not in it.
+/// If a row outside of the view's bounds is read.
 impl Reader for View<'_> {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         let is_in = self.bounds.as_ref().is_none_or(|(from, to)| from[..] <= *row && *row < to[..]);
@@ -440,7 +459,7 @@ impl Reader for View<'_> {
 }
 
 impl View<'_> {
-    /// A scan that is known to be a large one.
+    /// Scans as a large scan does from its first row on.
     pub(crate) fn scan_ahead(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         self.memtables.scan(from, to, |visit| self.scan_flash_ahead(from, to, visit), visit)
     }
@@ -452,7 +471,8 @@ impl View<'_> {
         self.scan_part(from, to, usize::MAX, options, visit).map(|_| ())
     }
 
-    /// Scans flash until the end, a break, or until `limit_bytes` were visited; then gives where to go on.
+    /// Scans flash until the end of the range, a break, or until `limit_bytes` bytes were visited.
+    /// In the last case returns the row to continue from.
     fn scan_part(
         &self,
         from: &[u8],
@@ -475,7 +495,7 @@ impl View<'_> {
             }
             rows.next();
         }
-        // An iterator ends at the end, and at an error.
+        // An iterator also ends at an error.
         rows.status().map_err(classify)?;
         Ok(None)
     }

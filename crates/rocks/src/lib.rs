@@ -1,4 +1,4 @@
-//! Rows on flash, with hot rows in RAM. The only crate that uses RocksDB.
+//! A store's rows: RocksDB on flash, with hot rows in RAM. No other crate uses RocksDB.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tuning: named profiles, and every knob by its RocksDB name.
+//! RocksDB tuning: named profiles, and every option by its RocksDB name.
 
 use rocksdb::DBCompressionType;
 use storage::tier::COPIES_OF_FROZEN;
@@ -7,9 +7,11 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// One memtable's part of the RAM tier: one is written, one is there three times, and a fifth is left for the row cache.
+/// Number of memtables that the RAM tier has room for: the active one, a frozen one [three
+/// times](COPIES_OF_FROZEN), and as much as one memtable for the row cache.
 const MEMTABLE_PART: u64 = 1 + COPIES_OF_FROZEN + 1;
-/// Larger memtables collapse no more overwrites than the log has room for, and are one batch on their way to flash.
+/// Maximum size of a memtable, in bytes. A larger one would collapse no more overwrites, because
+/// the log has no room for them, and it would be a larger batch on its way to flash.
 const MEMTABLE_BYTES_MAX: u64 = 512 * MIB;
 
 /// Levels of the tree, RocksDB's default.
@@ -25,7 +27,7 @@ pub enum OptionError {
     BadValue { name: &'static str, value: String, why: String },
 }
 
-/// Every knob that can be set; sizes are in bytes.
+/// All options that can be set. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub write_buffer_size: u64,
@@ -42,14 +44,15 @@ pub struct Options {
     pub soft_pending_compaction_bytes_limit: u64,
     pub hard_pending_compaction_bytes_limit: u64,
     pub compaction_readahead_size: u64,
-    /// Bits of the whole-key bloom filter per key; 0 turns it off.
+    /// Bits per key of the whole-key bloom filter; 0 turns it off.
     pub bloom_bits: u64,
     pub block_size: u64,
     pub block_cache_size: u64,
     pub bytes_per_sync: u64,
     pub max_open_files: u64,
-    /// A Bloom filter over each memtable's rows, a tenth of it: most reads of a write path look for a row
-    /// that this memtable does not hold, and a miss in its skip list costs a dozen cache misses.
+    /// If true, each memtable has a Bloom filter over its rows, of a tenth of its size. Most reads
+    /// look for a row that the memtable does not hold, and without the filter each of them costs a
+    /// dozen cache misses in the skip list.
     pub memtable_whole_key_filtering: bool,
     pub optimize_filters_for_hits: bool,
     pub level_compaction_dynamic_level_bytes: bool,
@@ -57,11 +60,12 @@ pub struct Options {
     pub disable_auto_compactions: bool,
     pub use_direct_reads: bool,
     pub use_direct_io_for_flush_and_compaction: bool,
-    /// From level 0 down; the last entry goes for the levels after it.
+    /// Compression from level 0 down. The last entry also applies to the levels after it.
     pub compression_per_level: Vec<Compression>,
-    /// Byte budget of the row cache; 0 turns it off. Not an option of RocksDB's.
+    /// Budget of the row cache in bytes; 0 turns it off. Not an option of RocksDB.
     pub row_cache_bytes: u64,
-    /// Byte budget of memtables and row cache together: the row cache has what memtables leave. Not an option of RocksDB's.
+    /// Budget of memtables and row cache together, in bytes. The row cache gets what the memtables
+    /// leave. Not an option of RocksDB.
     pub ram_bytes: u64,
 }
 
@@ -72,7 +76,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// How a knob is reached. Sizes are those that shrink with the data.
+/// Access to an option's field. Sizes are the options that shrink with the data.
 enum Access {
     Count { of: fn(&mut Options) -> &mut u64, min: u64, max: u64 },
     Size { of: fn(&mut Options) -> &mut u64, least: u64 },
@@ -85,7 +89,7 @@ struct Knob {
     access: Access,
 }
 
-/// What a C `int` holds, which is how RocksDB keeps its counts.
+/// Maximum of a C `int`, the type of RocksDB's counts.
 const INT_MAX: u64 = i32::MAX as u64;
 
 macro_rules! count {
@@ -143,7 +147,7 @@ static KNOBS: &[Knob] = &[
 ];
 
 impl Default for Options {
-    /// For a small machine: what a store has when nothing is configured.
+    /// Returns the options of a store on a small machine, used if nothing is configured.
     fn default() -> Options {
         Options {
             write_buffer_size: 64 * MIB,
@@ -184,8 +188,9 @@ impl Options {
         let default = Options::default();
         match name {
             "default" => Ok(default),
-            // Mixed point load on fast flash (RocksDB for Redis on Flash): many parallel compactions, stable
-            // level 0 triggers far apart, read-ahead, and no filter on the last level, whose look-ups hit.
+            // For mixed point accesses on fast flash (RocksDB for Redis on Flash): many parallel
+            // compactions, level 0 triggers that are far apart, and no filter on the last level,
+            // where look-ups hit.
             "redis-on-flash" => Ok(Options {
                 write_buffer_size: 128 * MIB,
                 max_write_buffer_number: 6,
@@ -198,7 +203,8 @@ impl Options {
                 optimize_filters_for_hits: true,
                 ..default
             }),
-            // Loading: writes are never slowed for compaction's sake, and reads pay for it until it catches up.
+            // For bulk loading: writes are hardly ever slowed down for compaction, and reads are
+            // slow until it catches up.
             "bulk" => Ok(Options {
                 write_buffer_size: 128 * MIB,
                 max_write_buffer_number: 6,
@@ -217,13 +223,13 @@ impl Options {
         }
     }
 
-    /// Names of every option that [`Options::set`] takes.
+    /// Returns the names of all options that [`Options::set`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         KNOBS.iter().map(|knob| knob.name)
     }
 
-    /// Sets an option by its RocksDB name. Sizes take `kb`, `mb`, `gb` (1024-based); `compression_per_level`
-    /// takes `none`, `lz4` and `zstd` separated by `:`.
+    /// Sets an option by its RocksDB name. Sizes accept the units `kb`, `mb` and `gb` (powers of
+    /// 1024). `compression_per_level` accepts `none`, `lz4` and `zstd`, separated by `:`.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         let knob = find(name)?;
         let bad = |why: String| OptionError::BadValue { name: knob.name, value: value.to_owned(), why };
@@ -271,10 +277,11 @@ impl Options {
         })
     }
 
-    /// With memtables and a row cache that take at most so many bytes together. A memtable has a share of it, for while it is
-    /// brought to flash it is there [three times](storage::tier::COPIES_OF_FROZEN), and the next one fills. The tree keeps
-    /// its proportions: a level 1 that is large beside level 0 is rewritten for each small flush, and a compaction reads ahead in
-    /// each file.
+    /// Returns these options with memtables and a row cache that take at most `bytes` together. A
+    /// memtable gets a fifth of it, because a memtable that is being flushed takes its size [three
+    /// times](storage::tier::COPIES_OF_FROZEN) while the next one fills. The tree keeps its
+    /// proportions to the memtable: a level 1 that is large compared with level 0 would be
+    /// rewritten for each small flush, and a compaction reads ahead in each of its files.
     pub fn with_ram(mut self, bytes: u64) -> Options {
         let was = self.write_buffer_size;
         self.write_buffer_size = (bytes / MEMTABLE_PART).clamp(MIB, MEMTABLE_BYTES_MAX);
@@ -289,15 +296,15 @@ impl Options {
         self
     }
 
-    /// What memtables and caches take when they are full.
+    /// Returns the memory that full memtables and caches take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let memtables = self.write_buffer_size.saturating_mul(1 + COPIES_OF_FROZEN);
         let rows = memtables.saturating_add(self.row_cache_bytes).min(self.ram_bytes.max(memtables));
         rows.saturating_add(self.block_cache_size)
     }
 
-    /// Shrinks every size by one factor in 0..1, so that a small data set still flushes and compacts as
-    /// a large one does. Sizes have a floor, below which a tree is nothing but overhead.
+    /// Multiplies every size by one factor in (0, 1], so that a small data set flushes and compacts
+    /// as a large one does. Each size has a minimum, below which a tree would be mostly overhead.
     pub fn scaled(mut self, data_factor: f64) -> Options {
         assert!(data_factor > 0.0 && data_factor <= 1.0, "a data factor shrinks");
         for knob in KNOBS {
@@ -343,7 +350,7 @@ impl Options {
             .map(|level| self.compression_per_level.get(level).copied().unwrap_or(last).to_rocksdb())
             .collect();
         options.set_compression_per_level(&levels);
-        // Its own text log would otherwise grow for as long as the store runs.
+        // Without these limits RocksDB's text log would grow for as long as the store runs.
         options.set_keep_log_file_num(4);
         options.set_max_log_file_size(size(8 * MIB));
 
@@ -403,7 +410,7 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Fields are public, so a value past what C holds is clamped rather than wrapped.
+/// Converts to a C `int`. The fields are public, so a larger value is clamped rather than wrapped.
 fn int(value: u64) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }

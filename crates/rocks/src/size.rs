@@ -1,8 +1,9 @@
-//! How many bytes of SST files a range of rows takes, from the files' bounds.
+//! Estimate of the SST file bytes that a range of rows takes, from the files' bounds.
 
 use rocksdb::LiveFile;
 
-/// Files that lie half in the range count by the part of their key space that does.
+/// Returns the bytes of the files in `from..to`. A file that is only partly in the range counts by
+/// that part of its key space.
 pub(crate) fn of_range(files: &[LiveFile], from: &[u8], to: &[u8]) -> u64 {
     if from >= to {
         return 0;
@@ -14,7 +15,7 @@ pub(crate) fn of_range(files: &[LiveFile], from: &[u8], to: &[u8]) -> u64 {
         .sum()
 }
 
-/// The part of `first..=last` that lies in `from..to`, taking keys for evenly spread.
+/// Returns the fraction of `first..=last` that lies in `from..to`, assuming evenly spread keys.
 fn overlap(first: &[u8], last: &[u8], from: &[u8], to: &[u8]) -> f64 {
     if last < from || to <= first {
         return 0.0;
@@ -24,7 +25,7 @@ fn overlap(first: &[u8], last: &[u8], from: &[u8], to: &[u8]) -> f64 {
     }
     let same = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let (low, high) = (position(first, same), position(last, same));
-    // A bound outside of the file need not share its keys' prefix.
+    // A bound outside of the file may not share the prefix of its keys.
     let begin = if from <= first { low } else { position(from, same) };
     let end = if last < to { high } else { position(to, same) };
     match high - low {
@@ -33,7 +34,7 @@ fn overlap(first: &[u8], last: &[u8], from: &[u8], to: &[u8]) -> f64 {
     }
 }
 
-/// The eight bytes after a prefix, as a number.
+/// Returns the eight bytes after a prefix of `skip` bytes as a number.
 fn position(key: &[u8], skip: usize) -> u64 {
     let mut bytes = [0; 8];
     for (byte, from) in bytes.iter_mut().zip(key.iter().skip(skip)) {

@@ -1,4 +1,4 @@
-//! What RocksDB says about itself, for metrics.
+//! RocksDB's statistics, for metrics.
 
 use rocksdb::properties::num_files_at_level;
 use rocksdb::{properties, DB};
@@ -8,26 +8,26 @@ use crate::error::classify;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Bytes of all memtables, those being flushed included.
+    /// Bytes of all memtables, including those being flushed.
     pub memtable_bytes: u64,
-    /// Files that the current version of the tree refers to.
+    /// Bytes of the files in the current version of the tree.
     pub live_sst_bytes: u64,
-    /// Files on the device; those that only a reader still holds included.
+    /// Bytes of all files on the device, including those that only a reader still holds.
     pub total_sst_bytes: u64,
     pub estimated_keys: u64,
     pub compaction_pending_bytes: u64,
     pub running_compactions: u64,
     pub running_flushes: u64,
-    /// Bytes per second to which writes are now held; 0 when they are not.
+    /// Rate to which writes are currently limited, in bytes per second; 0 if they are not limited.
     pub delayed_write_rate: u64,
     pub write_stopped: bool,
     pub background_errors: u64,
     pub block_cache_bytes: u64,
     pub block_cache_capacity_bytes: u64,
-    /// Since the keyspace was opened.
+    /// Hits in the block cache since the keyspace was opened; the misses count from then, too.
     pub block_cache_hits: u64,
     pub block_cache_misses: u64,
-    /// Microseconds that writers were stalled, since the keyspace was opened.
+    /// Time for which writers were stalled since the keyspace was opened, in microseconds.
     pub stall_micros: u64,
     pub files_per_level: Vec<u64>,
     pub row_cache_bytes: u64,
@@ -65,7 +65,7 @@ pub(crate) fn read(db: &DB, options: &rocksdb::Options, levels: usize) -> Result
     })
 }
 
-/// The statistics come as lines of `name COUNT : value`.
+/// Reads one counter of RocksDB's statistics, which are lines of `name COUNT : value`.
 fn ticker(text: &str, name: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.strip_prefix(name)?.strip_prefix(" COUNT : "))

@@ -1,4 +1,4 @@
-//! The ways in which runs reach flash, over a real RocksDB.
+//! Tests of the ways in which runs reach flash, over a real RocksDB.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,8 @@ const WAYS: [Way; 4] = [
     Way::SortedFile { level0_files_max: 6, rest: Some(Duration::from_micros(1)) },
 ];
 
-/// Small memtables and levels, so that a run needs several of them and compaction works.
+/// Opens a database with small memtables and levels, so that a run needs several memtables and
+/// compaction runs.
 fn open(dir: &Path, way: Way) -> Freezer {
     let options = Options { write_buffer_size: 256 << 10, ..Options::default().scaled(1.0 / 256.0) };
     Freezer::open(dir, way, &options, CompactionPriority::Normal).expect("it opens")
@@ -26,7 +27,7 @@ fn key(number: u64) -> Bytes {
     Bytes::from(format!("row:{number:05}"))
 }
 
-/// Runs overlap each other, and a fifth of their rows are deletions.
+/// Returns a run. Runs overlap each other, and a fifth of their rows are deletions.
 fn run(number: u64) -> Vec<Row> {
     let value = |row: u64| match (row + number) % 5 {
         0 => None,
@@ -139,7 +140,7 @@ fn a_file_that_a_crash_left_is_removed_at_the_next_start() {
 
 #[test]
 fn files_built_elsewhere_are_copied_and_leave_nothing_behind() {
-    // On another file system than the database's where there is one.
+    // Uses another file system than the database's if there is one.
     let ram = Path::new("/dev/shm");
     let elsewhere = if ram.is_dir() { tempfile::tempdir_in(ram) } else { tempfile::tempdir() };
     let elsewhere = elsewhere.expect("a directory").keep();

@@ -1,9 +1,11 @@
-//! A device that fills up: writes are refused as such, nothing is lost, and writing resumes when there is
-//! room. On a small RAM file system; skipped where one cannot be mounted.
+//! Behaviour on a full device: flushes fail with `NoSpace`, nothing is lost, and writing resumes
+//! once there is free space. The test uses a small RAM file system and is skipped if none can be
+//! mounted.
 //!
-//! RocksDB may also end the process: where the library is built with its assertions, as Debian's is, one of them
-//! (`WritableFileWriter`) now and then does not hold after a write that found no space. So the device is filled by
-//! a process of its own, and what such an end leaves is checked, too: a beginning of what was written.
+//! RocksDB may also abort the process: if the library is built with assertions, as Debian's is, one
+//! of them (in `WritableFileWriter`) sometimes fails after a write that found no space. So a
+//! separate process fills the device. If it aborts, the test checks that a prefix of the written
+//! rows is left.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -43,7 +45,7 @@ impl Drop for SmallDevice {
 }
 
 fn set(row: u32) -> WriteSet {
-    // Not compressible.
+    // The value is not compressible.
     let mut seed = u64::from(row) + 1;
     let value: Vec<u8> = (0..4096)
         .map(|_| {
@@ -55,7 +57,7 @@ fn set(row: u32) -> WriteSet {
     WriteSet { ranges_deleted: vec![], rows: vec![(key, Some(value.into()))] }
 }
 
-/// Names the device to the process that fills it.
+/// Environment variable that names the device to the process that fills it.
 const FILLED: &str = "STEELYARD_FILLED_DEVICE";
 
 fn options() -> Options {
@@ -107,7 +109,7 @@ fn fill(device: &Path) {
     };
     assert!(matches!(refusal, StorageError::NoSpace(_)), "{refusal:?}");
     assert!(matches!(db.flush(), Err(StorageError::NoSpace(_))));
-    // Rows are still taken, until the memtables are full.
+    // Rows are still accepted until the memtables are full.
     while db.has_room() {
         db.write(&set(written));
         written += 1;

@@ -1,4 +1,5 @@
-//! The keyspace over a real RocksDB: atomic sets, views, flushes and what a crash leaves.
+//! Tests of the keyspace over a real RocksDB: atomic sets, views, flushes and the state after a
+//! crash.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -39,13 +40,14 @@ fn scan(reader: &dyn Reader, from: &str, to: &str) -> Vec<String> {
     rows
 }
 
-/// No file goes away while it is being copied.
+/// Opens a keyspace without compaction, so that no file disappears while it is copied.
 fn open_uncompacted(dir: &Path) -> Keyspace {
     Keyspace::open(dir, &Options { disable_auto_compactions: true, ..small() }).unwrap()
 }
 
-/// What a power loss at this moment would leave: only files, no memtables. The manifest goes first, so that
-/// every table it names is there when tables are copied, whatever RocksDB flushes meanwhile.
+/// Copies what a loss of power at this moment would leave: the files without the memtables. The
+/// manifest is copied first, so that every table that it names exists when the tables are copied,
+/// whatever RocksDB flushes meanwhile.
 fn crash_copy(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for tables in [false, true] {
@@ -123,7 +125,7 @@ fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
 fn a_flush_makes_everything_written_before_it_durable_and_nothing_less() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_uncompacted(dir.path());
-    // More than a memtable is meant to hold.
+    // More than the intended size of a memtable.
     for i in 0..3000 {
         db.write(&one(&format!("r{i:05}"), &"v".repeat(1000)));
     }
@@ -198,7 +200,7 @@ fn a_second_opener_is_refused_and_damage_is_called_corruption() {
 fn stats_and_sizes_say_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    // Bytes that do not compress, so that sizes mean something.
+    // Incompressible bytes, so that file sizes correspond to row sizes.
     let mut seed = 1u64;
     for i in 0..2000u32 {
         let value: Vec<u8> = (0..1000)

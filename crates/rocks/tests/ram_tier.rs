@@ -1,5 +1,6 @@
-//! The RAM tier under threads, over a real RocksDB: once a write has returned nobody reads an older value, nobody's
-//! reads go back, and what is read at one moment belongs together.
+//! Tests of the RAM tier with several threads over a real RocksDB: no read returns a value older
+//! than a completed write, a reader's values never go back, and rows read at one moment belong
+//! together.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,8 @@ fn put(n: u64) -> Option<Bytes> {
     Some(Bytes::from([&n.to_be_bytes()[..], &[0; 200]].concat()))
 }
 
-/// The row cache has room for some of the rows, so that they are evicted and read again.
+/// Returns options whose row cache has room for some of the rows only, so that rows are evicted and
+/// read again.
 fn options() -> Options {
     Options { row_cache_bytes: 26_000, ..Options::default().scaled(1.0 / 1024.0) }
 }
@@ -46,7 +48,7 @@ fn flush_all_along(db: &Keyspace, done: &AtomicBool) {
 fn no_read_is_older_than_a_completed_write() {
     let dir = tempfile::tempdir().unwrap();
     let db = Keyspace::open(dir.path(), &options()).unwrap();
-    // By row, the newest write that has returned.
+    // The newest completed write of each row.
     let completed: Vec<AtomicU64> = (0..ROWS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
     db.write(&WriteSet { ranges_deleted: vec![], rows: (0..ROWS).map(|at| (row(at), put(0))).collect() });
@@ -73,14 +75,14 @@ fn no_read_is_older_than_a_completed_write() {
         let _stop = SetOnDrop(done);
         for n in 1..=WRITES {
             let at = (n as usize * 7) % ROWS;
-            // Every so often the row goes with a range and comes back in the same set.
+            // Sometimes the row is deleted with a range and written again in the same set.
             let ranges_deleted = match n % 50 {
                 0 => vec![(row(at), Bytes::from([&row(at)[..], &[0]].concat()))],
                 _ => vec![],
             };
             db.write(&WriteSet { ranges_deleted, rows: vec![(row(at), put(n))] });
             completed[at].store(n, Ordering::SeqCst);
-            // Readers come to rows that are on flash alone, whichever thread has the CPU.
+            // Waits until a reader has read a row from flash, whichever thread has the CPU.
             if n % 4000 == 0 {
                 db.flush().unwrap();
                 let misses = || db.stats().unwrap().row_cache_misses;
@@ -149,7 +151,8 @@ fn a_hit_does_not_touch_rocksdb() {
     let touched = |s: &steelyard_rocks::Stats| s.block_cache_hits + s.block_cache_misses;
     assert_eq!(touched(&after), touched(&before));
     assert_eq!(after.row_cache_hits, before.row_cache_hits + 1000);
-    // Without the row cache the same reads are seen, so the count above means something.
+    // Without the row cache the same reads reach the block cache, which proves that the count above
+    // is meaningful.
     drop(db);
     let db = Keyspace::open(dir.path(), &Options { row_cache_bytes: 0, ..Options::default() }).unwrap();
     for _ in 0..10 {

@@ -1,4 +1,5 @@
-//! Snapshots over a real RocksDB: what they hold, what an ingest replaces, and what a crash leaves.
+//! Tests of snapshots over a real RocksDB: their content, the rows that an ingest replaces, and the
+//! state after a crash.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +32,7 @@ fn data_row(slot: Slot, number: u32) -> Bytes {
     [&from[..], &number.to_be_bytes()].concat().into()
 }
 
-/// The region's state and descriptor rows, as apply writes them.
+/// Returns the region's state and descriptor rows as apply writes them.
 fn own_rows(descriptor: &RegionDescriptor, index: u64) -> Vec<(Bytes, Option<Bytes>)> {
     let mut state = RegionState::default();
     (state.applied_index, state.applied_term) = (index, index / 10);
@@ -40,11 +41,11 @@ fn own_rows(descriptor: &RegionDescriptor, index: u64) -> Vec<(Bytes, Option<Byt
     vec![(state_row, Some(state.encode())), (descriptor_row, Some(descriptor.encode()))]
 }
 
-/// A region at `index` in which `per_slot` rows of each slot say `value`.
+/// Writes a region at `index` with `per_slot` rows in each slot, whose values begin with `value`.
 fn fill(keyspace: &Keyspace, descriptor: &RegionDescriptor, index: u64, per_slot: u32, value: &str) {
     let slots = descriptor.slots.unwrap();
     let data = (slots.first..=slots.last).flat_map(|slot| (0..per_slot).map(move |n| data_row(slot, n)));
-    // Something that does not compress, so that files fill up.
+    // The values do not compress, so that files fill up.
     let data = data.map(|row| {
         let hash = types::key_hash(&row);
         let value = format!("{value} {hash:016x}{:016x}", types::key_hash(&hash.to_be_bytes()));
@@ -87,11 +88,12 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A store that has a snapshot of another store's region, old rows of the same region, and neighbours.
+/// A store with a received snapshot of a region, old rows of the same region, and rows of
+/// neighbouring regions.
 struct Receiver {
     dir: tempfile::TempDir,
     manifest: Manifest,
-    /// What the store holds once the snapshot is ingested.
+    /// The store's rows after the ingest.
     expected: Rows,
     old: Option<(u64, SlotRange)>,
 }
@@ -107,7 +109,7 @@ impl Receiver {
         self.dir.path().join("received")
     }
 
-    /// `old`: the index and the slots that the store's own peer was at.
+    /// Creates the store. `old` is the index and the slots of its own old peer, if it had one.
     fn new(old: Option<(u64, SlotRange)>) -> Receiver {
         let dir = tempfile::tempdir().unwrap();
         let new = descriptor(REGION, SLOTS);
@@ -130,7 +132,8 @@ impl Receiver {
         Receiver { dir, manifest, expected, old }
     }
 
-    /// Of the old rows some are on the device, some in a memtable, some of them not in the snapshot.
+    /// Opens the store. Some of the old rows are on the device, some in a memtable, and some are
+    /// not in the snapshot.
     fn open(&self) -> Keyspace {
         let keyspace = open(&self.rows());
         if let Some((index, slots)) = self.old {
@@ -190,7 +193,8 @@ fn a_crash_at_any_step_leaves_an_ingest_that_can_be_done_again() {
         let own = rows::region_state_row(REGION);
         let index_found = found.contains_key(&own[..]).then(|| storage::load_state(&survivor, REGION));
         match (crash_at, index_found) {
-            // What was flushed before any of it began, and then all that was in RAM.
+            // At `Verified` the rows that were flushed before the ingest; at `Deleted` also those
+            // that were in RAM.
             (IngestStep::Verified | IngestStep::Deleted, Some(Ok(state))) => {
                 assert_eq!(state.applied_index, if crash_at == IngestStep::Verified { 299 } else { 300 });
                 assert_eq!(found.len(), of_region(&before, &receiver.manifest.descriptor).len());
@@ -206,8 +210,8 @@ fn a_crash_at_any_step_leaves_an_ingest_that_can_be_done_again() {
     }
 }
 
-/// RocksDB links the files, writes their sequence numbers, and only then changes its manifest: a crash
-/// between these leaves files that are ours and its at the same time, and changed.
+/// RocksDB links the files, writes their sequence numbers, and only then changes its manifest. A
+/// crash in between leaves changed files that belong to both the snapshot and RocksDB.
 #[test]
 fn files_that_an_unfinished_ingest_has_changed_can_still_be_ingested() {
     let receiver = Receiver::new(OLD);
@@ -301,10 +305,11 @@ fn damage_is_found_before_anything_is_deleted() {
 fn slots_that_have_gone_to_another_region_are_left_to_it() {
     let receiver = Receiver::new(OLD);
     let keyspace = receiver.open();
-    // Of the slots that the old peer speaks of, these have come back as a region of their own.
+    // A new region has come to this store with some of the old peer's slots.
     let split_off = descriptor(9, SlotRange { first: 210, last: 220 });
     fill(&keyspace, &split_off, 700, 3, "split off");
-    // The old peer's rows that a fill of three does not go over, and that it must not lose by the ingest.
+    // The expected rows include the old peer's rows in these slots that the fill of three per slot
+    // does not overwrite. The ingest must keep them.
     let mut expected = receiver.expected.clone();
     expected.extend(of_region(&all_rows(&keyspace), &split_off));
     receiver.ingest(&keyspace).unwrap();
@@ -367,7 +372,7 @@ fn no_value_from_before_the_ingest_is_read_from_ram() {
         keyspace.get(row).unwrap().unwrap();
         assert!(keyspace.get_if_in_ram(row).is_some());
     }
-    // Readers that come between the steps must leave nothing behind either.
+    // Reads between the steps must leave nothing behind either.
     let observe = &mut |step| {
         let found = keyspace.get(&both)?;
         keyspace.get(&gone)?;
@@ -484,7 +489,7 @@ fn what_is_cancelled_or_cut_short_leaves_nothing_that_looks_like_a_snapshot() {
     assert!(matches!(error, SnapshotError::Cancelled));
     assert!(!made.exists() && !unfinished.exists());
 
-    // As a crash would have left it; making it again is not disturbed.
+    // The directory as a crash would have left it. It does not disturb another attempt.
     copy_tree(&image, &unfinished);
     assert!(Manifest::read(&unfinished).is_err());
     let manifest = source.write_snapshot(REGION, &made, 256 << 10, &mut unlimited).unwrap();

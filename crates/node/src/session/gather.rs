@@ -1,31 +1,33 @@
-//! Commands of one region, gathered from a pipeline to be carried out together.
+//! Commands of one region that are gathered from a pipeline and executed together.
 
 use std::sync::Arc;
 
 use crate::item::Item;
 
-/// Maximum bytes of one region's commands that are carried out together; one command may be larger.
+/// Maximum size of one region's commands that are executed together, in bytes. A single larger
+/// command is allowed.
 const GROUP_BYTES_MAX: usize = 2 << 20;
 
-/// How a part may be carried out.
+/// The way in which a part is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Strong reads. The executor may answer a part of them, at least one.
+    /// Strong reads. The executor may answer only some of them, but at least one.
     Reads,
-    /// Reads of this store's own copy; strong reads where that cannot answer. May be answered in part, as `Reads`.
+    /// Reads of this store's own copy, or strong reads if that cannot answer. Like `Reads`, they
+    /// may be answered in part.
     Weak,
-    /// Writes and the reads between and behind them: one entry of the region's log.
+    /// Writes and the reads between and after them, as one entry of the region's log.
     Writes,
 }
 
 pub(super) struct Group<R> {
     pub region: R,
     pub kind: Kind,
-    /// Positions of all commands of the group that are not answered, in order.
+    /// Positions of all unanswered commands of the group, in order.
     pub positions: Vec<usize>,
-    /// Commands that are being carried out, the first of `positions`.
+    /// Commands that are being executed: the first of `positions`.
     part: Arc<Vec<Item>>,
-    /// Commands that are not asked for yet, the rest of `positions`.
+    /// Commands that are not asked for yet: the rest of `positions`.
     items: Vec<Item>,
     bytes: usize,
 }
@@ -43,8 +45,9 @@ impl<R> Group<R> {
         group
     }
 
-    /// Returns whether the command may be carried out together with those before it. `weak`: this store's own copy may
-    /// answer it, unless the connection has sent the region something else that is not answered.
+    /// Returns whether the command may be executed together with those before it. `weak` means that
+    /// this store's own copy may answer it, unless another command that the connection sent to the
+    /// region is unanswered.
     pub fn takes(&self, item: &Item, weak: bool) -> bool {
         let fits = self.bytes + item.bytes() <= GROUP_BYTES_MAX;
         fits && match self.kind {
@@ -60,7 +63,8 @@ impl<R> Group<R> {
         self.items.push(item);
     }
 
-    /// Takes out the next commands to carry out: all of them, or the first `reads` of a group of reads.
+    /// Removes and returns the next commands to execute: all of them, or the first `reads` of a
+    /// group of reads.
     pub fn next(&mut self, reads: usize) -> Arc<Vec<Item>> {
         let count = if self.kind == Kind::Writes { self.items.len() } else { reads.min(self.items.len()) };
         let later = self.items.split_off(count);
@@ -68,8 +72,8 @@ impl<R> Group<R> {
         self.part.clone()
     }
 
-    /// The first `answered` commands of the part are answered. Puts reads that were left out back, and returns the
-    /// positions of other commands that were.
+    /// Ends the part, of which the first `answered` commands were answered. Puts unanswered reads
+    /// back, and returns the positions of other unanswered commands.
     pub fn end_part(&mut self, answered: usize) -> Vec<usize> {
         let part = std::mem::take(&mut self.part);
         self.positions.drain(..answered.min(part.len()));

@@ -1,9 +1,10 @@
-//! One client's conversation: bytes in, commands in order, replies in order, bytes out.
+//! One client's session: bytes in, commands in order, replies in order, bytes out.
 //!
-//! An executor passes in what it read ([`Session::received`]) and lets the session go on ([`Session::advance`]). The
-//! session answers what needs no rows, gathers the other commands by region, and asks for each gathered part to be
-//! carried out ([`Ask`]). It takes no further command before all parts are answered ([`Session::answered`]). The
-//! encoded replies are in [`Session::output`], in the order of the commands.
+//! An executor passes in the bytes that it read ([`Session::received`]) and lets the session
+//! continue ([`Session::advance`]). The session answers commands that need no rows, gathers the
+//! other commands by region, and asks the executor to execute each gathered part ([`Ask`]). It
+//! takes no further command before all parts are answered ([`Session::answered`]). The encoded
+//! replies are in [`Session::output`], in the order of the commands.
 //!
 //! ```text
 //!  received ─▶ input ─▶ advance ─▶ Ask ─▶ (shard, rows, other stores) ─▶ answered ─▶ output
@@ -11,9 +12,10 @@
 //!                         └── commands of the connection's or the store's own ────────┘
 //! ```
 //!
-//! Commands of one region keep their order. Reads are gathered until a write to the same region comes, which waits for
-//! them. Once a write is gathered, later reads of a few rows follow it in the same log entry, and longer reads wait for
-//! it. Parts for different regions are carried out at once.
+//! Commands of one region keep their order. Reads are gathered until a write to the same region
+//! follows, which waits for them. Once a write is gathered, later reads of a few rows follow it in
+//! the same log entry, and longer reads wait for it. Parts for different regions are executed
+//! concurrently.
 
 mod gather;
 
@@ -33,20 +35,23 @@ pub use gather::Kind;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
-/// Maximum bytes of commands taken from the input before the earlier ones are answered; one command may be larger.
+/// Maximum size of commands taken from the input before the earlier ones are answered, in bytes. A
+/// single larger command is allowed.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Bytes of output above which no further reply is encoded and no further command is taken.
+/// Size of the output, in bytes, at which no further reply is encoded and no further command is
+/// taken.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// Number of reads of one region that are asked for at first. The size of their replies decides how many follow.
+/// Number of one region's reads that are asked for first. The size of their replies determines how
+/// many follow.
 pub const READS_FIRST: usize = 16;
-/// Bytes of replies that one part of reads should give, judged by the replies before it.
+/// Target size of the replies to one part of reads, in bytes, estimated from the replies before it.
 const REPLY_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes that frame a reply, at least.
+/// Minimum number of bytes that frame a reply.
 const REPLY_FRAME_BYTES: usize = 16;
-/// Maximum bytes of output that room is made for at once.
+/// Maximum capacity reserved for output at once, in bytes.
 const RESERVED_BYTES_MAX: usize = 64 << 10;
-/// Number of commands that an idle session keeps room for.
+/// Number of commands for which an idle session keeps capacity.
 const IDLE_ROOM: usize = 16;
 
 /// The state of a connection that commands see and change.
@@ -61,16 +66,17 @@ pub struct Context {
     pub closing: bool,
 }
 
-/// Where a command on keys goes.
+/// The destination of a command on keys.
 pub enum Route<R> {
-    /// To the region's leader, here or on another store.
+    /// To the region's leader, on this store or another one.
     Region(R),
-    /// To this store's own copy of the region, if nothing that this connection sent to the region is under way;
-    /// otherwise to the leader.
+    /// To this store's own copy of the region, if no other command of this connection to the region
+    /// is unanswered; otherwise to the leader.
     Weak(R),
-    /// Nowhere: the answer is known.
+    /// To no region: the answer is known.
     Answered(Reply),
-    /// To no single region that is known now. It is carried out alone, after all commands before it.
+    /// To no single region that is known at present. The command is executed alone, after all
+    /// commands before it.
     Alone,
 }
 
@@ -81,46 +87,47 @@ pub enum Own {
     Later,
 }
 
-/// What a session needs to know of its store while it takes commands.
+/// The store, as a session needs it to take commands.
 pub trait Host {
-    /// A handle of a region. Equal handles are of the same region.
+    /// A handle of a region. Equal handles denote the same region.
     type Region: Clone + PartialEq;
 
-    /// Returns whether keys have slots: without cluster mode one region has all of them.
+    /// Returns whether keys have slots. Without cluster mode, one region has all of them.
     fn has_slots(&self) -> bool;
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
 
-    /// Carries out a command of the connection's or the store's own.
+    /// Executes a command that the connection or the store serves itself.
     fn own(&mut self, context: &mut Context, spec: &'static CommandSpec, args: &[Bytes]) -> Own;
 
-    /// Returns whether the command must see the effects of all commands before it on this connection.
+    /// Returns whether the command must see the effects of all commands before it on this
+    /// connection.
     fn waits_for_earlier(&self, spec: &CommandSpec) -> bool;
 }
 
-/// A part of the conversation that the executor carries out. It answers with the same number.
+/// A part of the session that the executor executes and answers under the same number.
 pub struct Ask<R> {
     pub number: usize,
     pub part: Part<R>,
 }
 
 pub enum Part<R> {
-    /// Commands of one region, to be carried out in their order.
+    /// Commands of one region, to be executed in order.
     Commands { region: R, kind: Kind, items: Arc<Vec<Item>> },
-    /// A command that no single region is known for.
+    /// A command for which no single region is known.
     Alone(Item),
-    /// A command of the store's own: see [`Own::Later`].
+    /// A command that the store serves itself: see [`Own::Later`].
     Own { spec: &'static CommandSpec, args: Vec<Bytes> },
 }
 
-/// Number and size of replies, for those who plan memory.
+/// Number and size of replies, for memory planning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplySizes {
     pub count: usize,
     pub bytes: usize,
 }
 
-/// A reply that is due. The protocol is the one that held when the command was taken.
+/// A reply that is due. Its protocol is the one that applied when the command was taken.
 struct Due {
     protocol: Protocol,
     answer: Option<Answer>,
@@ -132,23 +139,23 @@ pub struct Session<R> {
     decoder: Decoder,
     input: BytesMut,
     output: BytesMut,
-    /// Commands that were decoded and not carried out.
+    /// Commands that are decoded but not taken yet.
     decoded: VecDeque<Vec<Bytes>>,
-    /// What the decoder refused behind them. The connection ends with it.
+    /// The decoder's error on the input after them. The connection ends with it.
     refused: Option<Reply>,
-    /// Replies of the commands taken so far, in order. The first is that of command number `given`.
+    /// Replies to the commands taken so far, in order. The first belongs to command number `given`.
     due: VecDeque<Due>,
-    /// Number of replies that were encoded.
+    /// Number of replies encoded.
     given: usize,
     /// Parts that are not asked for yet.
     gathered: Vec<Group<R>>,
-    /// Parts that were asked for, by number; `None` once answered.
+    /// Parts that were asked for, by number. `None` marks an answered part.
     asked: Vec<Option<Asked<R>>>,
     /// Number of parts that are asked for and not answered.
     open: usize,
-    /// A command that waits until all before it are answered.
+    /// A command that waits until all commands before it are answered.
     stalled: Option<Vec<Bytes>>,
-    /// Bytes of the commands that were last decoded together.
+    /// Size of the commands that were last decoded together, in bytes.
     decoded_bytes: usize,
     /// Replies given since the session last had nothing due.
     replied: ReplySizes,
@@ -158,16 +165,16 @@ pub struct Session<R> {
 }
 
 enum Asked<R> {
-    /// Of the command at this position.
+    /// The command at this position.
     Alone(usize),
     Group(Group<R>),
 }
 
-/// What became of a command that was taken from the input.
+/// The result of taking a command from the input.
 enum Admitted {
     Answered(Answer),
     Gathered,
-    /// Everything before it has to be answered first.
+    /// All commands before it must be answered first.
     Stalled(Vec<Bytes>),
     Asked,
 }
@@ -213,7 +220,8 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The buffer of bytes that the client sent and no command was made of. It may only be appended to.
+    /// Returns the buffer of received bytes that are not decoded yet. The caller may only append to
+    /// it.
     pub fn input(&mut self) -> &mut BytesMut {
         &mut self.input
     }
@@ -222,12 +230,13 @@ impl<R: Clone + PartialEq> Session<R> {
         self.input.len()
     }
 
-    /// Encoded replies that were not written yet.
+    /// Returns the encoded replies that are not written yet.
     pub fn output(&self) -> &[u8] {
         &self.output
     }
 
-    /// The client was sent the first `bytes` of the output. An empty output holds no memory.
+    /// Removes the first `bytes` of the output, which were sent to the client. An empty output
+    /// holds no memory.
     pub fn written(&mut self, bytes: usize) {
         self.output.advance(bytes);
         if self.output.is_empty() {
@@ -235,13 +244,13 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
-    /// Memory that requests and encoded replies take.
+    /// Returns the memory that requests and encoded replies take, in bytes.
     pub fn held_bytes(&self) -> usize {
         let taken = if self.is_idle() { 0 } else { self.decoded_bytes };
         self.input.capacity() + self.output.len() + taken
     }
 
-    /// Gives back memory that an idle session does not need.
+    /// Releases memory that an idle session does not need.
     pub fn rest(&mut self) {
         self.due.shrink_to(IDLE_ROOM);
         self.decoded.shrink_to(IDLE_ROOM);
@@ -249,27 +258,28 @@ impl<R: Clone + PartialEq> Session<R> {
         self.gathered.shrink_to(IDLE_ROOM);
     }
 
-    /// Returns whether a part that was asked for is not answered.
+    /// Returns whether a part that was asked for is unanswered.
     pub fn is_waiting(&self) -> bool {
         self.open > 0
     }
 
-    /// Returns whether every command that was decoded is answered, and the answer encoded.
+    /// Returns whether every decoded command is answered and its reply encoded.
     pub fn is_idle(&self) -> bool {
         self.due.is_empty() && self.decoded.is_empty() && self.stalled.is_none() && self.refused.is_none()
     }
 
-    /// Returns whether [`advance`](Self::advance) has something to do.
+    /// Returns whether [`advance`](Self::advance) has work to do.
     pub fn can_advance(&self) -> bool {
         !self.is_idle() && !self.is_waiting() && !self.is_output_full()
     }
 
-    /// Returns whether the output is so large that the session does not go on before some of it is written.
+    /// Returns whether the output is so large that the session does not continue before some of it
+    /// is written.
     pub fn is_output_full(&self) -> bool {
         self.output.len() >= OUTPUT_BYTES_MAX
     }
 
-    /// Returns whether the connection ends: every reply that it gets is encoded.
+    /// Returns whether the connection ends: it is closing, and every reply that is due is encoded.
     pub fn has_ended(&self) -> bool {
         self.context.closing && self.is_idle()
     }
@@ -289,8 +299,8 @@ impl<R: Clone + PartialEq> Session<R> {
         self.replied
     }
 
-    /// Decodes commands from the input, if all that were decoded before are answered. Returns the number of commands
-    /// that [`advance`](Self::advance) takes next at most.
+    /// Decodes commands from the input if all commands decoded before are answered. Returns the
+    /// maximum number of commands that [`advance`](Self::advance) takes next.
     pub fn decode(&mut self) -> usize {
         if !self.is_idle() || self.context.closing {
             return self.decoded.len();
@@ -301,7 +311,7 @@ impl<R: Clone + PartialEq> Session<R> {
                 Ok(Some(request)) => {
                     self.decoded_bytes += request.args.iter().map(Bytes::len).sum::<usize>();
                     self.decoded.push_back(request.args);
-                    // What follows AUTH is read under other limits.
+                    // The input after AUTH is decoded under other limits.
                     if !self.context.authenticated {
                         break;
                     }
@@ -321,14 +331,14 @@ impl<R: Clone + PartialEq> Session<R> {
         self.decoded.len()
     }
 
-    /// Takes decoded commands until there are no more, or until one has to wait. Parts to be carried out are appended
-    /// to `asks`.
+    /// Takes decoded commands until none is left or one has to wait. Parts to be executed are
+    /// appended to `asks`.
     pub fn advance<H: Host<Region = R>>(&mut self, host: &mut H, asks: &mut Vec<Ask<R>>) {
         self.give();
         if !self.can_advance() {
             return;
         }
-        // Reads that were left for later come before commands that were not taken yet.
+        // Reads that were deferred come before commands that are not taken yet.
         if self.gathered.is_empty() {
             self.take_commands(host, asks);
         }
@@ -361,8 +371,8 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
-    /// Takes in the answers to a part, in the order of its commands. Reads that were not answered are asked for again if
-    /// at least one was; of other parts every command must be answered.
+    /// Takes the answers to a part, in the order of its commands. Unanswered reads are asked for
+    /// again if at least one read was answered. In other parts every command must be answered.
     pub fn answered(&mut self, number: usize, answers: Vec<Answer>) {
         let Some(asked) = self.asked.get_mut(number).and_then(Option::take) else { return };
         self.open -= 1;
@@ -396,7 +406,7 @@ impl<R: Clone + PartialEq> Session<R> {
         self.answered += 1;
     }
 
-    /// Encodes the replies at the front that are known.
+    /// Encodes the known replies at the front of the queue.
     fn give(&mut self) {
         if self.output.capacity() == 0 {
             let known = self.due.iter().map_while(|due| due.answer.as_ref());
@@ -416,7 +426,8 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
-    /// `HELLO` answers in the protocol that it chose, so the protocol is read after the command.
+    /// Appends a reply that is due. `HELLO` is answered in the protocol that it selects, so the
+    /// protocol is read after the command was executed.
     fn push_due(&mut self, answer: Option<Answer>) {
         self.due.push_back(Due { protocol: self.context.protocol, answer });
     }
@@ -543,7 +554,8 @@ impl<R: Clone + PartialEq> Session<R> {
         }
     }
 
-    /// An unknown command. A client that has not logged in is told nothing about commands.
+    /// Returns the error for an unknown command. A client that is not authenticated learns nothing
+    /// about commands.
     fn refuse_unknown(&self, args: &[Bytes]) -> Reply {
         match self.context.authenticated {
             true => command::unknown_command(args),

@@ -2,7 +2,8 @@ use types::{Draw, RegionId};
 
 use super::*;
 
-/// A cluster of two regions: keys that begin with `a` are in region 1, others in region 2. Region 9 is led elsewhere.
+/// A cluster of two regions: keys that begin with `a` are in region 1, others in region 2. Region 9
+/// is led by another store.
 struct Two {
     own_later: bool,
 }
@@ -76,7 +77,7 @@ impl Client {
         self.goes_on()
     }
 
-    /// Lets the session go on, and describes what it newly asks for.
+    /// Lets the session continue, and returns a description of its new asks.
     fn goes_on(&mut self) -> Vec<String> {
         let before = self.asks.len();
         loop {
@@ -89,7 +90,7 @@ impl Client {
         self.asks[before..].iter().map(described).collect()
     }
 
-    /// Answers the first `count` commands of ask `number` (counted from the beginning), each with its key.
+    /// Answers the first `count` commands of ask `number` (counted from 0), each with its key.
     fn answers(&mut self, number: usize, count: usize) -> Vec<String> {
         self.answers_only(number, count);
         self.goes_on()
@@ -283,7 +284,7 @@ fn an_idle_session_holds_no_buffers() {
     assert_eq!(client.session.held_bytes(), 0);
 }
 
-/// What the executor of a random conversation knows of a command that it carries out.
+/// A command of a random session, as its executor knows it.
 struct Command {
     position: u64,
     region: RegionId,
@@ -300,8 +301,8 @@ fn commands_of(ask: &Ask<RegionId>) -> Vec<Command> {
     items.iter().map(command).collect()
 }
 
-/// Random pipelines in random pieces, answered in random order and in part. Each command's key names its position, and
-/// is its answer.
+/// Runs random pipelines in random pieces, answered in random order and in part. Each command's key
+/// names its position and is its answer.
 #[test]
 fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_one_that_it_depends_on() {
     for seed in 0..2000 {
@@ -329,7 +330,7 @@ fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_on
             expected += &reply;
         }
         let mut got = String::new();
-        // By position: whether the command was answered, and how often it was carried out.
+        // For each position: whether the command was answered, and how often it was executed.
         let mut answered = vec![false; count as usize];
         let mut carried_out = vec![0; count as usize];
         let mut open: Vec<usize> = Vec::new();
@@ -342,7 +343,8 @@ fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_on
             client.goes_on();
             for (at, ask) in client.asks.iter().enumerate().skip(before) {
                 for command in commands_of(ask) {
-                    // Whatever came before it in its region is answered, unless both are reads or it follows in one part.
+                    // All earlier commands of its region are answered, unless both are reads or
+                    // they are in the same part.
                     let own: Vec<u64> = commands_of(ask).iter().map(|other| other.position).collect();
                     for other in client.asks.iter().take(at + 1).flat_map(commands_of) {
                         let depends = other.region == command.region && (other.is_write || command.is_write);

@@ -1,7 +1,8 @@
-//! Changes of the region itself: who its peers are, and where it is cut.
+//! Changes of the region itself: its peers, splits and merges.
 //!
-//! A change is proposed for an epoch, one at a time, by a leader that has applied everything before it. So
-//! what it makes of the region is known when it is committed; the consensus code is told when it is applied.
+//! A change is proposed for one epoch, and one change at a time, by a leader that has applied all
+//! earlier changes. So its effect on the descriptor is known when it is committed. The consensus
+//! code learns of it when it is applied.
 
 use super::*;
 use crate::change_entry;
@@ -10,7 +11,8 @@ use crate::planted::{self, Bug};
 use raft::eraftpb::ConfChangeType;
 use types::{PeerChange, PeerRole, RegionChange, RegionEpoch};
 
-/// A peer that heard of no leader asks this often, in election timeouts, whether it still is a peer.
+/// Interval, in election timeouts, at which a peer without a leader asks the others whether it is
+/// still a member.
 const ASK_AFTER_ELECTIONS: u64 = 8;
 
 impl<L: LogStore> Peer<L> {
@@ -30,7 +32,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// The consensus code learns of the changes through `index`, the worker of peers that came and went.
+    /// Tells the consensus code of the changes through `index`, and the worker of peers that were
+    /// created or removed.
     fn apply_changes(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) {
         while self.pending_changes.front().is_some_and(|pending| pending.index <= index) {
             let Some(pending) = self.pending_changes.pop_front() else { return };
@@ -43,7 +46,8 @@ impl<L: LogStore> Peer<L> {
             }
             let votes = self.descriptor.peer(self.id).is_some_and(|peer| peer.role != PeerRole::Learner);
             if self.is_leader() && !votes {
-                // It was handed the lead after its own demotion was proposed. The library would lead on.
+                // This peer became leader by a transfer after its own demotion was proposed. The
+                // library would continue to lead.
                 self.drive(config, now, out, |raw| {
                     let term = raw.raft.term;
                     raw.raft.become_follower(term, 0);
@@ -63,7 +67,7 @@ impl<L: LogStore> Peer<L> {
                 self.refuse(out, Refusal::NotLeader { leader: None }, Reads::take_all);
             }
             if self.is_leader() {
-                // Who was removed gets no entry any more that would say so.
+                // A removed peer receives no further entries, so an announcement tells it.
                 let removed = before.peers.iter().filter(|peer| self.descriptor.peer(peer.id).is_none());
                 for peer in removed {
                     out.sends.push(Action::Announce { to: peer.store, descriptor: self.descriptor.clone() });
@@ -111,7 +115,7 @@ impl<L: LogStore> Peer<L> {
         let context = change_entry::encode(expect, change);
         let conf_change = conf_change_of(change, &self.descriptor, &after);
         if matches!(change, RegionChange::Split { .. } | RegionChange::PrepareMerge { .. }) {
-            // Before anybody can hear of it.
+            // The lease ends before any other peer can learn of the change.
             self.lease_needs = self.raw.raft.raft_log.last_index() + 1;
             self.suspend_lease(config, now, out);
         }
@@ -132,7 +136,7 @@ impl<L: LogStore> Peer<L> {
         Ok(self.last_change)
     }
 
-    /// A change that the descriptor allows may still be one that costs the region its quorum.
+    /// Refuses changes that the descriptor allows but that could cost the region its quorum.
     fn check_peers(&self, config: &Config, change: &RegionChange) -> Result<(), Refusal> {
         let RegionChange::Peers(changes) = change else { return Ok(()) };
         for change in changes {
@@ -149,8 +153,9 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    /// A voter that lacks what is committed would weaken every quorum it is in, and one that lacks the
-    /// beginning cannot even be asked.
+    /// Returns whether the peer on `store` needs no snapshot and holds the first entry of the
+    /// leader's log. A voter that lags further would weaken every quorum that it is part of, and
+    /// one without the beginning of the log cannot even vote.
     pub(super) fn has_caught_up(&self, store: StoreId) -> bool {
         let raft = &self.raw.raft;
         let progress = self.descriptor.peer_on(store).and_then(|peer| raft.prs().get(peer.id));
@@ -159,15 +164,17 @@ impl<L: LogStore> Peer<L> {
         })
     }
 
-    /// A joint configuration needs two majorities for everything: it is left as soon as it is applied.
+    /// Leaves a joint configuration once it is applied, because it needs two majorities for every
+    /// decision.
     pub(super) fn leave_joint(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         if self.is_leader() && self.descriptor.is_joint() {
-            // Refusals are of the moment: the next heartbeat tries again.
+            // A refusal is temporary: the next heartbeat tick tries again.
             let _ = self.propose_change(config, self.descriptor.epoch, &RegionChange::LeaveJoint, now, out);
         }
     }
 
-    /// A store that holds nothing of the region answers nothing until it knows that it has a peer.
+    /// Announces the region to peers that hold none of its log. Their stores do not respond until
+    /// they know that they have a peer.
     pub(super) fn announce_to_newcomers(&mut self, out: &mut Outbox) {
         if !self.is_leader() {
             return;
@@ -191,8 +198,9 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// A peer that was removed while it was away hears nothing from anybody: it asks those it knew. Who
-    /// knows better answers.
+    /// Asks the other peers whether this peer is still a member, if it has heard from no leader for
+    /// long. A peer that was removed while it was unreachable hears from no leader. A store that
+    /// knows a newer descriptor answers.
     pub(super) fn ask_whether_member(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         let patience = ASK_AFTER_ELECTIONS * config.election_nanos();
         let silent_since = self.heard_at.max(self.asked_at);
@@ -205,7 +213,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Another store's descriptor of this region. Returns it when it says that this peer is none any more.
+    /// Handles another store's descriptor of this region. Returns it if it shows that this peer was
+    /// removed.
     pub fn hear_descriptor(
         &mut self,
         from: StoreId,
@@ -229,8 +238,8 @@ impl<L: LogStore> Peer<L> {
         None
     }
 
-    /// Whether a message's sender is, or may since have become, a peer of the region on that store. One that
-    /// was removed is told so.
+    /// Returns whether a message's sender is, or may have become, a peer of the region on that
+    /// store. A sender that was removed gets an announcement.
     pub(super) fn knows_sender(
         &mut self,
         from: StoreId,
@@ -245,7 +254,8 @@ impl<L: LogStore> Peer<L> {
             if self.strangers.iter().any(|(store, id)| *id == sender && *store != from) {
                 return Err(DropReason::Sender);
             }
-            // A store has one peer of the region at a time, and each is numbered higher than the one before it.
+            // A store has at most one peer of the region at a time, and a later peer has a higher
+            // number.
             let latest = self.strangers.entry(from).or_insert(sender);
             *latest = sender.max(*latest);
             return Ok(*latest == sender);
@@ -255,7 +265,8 @@ impl<L: LogStore> Peer<L> {
     }
 }
 
-/// Whether a planted bug keeps a change from the consensus code: one that gives a learner a vote.
+/// Returns whether a planted bug hides a change from the consensus code. It hides one that makes a
+/// learner a voter.
 fn loses(change: &ConfChangeV2) -> bool {
     let gives = |kind| change.get_changes().len() == 1 && change.get_changes()[0].get_change_type() == kind;
     planted::is(Bug::PromotionLost) && gives(ConfChangeType::AddNode)

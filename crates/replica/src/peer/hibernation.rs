@@ -1,16 +1,20 @@
-//! Regions in which nothing happens sleep: no ticks, no heartbeats, no cost.
+//! Hibernation: a region in which nothing happens needs no ticks and no heartbeats.
 //!
-//! A leader that has been idle for a while, with every peer level, offers sleep in a heartbeat. A follower that
-//! is level takes it at once and says so; the leader sleeps when all have. Whatever is asked or sent of the
-//! region wakes its peer. That the leader's store is alive is judged for all of its regions together, by what
-//! stores tell each other, and when it falls silent the worker wakes what it led.
+//! A leader that has been idle for a while, and whose peers all hold its whole log, offers sleep in
+//! a heartbeat. A follower that has applied everything accepts at once and says so in its response.
+//! The leader falls asleep when all have accepted. Any request or message for the region wakes its
+//! peer. Whether the leader's store is alive is decided for all of its regions together, from the
+//! heartbeats between stores. When the store falls silent, the worker wakes the peers of the
+//! regions that it led.
 //!
-//! Safety does not rest on any of this: a peer that sleeps too long only leads, follows or stands late. A
-//! sleeping leader has no lease, and none begins before a full hold after it woke.
+//! Safety does not depend on hibernation: a peer that sleeps too long only leads, follows or
+//! campaigns late. A sleeping leader has no lease, and none begins before a full vote hold after it
+//! woke.
 
 use super::*;
 
-/// The mark of an offer, in a heartbeat's context and in that of its answer. Rounds of reads have longer ones.
+/// Context that marks an offer of sleep in a heartbeat, and the acceptance in its response. The
+/// contexts of read rounds are longer.
 const OFFER: &[u8] = b"sleep";
 
 impl<L: LogStore> Peer<L> {
@@ -18,19 +22,20 @@ impl<L: LogStore> Peer<L> {
         self.is_asleep
     }
 
-    /// Whether that store led the region when it was last heard of, or nobody is known to.
+    /// Returns whether that store led the region when it was last heard from, or no leader is
+    /// known. Returns false on the leader.
     pub fn follows(&self, store: StoreId) -> bool {
         !self.is_leader() && self.leader().is_none_or(|leader| leader == store)
     }
 
-    /// Something happens: the next tick counts again. True if it slept.
+    /// Wakes the peer and resets its idle count. Returns true if it was asleep.
     pub fn wake(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
         self.quiet_ticks = 0;
         self.sleepers.clear();
         if !std::mem::take(&mut self.is_asleep) {
             return false;
         }
-        // Time has passed that no tick told of: who is late, and who only slept?
+        // The peer got no ticks while it slept, so this time does not count as silence.
         self.heard_at = now;
         self.asked_at = now;
         if self.is_leader() {
@@ -39,14 +44,16 @@ impl<L: LogStore> Peer<L> {
         true
     }
 
-    /// Wakes a leader that is alive after all, before anybody stands in its place.
+    /// Announces the region to its leader, which wakes it if it is asleep, before a peer campaigns
+    /// against it.
     pub fn knock(&self, out: &mut Outbox) {
         if let Some(to) = self.leader().filter(|_| !self.is_leader()) {
             out.sends.push(Action::Announce { to, descriptor: self.descriptor.clone() });
         }
     }
 
-    /// At the end of a leader's tick.
+    /// Offers sleep to idle followers, and falls asleep when all have accepted. Called at the end
+    /// of a leader's tick.
     pub(super) fn drowse(&mut self, config: &Config, now: BootNanos) {
         if config.hibernate_ticks == 0 || !self.is_leader() || !self.is_idle(config, now) {
             self.quiet_ticks = 0;
@@ -61,8 +68,9 @@ impl<L: LogStore> Peer<L> {
             self.raw.raft.prs().iter().map(|(&id, _)| id).filter(|&id| id != self.id).collect();
         self.is_asleep = others.iter().all(|id| self.sleepers.contains(id));
         if self.is_asleep || self.ticks % config.heartbeat_ticks == 0 {
-            // Behind whatever this tick has to say: a plain heartbeat that came after it would wake them. For
-            // that reason it is said once more, as the last word, by a leader that goes to sleep.
+            // The offer follows the tick's other messages, because a plain heartbeat after it would
+            // wake the followers. For the same reason, a leader that falls asleep sends it once
+            // more as its last message.
             for to in others {
                 let mut offer = Message { from: self.id, to, term: self.raw.raft.term, ..Message::default() };
                 offer.set_msg_type(MessageType::MsgHeartbeat);
@@ -89,12 +97,14 @@ impl<L: LogStore> Peer<L> {
             && !self.reads.is_wanted(now, config.lease_demand_nanos)
     }
 
-    /// Whether a message is an offer of sleep, or the answer to one, that leaves nothing else to do.
+    /// Returns whether a message is an offer of sleep or its acceptance, which needs no other
+    /// action.
     pub(super) fn is_about_sleep(message: &Message) -> bool {
         message.get_context() == OFFER
     }
 
-    /// After the consensus code took the message in.
+    /// Handles an offer of sleep or its acceptance after the consensus code has processed the
+    /// message.
     pub(super) fn consider_sleep(
         &mut self,
         message_type: MessageType,

@@ -1,25 +1,33 @@
-//! What is checked of another store's message before the consensus code sees it.
+//! Checks of another store's messages before the consensus code sees them.
 //!
-//! The sender is known to be a store of the cluster, and that is all that is known. The consensus library trusts
-//! its input: it panics on messages that no correct peer sends, in all regions' only thread. These are the ones,
-//! by the library's own words, and what keeps each out:
+//! The sender is authenticated as a store of the cluster; nothing else about it is trusted. The
+//! consensus library trusts its input: it panics on messages that no correct peer sends, in the one
+//! thread that drives all regions. These are its panics, by the library's own texts, the messages
+//! that cause them, and the reasons for which those messages are dropped:
 //!
-//! | panic | message | kept out by |
-//! |---|---|---|
-//! | `to_commit .. is out of range` | heartbeat that commits beyond the log | [`DropReason::CommitBeyondLog`] |
-//! | the same, `slice .. out of bound` | append behind the log's end with log term 0, which is taken for a match | [`DropReason::Entries`] |
-//! | `after .. is out of range`, holes | append whose entries do not follow each other | [`DropReason::Entries`] |
-//! | `attempt to add with overflow` | any with an index or a term near the end of 64 bits | [`DropReason::Index`], [`DropReason::Term`] |
-//! | `term should be set when sending` | one whose term is followed by 0 | [`DropReason::Term`] |
-//! | `unable to restore config` | snapshot of a configuration without voters | [`DropReason::Snapshot`] |
-//! | `left == right` in `become_leader` | vote granted before this peer's log was written and it asked | [`DropReason::UnaskedVote`] |
-//! | `stepped empty MsgProp`, index out of bounds | proposal or read without entries | [`DropReason::Kind`] |
+//! - `to_commit .. is out of range`: a heartbeat that commits beyond the log;
+//!   [`DropReason::CommitBeyondLog`].
+//! - The same, and `slice .. out of bound`: an append beyond the log's end with log term 0, which
+//!   the library takes for a match; [`DropReason::Entries`].
+//! - `after .. is out of range`, and holes in the log: an append whose entries do not follow each
+//!   other; [`DropReason::Entries`].
+//! - `attempt to add with overflow`: an index or a term near `u64::MAX`; [`DropReason::Index`],
+//!   [`DropReason::Term`].
+//! - `term should be set when sending`: the term `u64::MAX`, which is followed by 0;
+//!   [`DropReason::Term`].
+//! - `unable to restore config`: a snapshot of a configuration without voters;
+//!   [`DropReason::Snapshot`].
+//! - `left == right` in `become_leader`: a vote granted before this peer had written its log and
+//!   asked for the vote; [`DropReason::UnaskedVote`].
+//! - `stepped empty MsgProp`, and an index out of bounds: a proposal or a read without entries;
+//!   [`DropReason::Kind`].
 //!
-//! [`DropReason::BeyondLog`] and [`DropReason::SecondLeader`] are lies that the library would believe.
+//! [`DropReason::BeyondLog`] and [`DropReason::SecondLeader`] stand for false statements that would
+//! not make the library panic but that it would believe.
 //!
-//! A peer that merely lags, is late or repeats itself sends nothing that is dropped here: the simulations see to
-//! that. What is late is left to the library, which ignores it; and what the library itself misjoins is passed over
-//! without a reason ([`is_misjoined`]).
+//! A correct peer that lags, is late or repeats itself sends nothing that is dropped here; the
+//! simulations verify that. Late messages are left to the library, which ignores them. Appends that
+//! the library itself joins wrongly are ignored without a reason ([`is_misjoined`]).
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::StateRole;
@@ -31,26 +39,29 @@ use crate::action::DropReason;
 use crate::change_entry;
 use crate::conf::conf_state_of;
 
-/// No region comes near: a million entries a second would take 100,000 years. What is below may be counted up.
+/// Maximum index and term accepted, so that adding to them cannot overflow. No region comes near:
+/// at a million entries a second it would take 100,000 years.
 const INDEX_MAX: LogIndex = u64::MAX / 4;
 const TERM_MAX: Term = u64::MAX / 4;
-/// How far a message's term may be ahead: a term takes an election, and so many take a century.
+/// Maximum number of terms by which a message may be ahead of this peer. Each term takes an
+/// election, and this many take a century.
 const TERM_LEAD_MAX: Term = 1 << 32;
-/// Rounds of reads have 16 bytes, and so has the mark of a transfer.
+/// Maximum length of a message's context, in bytes. The context of a read round has 16 bytes, and
+/// so has the mark of a leader transfer.
 const CONTEXT_BYTES_MAX: usize = 64;
 
-/// A peer as a message finds it.
+/// The state of a peer that a message is checked against.
 pub(super) struct Stance {
     pub term: Term,
     pub role: StateRole,
-    /// Of that term; 0: not known.
+    /// The leader of that term; 0 if unknown.
     pub leader: PeerId,
     pub last: LogIndex,
-    /// Every entry is written.
+    /// True if every entry is written.
     pub is_persisted: bool,
 }
 
-/// What can be said of a message for the region without its peer.
+/// Checks the form of a message for the region, without the state of its peer.
 pub(crate) fn form(region: RegionId, message: &Message) -> Result<(), DropReason> {
     let kind = message.get_msg_type();
     if message.from == 0 || message.from == message.to {
@@ -81,12 +92,13 @@ pub(crate) fn form(region: RegionId, message: &Message) -> Result<(), DropReason
             let is_bare = message.get_entries().is_empty() && !message.has_snapshot();
             is_bare.then_some(()).ok_or(DropReason::Shape)
         }
-        // Proposals, reads and transfers are never forwarded between peers; the rest are a peer's own.
+        // Peers never forward proposals, reads or transfers, and all other kinds are internal to a
+        // peer.
         _ => Err(DropReason::Kind),
     }
 }
 
-/// Whether a message of good form fits the peer that it is for.
+/// Checks a well-formed message against the state of its receiver.
 pub(super) fn inspect(message: &Message, peer: &Stance) -> Result<(), DropReason> {
     if message.term > peer.term.saturating_add(TERM_LEAD_MAX) {
         return Err(DropReason::Term);
@@ -106,7 +118,7 @@ pub(super) fn inspect(message: &Message, peer: &Stance) -> Result<(), DropReason
         {
             Err(DropReason::BeyondLog)
         }
-        // A peer asks for votes once its log is written: nobody can have answered before.
+        // A peer asks for votes only once its log is written, so no peer can have answered before.
         MessageType::MsgRequestVoteResponse
             if is_of_this_term
                 && !message.reject
@@ -119,23 +131,24 @@ pub(super) fn inspect(message: &Message, peer: &Stance) -> Result<(), DropReason
     }
 }
 
-/// What a store says of a region in which it has a peer.
+/// Checks an announcement: it must describe a valid region in which its sender has a peer.
 pub(crate) fn announcement(from: StoreId, descriptor: &RegionDescriptor) -> Result<(), DropReason> {
     let is_meta = descriptor.id == META_REGION;
     let is_region = descriptor.slots.is_none() == is_meta && descriptor.voters().next().is_some();
     (is_region && descriptor.has_peer_on(from)).then_some(()).ok_or(DropReason::Announcement)
 }
 
-/// Whether an append's entries do not begin behind the entry that it names, on which the library would panic. It
-/// makes such appends itself, now and then: what it adds to an append that waits to be sent need not follow it.
+/// Returns whether an append's entries do not directly follow the entry that it names. The library
+/// panics on such appends, and yet it sends them now and then: entries that it adds to an append
+/// waiting to be sent need not follow it.
 pub(super) fn is_misjoined(message: &Message) -> bool {
     message.get_entries().first().is_some_and(|first| first.index != message.index + 1)
 }
 
-/// An append's entries follow each other.
+/// Checks that an append's entries follow each other.
 fn entries(message: &Message) -> Result<(), DropReason> {
-    // Every log begins behind an entry that has a term. The library takes an index beyond the log for one whose
-    // term is 0.
+    // Every log begins after an entry with a term. For an index beyond its log the library assumes
+    // term 0.
     if message.index == 0 || message.log_term == 0 || message.log_term > message.term {
         return Err(DropReason::Entries);
     }
@@ -154,9 +167,10 @@ fn entries(message: &Message) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Whether the entry is a payload, or a change that can be carried out once it is committed: one that cannot would
-/// stop every store that has it. The library stands for no election over an entry that it knows by its kind to
-/// change the configuration.
+/// Returns whether the entry is a command, or a change that this version can execute. A change that
+/// it cannot execute would stop every store that has it once it is committed. The entry's type must
+/// say whether it changes the configuration, because the library looks at the type to refuse an
+/// election while such an entry is unapplied.
 fn is_readable(entry: &Entry) -> bool {
     let kind = entry.get_entry_type();
     if entry.context.is_empty() {
@@ -169,7 +183,8 @@ fn is_readable(entry: &Entry) -> bool {
     }
 }
 
-/// A snapshot is of the region, and of a configuration that the library can begin with.
+/// Checks that a snapshot belongs to the region and that the library can start from its
+/// configuration.
 fn snapshot(region: RegionId, message: &Message) -> Result<(), DropReason> {
     let metadata = message.get_snapshot().get_metadata();
     if metadata.index > INDEX_MAX {

@@ -1,20 +1,22 @@
-//! Merges: a region that is sealed, and its neighbour that takes it over.
+//! Merges of a sealed region, the source, into its neighbour, the target.
 //!
 //! ```text
-//!   source   ── prepare, entry `sealed_at` ──▶ sealed: no commands, no reads, no other change ── taken ──▶ gone
-//!                                                  │ ▲                                            ▲
-//!                                       rollback ◀─┘ │ has applied the seal                       │ at once
-//!   target   ── ... ── commit ── handed out only when the source here ─┘ ── applied: rows and slots are its own
+//!   source ── prepare, entry `sealed_at` ──▶ sealed: no command, read or change ── taken ──▶ gone
+//!                                              │  │                                ▲
+//!                                  rollback ◀──┘  │ has applied the seal           │ at once
+//!                                                 ▼                                │
+//!   target ── … ── commit ─────────────────── handed out ──────────────────────── applied
 //! ```
 //!
-//! What is sealed follows from the source's log alone: a payload behind the seal is void on every peer. Whoever
-//! orders the commit has seen every peer of the source hold its log through the seal, and lets nobody take the
-//! merge back any more; so each store can finish the source from its own log, even where the others have
-//! forgotten the region. The rows do not move: the same keys are the target's from the commit on.
+//! Which commands are void follows from the source's log alone: those behind the seal, on every
+//! peer. Before a commit is ordered, every peer of the source must have its log through the seal,
+//! and from then on the merge must not be rolled back. So each store can finish the source from its
+//! own log, even after the other stores have removed the region. The rows do not move: from the
+//! commit on, the same keys belong to the target.
 //!
-//! A target that lags may get a snapshot instead, which has the source's rows in it: `Worker::receive`. A source
-//! whose target is not here any more learns that it has merged away from whoever has its slots:
-//! `Worker::announced`.
+//! A lagging target may get a snapshot instead, which contains the source's rows: see
+//! `Worker::receive`. If the target has no peer on this store, a store that holds the source's
+//! slots tells the source that it has merged away: see `Worker::announced`.
 
 use super::*;
 use crate::change_entry;
@@ -22,20 +24,21 @@ use crate::planted::{self, Bug};
 use raft::GetEntriesContext;
 use types::{PeerRole, RegionChange};
 
-/// A merge that is committed here, and with everything behind it waits for its source.
+/// A committed merge that waits for its source on this store, together with all later entries.
 pub(super) struct Takeover {
     pub index: LogIndex,
     pub source: RegionDescriptor,
 }
 
 impl<L: LogStore> Peer<L> {
-    /// Whether commands are refused: the seal is applied, or was proposed here and is not decided yet.
+    /// Returns whether commands are refused because the seal is applied, or because it was proposed
+    /// here and is not applied yet.
     pub(super) fn is_sealed(&self) -> bool {
         let is_sealed = self.descriptor.merging.is_some() || self.raw.raft.raft_log.applied < self.sealing;
         is_sealed && !planted::is(Bug::SealIgnored)
     }
 
-    /// What the descriptor cannot know of a merge that is to be committed.
+    /// Checks the conditions of a merge's commit that do not follow from the target's descriptor.
     pub(super) fn check_merge(&self, change: &RegionChange) -> Result<(), Refusal> {
         let RegionChange::CommitMerge { source, source_index } = change else { return Ok(()) };
         let is_sealed = source
@@ -44,8 +47,8 @@ impl<L: LogStore> Peer<L> {
         if !is_sealed {
             return Err(Refusal::Invalid(types::ChangeError::NotMergeable));
         }
-        // A learner that holds nothing yet could begin with a snapshot of before the merge, and find a source
-        // that has been told meanwhile that it is needed no more.
+        // A learner without data could start from a snapshot taken before the merge. By then the
+        // source's peer on its store may have learned that the merge is over and be gone.
         let learners = self.descriptor.peers.iter().filter(|peer| peer.role == PeerRole::Learner);
         match learners.map(|peer| peer.store).find(|&store| !self.has_caught_up(store)) {
             Some(store) => Err(Refusal::Behind { store }),
@@ -53,7 +56,7 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Hands out what is committed, as far as it need not wait for rows.
+    /// Hands out committed entries, except those that must wait for a snapshot or a merge.
     pub(super) fn hand_out(&mut self, entries: Vec<Committed>, out: &mut Outbox) {
         self.held.extend(entries);
         self.release(out);
@@ -75,19 +78,19 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// The source, as it was sealed, for which everything that is committed next waits.
+    /// Returns the sealed descriptor of the source for which all further committed entries wait.
     pub fn awaits(&self) -> Option<&RegionDescriptor> {
         self.takeovers.front().map(|takeover| &takeover.source).filter(|_| self.applying.is_none())
     }
 
-    /// The source awaited has come to its end.
+    /// Continues after the awaited source is finished.
     pub fn take_over(&mut self, out: &mut Outbox) {
         self.takeovers.pop_front();
         self.release(out);
     }
 
-    /// Brings the source of a committed merge to its end. True when it is there: its rows are complete, none
-    /// of its entries is on its way to be applied, and none will be.
+    /// Finishes the source of a committed merge. Returns true once its rows are complete, none of
+    /// its entries is waiting to be applied, and none will be handed out.
     pub fn come_to_its_end(
         &mut self,
         config: &Config,
@@ -98,14 +101,15 @@ impl<L: LogStore> Peer<L> {
         let Some(merging) = sealed.merging else { return false };
         let log = &self.raw.raft.raft_log;
         if log.committed < merging.sealed_at && merging.sealed_at <= log.last_index() {
-            // Nobody may be left who would say so.
+            // The merge's commit proves that the seal is committed. No leader of the source may be
+            // left to say so.
             self.drive(config, now, out, |raw| raw.raft.raft_log.commit_to(merging.sealed_at));
         }
         self.is_taken |= self.applying.is_none() && self.descriptor.merging == sealed.merging;
         self.is_taken && self.handed == self.raw.raft.raft_log.applied
     }
 
-    /// Whether there is something to be handed out now that was not when it was last looked.
+    /// Returns whether the consensus code has output.
     pub fn has_ready(&self) -> bool {
         self.raw.has_ready()
     }
@@ -114,18 +118,20 @@ impl<L: LogStore> Peer<L> {
         self.applying.is_some()
     }
 
-    /// Nothing of it is on its way to be applied, and nothing that it made is in its log alone.
+    /// Returns whether none of its entries waits to be applied and a flush covers every split that
+    /// it has applied.
     pub fn is_at_rest(&self) -> bool {
         self.applying.is_none() && !self.owes_rows() && self.handed == self.raw.raft.raft_log.applied
     }
 
-    /// The regions into which a merge may have been committed of which this peer was a part.
+    /// Returns the regions that may have absorbed this one, by its descriptor and by the unapplied
+    /// entries of its log.
     pub fn possible_heirs(&self) -> Vec<RegionId> {
         let mut heirs: Vec<RegionId> = self.descriptor.merging.iter().map(|merging| merging.into).collect();
         let log = &self.raw.raft.raft_log;
         let (low, high) = (log.applied + 1, log.last_index() + 1);
         let context = GetEntriesContext::empty(false);
-        // What cannot be read is noticed by the worker's next turn.
+        // A failed read stops the worker in its next turn.
         let entries = log.slice(low.max(log.first_index()), high, None, context).unwrap_or_default();
         for entry in entries.iter().filter(|entry| !entry.context.is_empty()) {
             if let Some((_, RegionChange::PrepareMerge { into })) = change_entry::decode(&entry.context) {

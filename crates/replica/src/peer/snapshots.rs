@@ -1,7 +1,7 @@
-//! Snapshots: offered to peers whose entries are gone, and taken in.
+//! Snapshots, offered to peers whose next entries are truncated, and accepted by them.
 //!
-//! The data goes its own way. Here only its index, term and descriptor pass through the consensus code, in
-//! a message that is given to the receiving peer when the data is there.
+//! The data is carried outside the consensus code. Only the snapshot's index, term and descriptor
+//! pass through it, in a message that the receiving peer gets once the data has arrived.
 
 use super::*;
 use crate::planted::{self, Bug};
@@ -9,7 +9,7 @@ use raft::eraftpb::Snapshot;
 use raft::SnapshotStatus;
 
 impl<L: LogStore> Peer<L> {
-    /// Asks for a snapshot to be made if a peer waits for one and none is on its way.
+    /// Requests a snapshot if a peer needs one and none is being made.
     pub(super) fn want_snapshot(&mut self, out: &mut Outbox) {
         if self.raw.store().take_snapshot_wanted() && !self.making && self.is_leader() {
             self.making = true;
@@ -26,7 +26,7 @@ impl<L: LogStore> Peer<L> {
         snapshot.mut_metadata().term = term;
         snapshot.mut_metadata().set_conf_state(conf_state_of(descriptor));
         snapshot.data = descriptor.encode();
-        // It is sent when the peer in need is next heard of.
+        // It is sent when the peer that needs it is next heard from.
         self.raw.mut_store().set_offer(Some(snapshot));
     }
 
@@ -48,12 +48,13 @@ impl<L: LogStore> Peer<L> {
         self.drive(config, now, out, |raw| raw.report_snapshot(peer, status));
         let prs = self.raw.raft.prs();
         if prs.iter().all(|(_, progress)| progress.state != raft::ProgressState::Snapshot) {
-            // The next one in need gets a newer one.
+            // The next peer that needs a snapshot gets a newer one.
             self.raw.mut_store().set_offer(None);
         }
     }
 
-    /// The consensus code took a snapshot in: from here on the log begins after it. Its rows come later.
+    /// Records that the consensus code accepted a snapshot: the log begins after it. Its rows are
+    /// replaced later.
     pub(super) fn accept_snapshot(&mut self, snapshot: &Snapshot, out: &mut Outbox) -> Result<(), Fatal> {
         let metadata = snapshot.get_metadata();
         let (index, term) = (metadata.index, metadata.term);
@@ -68,7 +69,7 @@ impl<L: LogStore> Peer<L> {
             descriptor: descriptor.clone(),
             cause: RestartCause::Snapshot,
         });
-        // The batch that deletes the old log and state must hold the state that goes on.
+        // The batch that deletes the old log and hard state must contain the new hard state.
         let raft = &self.raw.raft;
         let vote = (raft.vote != 0).then_some(raft.vote);
         self.unsaved.hard_state = Some(HardState { term: raft.term, vote, commit: index });
@@ -92,7 +93,8 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    /// The log says what is to be applied: whatever happens now, it will be.
+    /// Hands out the snapshot once the log has recorded it. From then on it is applied even after a
+    /// crash.
     pub(super) fn snapshot_is_recorded(
         &mut self,
         config: &Config,

@@ -1,4 +1,4 @@
-//! What the consensus code has ready, on its way to the log, to the other stores and to be applied.
+//! Delivery of the consensus code's output: to the log, to other stores and to apply.
 
 use super::*;
 use crate::change_entry;
@@ -10,8 +10,8 @@ use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
 
 impl<L: LogStore> Peer<L> {
-    /// Takes what the consensus code has ready. Anything for the log gathers in `unsaved`. Committed entries are
-    /// handed out while there is `room`, in bytes: one `Apply` may pass it, none follows.
+    /// Takes the consensus code's output. Log writes are collected in `unsaved`. Committed entries
+    /// are handed out while there is `room`, in bytes: one `Apply` may exceed it, and none follows.
     pub fn turn(
         &mut self,
         config: &Config,
@@ -32,7 +32,7 @@ impl<L: LogStore> Peer<L> {
         }
         Ok(match self.raw.has_ready() {
             false => Turned::Done,
-            // Anything else would have come out.
+            // Nothing came out, so only committed entries are left.
             true if *room == 0 && !had_any => Turned::Withheld,
             true => Turned::HasMore,
         })
@@ -47,7 +47,7 @@ impl<L: LogStore> Peer<L> {
         log.committed.min(log.persisted).saturating_sub(self.handed) * self.raw.store().entry_bytes()
     }
 
-    /// Reads of the log that followers wait for, under the next numbers after `last`.
+    /// Returns the log reads that followers wait for, numbered from `last + 1` on.
     pub fn take_up_reads(&self, last: &mut u64) -> Vec<(u64, Range)> {
         self.raw.store().take_up_reads(last)
     }
@@ -70,7 +70,7 @@ impl<L: LogStore> Peer<L> {
         self.raw.store().forget_fetched();
     }
 
-    /// False: there was nothing in it.
+    /// Returns false if the ready was empty.
     fn take_ready(
         &mut self,
         config: &Config,
@@ -116,8 +116,9 @@ impl<L: LogStore> Peer<L> {
         let mut vouching = ready.take_persisted_messages();
         had_any |= !vouching.is_empty() || !ready.read_states().is_empty();
         if self.raw.raft.term > self.saved_term {
-            // The only voter leads without asking anybody. What it sends in a term that a crash could take back, it
-            // might send otherwise in the same term again.
+            // The only voter becomes leader without asking other peers, so its term may not be
+            // saved yet. After a crash it could begin the same term again and send something else
+            // in it. So the messages of an unsaved term wait for the write.
             vouching.splice(..0, sends);
         } else {
             self.send(sends, out);
@@ -169,7 +170,8 @@ impl<L: LogStore> Peer<L> {
         });
         let is_sealed = self.handed_descriptor.merging.is_some() && !planted::is(Bug::SealIgnored);
         if entry.context.is_empty() && is_sealed {
-            // Behind the seal, as every peer finds: it will never be done, and may be asked of the target.
+            // The entry lies behind the seal. Every peer sees this and none executes it, so the
+            // client may retry at the merge's target.
             let reason = Refusal::NotLeader { leader: None };
             let region = self.region;
             out.first.extend(token.map(|token| Action::Refused { region, token, reason }));
@@ -180,7 +182,8 @@ impl<L: LogStore> Peer<L> {
         }
         let (expect, change) = change_entry::decode(&entry.context)
             .ok_or(Fatal::UnknownChange { region: self.region, index })?;
-        // Every peer finds the same here: what was handed out follows from the log alone.
+        // Every peer decides the same here, because the handed-out descriptor follows from the log
+        // alone.
         let before = &self.handed_descriptor;
         let is_meant = expect == before.epoch || planted::is(Bug::EpochIgnored);
         let changed = if is_meant { before.after_entry(&change, index).ok() } else { None };
@@ -195,7 +198,8 @@ impl<L: LogStore> Peer<L> {
         Ok(Committed { index, term, payload: Bytes::new(), token, change: changed })
     }
 
-    /// Hands what gathered to a batch that is being cut.
+    /// Moves the pending writes into a batch that is being built. Also returns whether the batch
+    /// must be synced.
     pub fn take_unsaved(&mut self) -> (RegionWrite, bool) {
         assert!(self.in_flight.is_none(), "one batch at a time");
         let unsaved = std::mem::take(&mut self.unsaved);
@@ -231,7 +235,7 @@ impl<L: LogStore> Peer<L> {
             if message.get_msg_type() == MessageType::MsgTimeoutNow {
                 match self.lease.fence_of(to) {
                     Some(index) => message.index = index,
-                    // The leadership was lost since: nothing is to be handed over.
+                    // The leadership was lost meanwhile, so there is nothing to hand over.
                     None => continue,
                 }
             }

@@ -1,13 +1,13 @@
-//! Merges, as far as they concern two regions' peers on this store.
+//! The part of a merge that involves two regions' peers on this store.
 
 use super::*;
 
 impl<L: LogStore> Worker<L> {
-    /// Brings the sources of committed merges to their end, and lets their targets go on.
+    /// Finishes the sources of committed merges, and then lets their targets continue.
     pub(super) fn see_to_merges(&mut self, now: BootNanos) {
         for region in self.mergers.clone() {
             while let Some(source) = self.peers.get(&region).and_then(Peer::awaits).cloned() {
-                // It may not have been made again yet.
+                // After a restart the source may not have been created again yet.
                 let Some(peer) = self.peers.get_mut(&source.id) else { break };
                 let is_done = peer.come_to_its_end(&self.config, &source, now, &mut self.outbox);
                 match peer.has_ready() {
@@ -28,11 +28,13 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Which peers a snapshot would take the place of, because their regions have merged away; `None` if it
-    /// cannot be taken in now. A peer of which others hold descendants that it has not made yet must make them
-    /// first; a snapshot never brings slots that another peer here still has; and while a peer's split is in its log alone, a
-    /// snapshot of what it split off would be there before the split after a crash, and entries of before the split would be
-    /// executed over newer rows. A flush was asked for, so that is soon over.
+    /// Returns the regions whose peers a snapshot would replace because they have merged away, or
+    /// `None` if the snapshot cannot be accepted at present. It is not accepted in these cases:
+    /// - A peer here has applied a split that no flush covers. After a crash, the snapshot's rows
+    ///   would be there before the split is applied again, and entries older than the split would
+    ///   be executed over newer rows. A flush has been requested, so this ends soon.
+    /// - A region split off from this one waits until this peer applies the split again.
+    /// - Another peer here still has some of the snapshot's slots.
     pub(super) fn yielding_to_snapshot(&self, region: RegionId, message: &Message) -> Option<Vec<RegionId>> {
         let descriptor = RegionDescriptor::decode(message.get_snapshot().get_data()).ok()?;
         if self.peers.values().any(Peer::owes_rows) || self.has_waiting_child(region) {
@@ -47,8 +49,9 @@ impl<L: LogStore> Worker<L> {
         (!self.overlaps_but(&descriptor, &yielding)).then_some(yielding)
     }
 
-    /// A snapshot for `region` was received, and has the rows of `yielding` in it. If it is taken in, it is so
-    /// now: whatever those peers did in between would be done to rows that are another's.
+    /// Handles a received snapshot for `region` that contains the rows of `yielding`. If the peer
+    /// accepts it, it does so in this call and the yielding peers are removed at once: anything
+    /// they did later would be done to rows that belong to another region.
     pub(super) fn supersede(&mut self, region: RegionId, yielding: Vec<RegionId>, now: BootNanos) {
         let Some(peer) = self.peers.get_mut(&region).filter(|peer| !peer.is_applying_snapshot()) else {
             return;
@@ -66,10 +69,10 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Buries peers whose regions have merged away while this store was not among those that merged them.
+    /// Removes peers whose regions have merged away without this store taking part in the merge.
     pub(super) fn bury_the_merged(&mut self, heard: &RegionDescriptor) {
         if self.peers.get(&heard.id).is_some_and(|peer| !peer.is_blank()) {
-            // It has their rows, or will take them over.
+            // The peer of the surviving region has their rows, or will take them over.
             return;
         }
         let merged: Vec<RegionId> = self
@@ -85,8 +88,8 @@ impl<L: LogStore> Worker<L> {
         }
     }
 
-    /// Whether `later` proves that the region has merged away, and no other peer here is still to take its rows
-    /// over from it.
+    /// Returns whether `later` proves that the region has merged away and no other peer here still
+    /// has to take over its rows.
     fn has_merged_away(&self, region: RegionId, later: &RegionDescriptor) -> bool {
         let Some(peer) = self.peers.get(&region) else { return false };
         if !later.supersedes(peer.descriptor()) || !peer.is_at_rest() || self.has_waiting_child(region) {
@@ -101,7 +104,8 @@ impl<L: LogStore> Worker<L> {
         peer.is_blank() || !peer.possible_heirs().iter().any(may_take_over)
     }
 
-    /// The region here that has the slots of one that is none any more.
+    /// Returns the descriptor of the region on this store that has the slots of `descriptor`, whose
+    /// region has merged away.
     pub(super) fn heir_of(&self, descriptor: &RegionDescriptor) -> Option<RegionDescriptor> {
         let peers = self.peers.values().filter(|peer| !peer.is_blank()).map(Peer::descriptor);
         peers.into_iter().find(|heir| heir.supersedes(descriptor)).cloned()

@@ -1,4 +1,4 @@
-//! A log engine in memory: what is in it survives crashes.
+//! An in-memory log engine whose content survives the simulated crashes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Small limits, and a log in memory, for tests of a worker by itself.
+//! Small limits and an in-memory log for tests of a single worker.
 
 pub mod disk;
 

@@ -1,12 +1,12 @@
-//! Checksums of SST files that outlive being ingested.
+//! Checksums of SST files that stay valid after the files are ingested.
 //!
-//! RocksDB 7 writes the sequence number that an ingested file gets into the file itself, eight bytes of its
-//! properties, and an ingested file is the received one under another name (a hard link). After a crash
-//! within an ingest the snapshot's files may thus differ from what was sent in these bytes. The checksum
-//! takes them for zero, which they are when a file is made.
+//! When RocksDB 7 ingests a file, it writes the file's sequence number into the file itself, into
+//! eight bytes of the properties. The ingested file is the received one under another name (a hard
+//! link). So after a crash during an ingest, the snapshot's files may differ in these bytes from
+//! the files that were sent. The checksum treats the bytes as zero, which they are in a new file.
 //!
-//! RocksDB does not ingest a file that has a number already, so such a file is replaced by a copy that has
-//! none. The file itself is never written to: RocksDB may have it too.
+//! RocksDB does not ingest a file that has a sequence number already, so such a file is replaced by
+//! a copy without one. The file itself is never written to, because RocksDB may use it too.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,18 +18,19 @@ use xxhash_rust::xxh3::Xxh3;
 use super::manifest::SnapshotFile;
 use super::{at, SnapshotError};
 
-/// The end of the name of the property `rocksdb.external_sst_file.global_seqno`, which the sequence number
-/// follows. Properties are stored uncompressed, behind everything that comes from users, and of each name what
-/// it has in common with the one before it is left out.
+/// The end of the property name `rocksdb.external_sst_file.global_seqno`, which the sequence number
+/// follows. Properties are stored uncompressed, after all user data, and each name omits the prefix
+/// that it shares with the name before it.
 const SEQUENCE_PROPERTY: &[u8] = b"sst_file.global_seqno";
 const SEQUENCE_BYTES: u64 = 8;
 
-/// The properties are a few KiB before the end.
+/// Number of bytes at the end of a file in which the property is searched. The properties are
+/// within the last few KiB.
 const TAIL_BYTES: u64 = 256 << 10;
 
 const READ_BYTES: usize = 1 << 20;
 
-/// Describes a file that was just made.
+/// Returns the description of a file that was just written.
 pub(super) fn describe(path: &Path) -> Result<SnapshotFile, SnapshotError> {
     let mut file = File::open(path).map_err(at(path))?;
     let bytes = file.metadata().map_err(at(path))?.len();
@@ -58,7 +59,7 @@ impl SnapshotFile {
     }
 }
 
-/// Makes a verified file such as it was made, if an ingest that was cut short has changed it.
+/// Restores a verified file to its original content if an interrupted ingest has changed it.
 pub(super) fn restore(file: &SnapshotFile, path: &Path) -> Result<(), SnapshotError> {
     let mut sequence = [0; SEQUENCE_BYTES as usize];
     let changed = File::open(path).map_err(at(path))?;
@@ -122,7 +123,7 @@ mod tests {
     fn only_the_sequence_number_may_change() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        // The place lies across two reads.
+        // The sequence number lies across two reads.
         let mut content: Vec<u8> = (0..READ_BYTES + 100).map(|at| at as u8).collect();
         let place = READ_BYTES - 3;
         content[place - SEQUENCE_PROPERTY.len()..place].copy_from_slice(SEQUENCE_PROPERTY);

@@ -1,4 +1,4 @@
-//! Takes a snapshot over in place of the rows that it replaces, and deletes a region's rows.
+//! Ingest of a snapshot in place of the rows that it replaces, and deletion of a region's rows.
 
 use std::path::Path;
 
@@ -13,37 +13,38 @@ use super::SnapshotError;
 use crate::error::classify;
 use crate::keyspace::{flush_memtables, Keyspace};
 
-/// Whether a snapshot's files are known to be what its manifest says.
+/// States whether a snapshot's files are known to match its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// This process has verified them, and nothing was begun with them since.
+    /// This process has verified the files, and no ingest of them was begun since.
     Verified,
-    /// Anything may have happened to them: they are read and verified before anything is deleted.
+    /// The files may have changed. They are read and verified before anything is deleted.
     Unknown,
 }
 
-/// What was done so far, for tests that want to crash there.
+/// The last completed step of an ingest, for tests that crash there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IngestStep {
     Verified,
-    /// The rows that are replaced are deleted, in RocksDB's memtable.
+    /// The replaced rows are deleted in RocksDB's memtable.
     Deleted,
     Flushed,
     Ingested,
 }
 
 impl Keyspace {
-    /// Replaces the region's rows by those of the snapshot in `dir`: afterwards it is as if the region had
-    /// applied its log up to the snapshot's index, and that is durable. The files in `dir` are used up.
+    /// Replaces the region's rows by those of the snapshot in `dir`. Afterwards the rows are those
+    /// of a region that has applied its log up to the snapshot's index, and they are durable. The
+    /// files in `dir` are consumed.
     ///
-    /// Replaced are the rows of the snapshot's own slots, and those of `former`, the slots that the region's
-    /// peer here had before. What another region's descriptor here says is its own is left alone in the
-    /// latter: a peer that missed a split still speaks of slots that have gone to a region which may have
-    /// come to this store on its own.
+    /// The call replaces the rows of the snapshot's own slots and those of `former`, the slots that
+    /// the region's peer on this store had before. In the latter it leaves slots alone that another
+    /// region's descriptor on this store claims: a peer that missed a split still names slots that
+    /// belong to another region, and that region may have come to this store by itself.
     ///
-    /// May be called again after a failure or a crash at any step, with the files as that left them. Until
-    /// it has returned the region's rows may be missing, so nobody may read them; other regions' rows are
-    /// not concerned.
+    /// The call may be repeated after a failure or a crash at any step, with the files as they were
+    /// left. Until it returns, rows of the region may be missing, so the region must not be read.
+    /// Other regions' rows are not affected.
     pub fn ingest_snapshot(
         &self,
         dir: &Path,
@@ -53,8 +54,8 @@ impl Keyspace {
         self.ingest_snapshot_by_steps(dir, manifest, former, Files::Unknown, &mut |_| Ok(()))
     }
 
-    /// [`ingest_snapshot`](Self::ingest_snapshot) of files that this process has verified, which spares
-    /// reading them all again. After a failure they are no longer known to be that.
+    /// Same as [`ingest_snapshot`](Self::ingest_snapshot) for files that this process has verified,
+    /// so that they are not read again. After a failure the files no longer count as verified.
     pub fn ingest_verified_snapshot(
         &self,
         dir: &Path,
@@ -64,7 +65,8 @@ impl Keyspace {
         self.ingest_snapshot_by_steps(dir, manifest, former, Files::Verified, &mut |_| Ok(()))
     }
 
-    /// [`ingest_snapshot`](Self::ingest_snapshot), which stops where `observe` fails.
+    /// Same as [`ingest_snapshot`](Self::ingest_snapshot), but stops at the step at which `observe`
+    /// fails.
     #[doc(hidden)]
     pub fn ingest_snapshot_by_steps(
         &self,
@@ -76,8 +78,8 @@ impl Keyspace {
     ) -> Result<(), SnapshotError> {
         let (region, index) = (manifest.region(), manifest.index);
         if self.is_snapshot_applied(&manifest.descriptor, index, manifest.term)? {
-            // Ingested before, or come this far by the log, which gives the same rows. In the latter case
-            // they may still be in memtables.
+            // The snapshot was ingested before, or the region reached this index by its log, which
+            // gives the same rows. In the latter case they may still be in memtables.
             return Ok(self.flush()?);
         }
         for (number, file) in manifest.files.iter().enumerate() {
@@ -95,7 +97,8 @@ impl Keyspace {
         slots.extend(manifest.descriptor.slots);
         let deletion = extent::deletion(region, &slots);
         let mut flushes = self.hold_flushes();
-        // Nothing of the region is applied meanwhile, so afterwards no memtable has a row of it.
+        // No entry of the region is applied meanwhile, so after the flush no memtable holds a row
+        // of it.
         self.flush_holding(&mut flushes)?;
         self.delete_in_rocksdb(&deletion)?;
         self.replaced(&deletion.ranges_deleted);
@@ -103,7 +106,7 @@ impl Keyspace {
         flush_memtables(&self.db)?;
         observe(IngestStep::Flushed)?;
         self.ingest_files(dir, manifest)?;
-        // What was read meanwhile is not kept either.
+        // Rows that were read and cached meanwhile are dropped, too.
         self.replaced(&deletion.ranges_deleted);
         drop(flushes);
         observe(IngestStep::Ingested)?;
@@ -111,17 +114,17 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Deletes all that this store has of a region: the region's own rows, and those of `slots` less what
-    /// is another region's. Visible at once, durable after the next flush, as every write; doing it again
-    /// changes nothing.
+    /// Deletes all rows that this store has of a region: the region's own rows, and those of
+    /// `slots` except slots of other regions. Like every write, the deletion is visible at once and
+    /// durable after the next flush. It is idempotent.
     pub fn destroy_region(&self, region: RegionId, slots: &[SlotRange]) -> storage::Result<()> {
         let slots = extent::without_others(&self.view(), region, slots)?;
         self.write(&extent::deletion(region, &slots));
         Ok(())
     }
 
-    /// Whether the rows of the region are at this very place of its log, so that a snapshot made there holds
-    /// what they do.
+    /// Returns whether the region's rows are at exactly this index and term of its log and have
+    /// this descriptor, so that a snapshot made there has the same rows.
     pub fn is_snapshot_applied(
         &self,
         descriptor: &RegionDescriptor,
@@ -140,8 +143,8 @@ impl Keyspace {
         }
     }
 
-    /// Gives back the space of rows that were deleted by range, which RocksDB is in no hurry to do. Blocks
-    /// until it has; what older views still see stays.
+    /// Reclaims the space of rows that were deleted by range, which RocksDB otherwise does late.
+    /// Blocks until it is done. Rows that older views still see stay.
     pub fn reclaim(&self, slots: SlotRange) {
         let (from, to) = storage::rows::slots_range(slots);
         let mut options = CompactOptions::default();
@@ -151,7 +154,8 @@ impl Keyspace {
 
     fn ingest_files(&self, dir: &Path, manifest: &Manifest) -> storage::Result<()> {
         let mut options = IngestExternalFileOptions::default();
-        // Hard links, where the file system has them: the rows are not written twice.
+        // Uses hard links where the file system supports them, so that the rows are not written
+        // twice.
         options.set_move_files(true);
         let files = (0..manifest.files.len()).map(|number| dir.join(Manifest::file_name(number))).collect();
         self.db.ingest_external_file_opts::<std::path::PathBuf>(&options, files).map_err(classify)

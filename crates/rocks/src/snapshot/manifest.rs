@@ -1,4 +1,4 @@
-//! The manifest of a snapshot: what it is of, and every file with its length and checksum.
+//! The manifest of a snapshot: its region, its index, and every file with its length and checksum.
 //!
 //! ```text
 //! "SYSN" | version u8 = 1 | region u64 | applied index u64 | applied term u64
@@ -7,8 +7,9 @@
 //! | XXH3-64 of everything before, u64
 //! ```
 //!
-//! Integers are big-endian. File `n`, counted from 1, is called `{n:06}.sst`; names are not in the manifest,
-//! so none that comes from elsewhere can lead out of its directory. The last file has the region's own rows.
+//! Integers are big-endian. File `n`, counted from 1, is called `{n:06}.sst`. The manifest contains
+//! no names, so a manifest from another store cannot name a file outside of its directory. The last
+//! file has the region's own rows.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -30,13 +31,13 @@ const HEADER_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
 const FILE_ENTRY_BYTES: usize = 3 * 8;
 const CHECKSUM_BYTES: usize = 8;
 
-/// No manifest is as long: a million files, and the descriptor.
+/// Maximum length of a manifest, in bytes. It is enough for a million files and the descriptor.
 const MANIFEST_BYTES_MAX: u64 = 32 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     pub descriptor: RegionDescriptor,
-    /// The last entry that the rows are of, and its term.
+    /// Index and term of the last log entry that the rows reflect.
     pub index: LogIndex,
     pub term: Term,
     pub files: Vec<SnapshotFile>,
@@ -45,7 +46,7 @@ pub struct Manifest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotFile {
     pub bytes: u64,
-    /// Where RocksDB writes the file's sequence number when it ingests it.
+    /// Offset at which RocksDB writes the file's sequence number when it ingests the file.
     pub sequence_at: u64,
     /// XXH3-64 of the file, with those eight bytes as zeros.
     pub checksum: u64,
@@ -60,12 +61,12 @@ impl Manifest {
         self.descriptor.id
     }
 
-    /// Of all files together.
+    /// Returns the total size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
-    /// The name of the file at position `at` of [`files`](Self::files).
+    /// Returns the name of the file at position `at` of [`files`](Self::files).
     pub fn file_name(at: usize) -> String {
         format!("{:06}.sst", at + 1)
     }
@@ -151,8 +152,8 @@ impl Manifest {
         Manifest::decode(&bytes).map_err(|error| damaged(&path, &error.to_string()))
     }
 
-    /// Writes the manifest into `dir`; it and the directory's entries are durable then. The file is there
-    /// whole or not at all.
+    /// Writes the manifest into `dir` and makes it and the directory's entries durable. After a
+    /// crash the file is either complete or absent.
     pub fn write(&self, dir: &Path) -> Result<(), SnapshotError> {
         let unnamed = dir.join("MANIFEST.new");
         let written = || {

@@ -1,15 +1,17 @@
-//! Snapshots of a region: its rows as SST files, made from one view and ingested at once.
+//! Snapshots of a region: its rows as SST files that are written from one view and ingested
+//! together.
 //!
-//! A snapshot is a directory with a [`Manifest`] and the files that it names. It exists once the manifest
-//! does under the directory's final name: everything was synced before. The rows of the region's state and
-//! descriptor are part of it, read from the same view as the data, so a snapshot says by itself what it is
-//! a snapshot of.
+//! A snapshot is a directory with a [`Manifest`] and the files that it names. It exists once the
+//! directory has its final name; everything is synced before. The rows with the region's state and
+//! descriptor are part of it and are read from the same view as the data, so a snapshot itself says
+//! what it contains.
 //!
-//! Taking one over has three steps: the rows that it replaces are deleted, that is flushed, and all
-//! files are ingested by one atomic change of RocksDB's manifest. Ingested files are durable at once and
-//! memtables are not, hence the flush between: no crash brings back a row that the snapshot does not have.
-//! A crash in between leaves a region without rows, which is why the caller's log must say, synced, that the
-//! region is applying a snapshot *before* the first step; then it does all of it again.
+//! An ingest has three steps: it deletes the rows that the snapshot replaces, flushes the deletion,
+//! and ingests all files by one atomic change of RocksDB's manifest. Ingested files are durable at
+//! once and memtables are not. Because of the flush between, no crash brings back a row that the
+//! snapshot does not have. A crash between the steps leaves a region without rows. So the caller's
+//! log must record durably that the region is applying a snapshot *before* the first step, and the
+//! caller repeats the ingest after a crash.
 
 mod checksum;
 mod ingest;
@@ -35,7 +37,7 @@ pub enum SnapshotError {
     Storage(#[from] StorageError),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
-    /// A file of the snapshot is not what its manifest says, or the manifest is none.
+    /// A file of the snapshot does not match its manifest, or the manifest is not valid.
     #[error("{path}: {why}")]
     Damaged { path: PathBuf, why: String },
     #[error("this store has no rows of region {0}")]
@@ -45,7 +47,7 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    /// Whether it may succeed once there is room on the device.
+    /// Returns whether the operation may succeed once the device has free space.
     pub fn is_no_space(&self) -> bool {
         match self {
             SnapshotError::Storage(StorageError::NoSpace(_)) => true,
@@ -55,7 +57,7 @@ impl SnapshotError {
     }
 }
 
-/// What a region's snapshot holds beside the region's own rows.
+/// Returns the range of rows in a region's snapshot besides the region's own rows.
 fn data_range(descriptor: &RegionDescriptor) -> Option<(Bytes, Bytes)> {
     extent::data_range(descriptor.id, descriptor.slots)
 }

@@ -1,18 +1,18 @@
-//! A rate limit without a clock: it says how long to wait, and the caller does.
+//! A rate limit without a clock: it returns how long to wait, and the caller waits.
 
 use std::time::Duration;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// What was not used is saved up for this long.
+/// Time for which unused rate accumulates.
 const SAVED: Duration = Duration::from_millis(50);
 
-/// Bytes per second. Times are from any fixed moment on, and never go back.
+/// A token bucket in bytes per second. Its times count from any fixed moment and never decrease.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
-    /// 0: no limit.
+    /// The rate; 0 means no limit.
     bytes_per_sec: u64,
-    /// When everything taken so far is paid for.
+    /// Time at which all bytes taken so far are within the rate.
     paid_at: Duration,
 }
 
@@ -25,8 +25,9 @@ impl TokenBucket {
         self.bytes_per_sec = bytes_per_sec;
     }
 
-    /// Takes the bytes, and gives how long the taker is to wait, before or after it moves them: whoever takes
-    /// next waits for both. Over any time `t` no more than `rate * (t + 50 ms)` and one take are let through.
+    /// Takes `bytes` and returns how long the caller must wait, before or after it moves them. The
+    /// next caller waits for both. In any time `t`, at most `rate * (t + 50 ms)` bytes and one take
+    /// are let through.
     pub fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         if self.bytes_per_sec == 0 {
             return Duration::ZERO;
@@ -60,7 +61,7 @@ mod tests {
             now[taker] += bucket.take(bytes, at);
             taken += bytes;
         }
-        // Each taker may be past the end by the one take that it waits for.
+        // Each taker may pass the end by the one take that it waits for.
         assert!(taken <= RATE * 10 + RATE / 20 + 3 * 100_000, "{taken}");
         assert!(taken >= RATE * 10 - 100_000, "{taken}");
     }

@@ -1,4 +1,4 @@
-//! Makes a snapshot: scans the region's rows in one view and writes them into SST files.
+//! Writing of a snapshot: the region's rows are scanned in one view and written into SST files.
 
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -16,23 +16,23 @@ use super::{at, data_range, sync_directory, SnapshotError};
 use crate::error::classify;
 use crate::keyspace::{Keyspace, View};
 
-/// A file is closed when it has grown past this: what is resumed, verified and ingested is a few seconds' work,
-/// and a region of many gigabytes still has few files.
+/// Size at which a file of a snapshot is closed, in bytes. A file takes a few seconds to resume,
+/// verify and ingest, and a region of many gigabytes still has few files.
 pub const FILE_BYTES: u64 = 32 << 20;
 
-/// Rows that are written between two looks at the pace.
+/// Bytes of rows written between two calls of the pace.
 const PACE_BYTES: u64 = 256 << 10;
 
-/// Told of every so many bytes of rows that were written. It waits as long as it likes, and `Break` ends the
-/// making.
+/// Callback that receives the number of bytes of rows written since its last call. It may wait as
+/// long as it likes; `Break` cancels the snapshot.
 pub type Pace<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 impl Keyspace {
-    /// Makes a snapshot of the region as it is applied now, in the directory `dir`, which must not exist
-    /// yet. Everything is durable before `dir` appears; what a crash leaves before that is
+    /// Writes a snapshot of the region's current state into the directory `dir`, which must not
+    /// exist yet. Everything is durable before `dir` appears. What a crash leaves before that is
     /// [`unfinished`](Keyspace::unfinished_snapshot) and may be deleted.
     ///
-    /// Files are cut at `file_bytes`.
+    /// A file is closed once it has `file_bytes` bytes.
     pub fn write_snapshot(
         &self,
         region: RegionId,
@@ -50,14 +50,15 @@ impl Keyspace {
             Ok(manifest)
         });
         if made.is_err() {
-            // Nothing depends on it: what cannot be removed now goes when the store starts.
+            // Nothing depends on these files. Those that cannot be removed here are removed when
+            // the store starts.
             let _ = fs::remove_dir_all(&unfinished);
         }
         made
     }
 
-    /// About how many bytes a snapshot of the region takes: what its rows do in files, and all of what is
-    /// in memtables.
+    /// Estimates the size of a snapshot of the region in bytes: the share of its rows in SST files,
+    /// plus the whole size of the memtables.
     pub fn estimate_snapshot(&self, region: RegionId) -> Result<u64, SnapshotError> {
         let descriptor = descriptor_of(&self.view(), region)?;
         let range = data_range(&descriptor);
@@ -65,7 +66,7 @@ impl Keyspace {
         Ok(in_files.saturating_add(self.unflushed_bytes()))
     }
 
-    /// Where the snapshot for `dir` is while it is being made.
+    /// Returns the directory in which the snapshot for `dir` is written until it is complete.
     pub fn unfinished_snapshot(dir: &Path) -> PathBuf {
         dir.with_extension("unfinished")
     }
@@ -112,7 +113,7 @@ struct Files<'a> {
     dir: &'a Path,
     file_bytes: u64,
     pace: &'a mut Pace<'a>,
-    /// Bytes of rows since the pace was last told.
+    /// Bytes of rows written since the last call of the pace.
     unpaced: u64,
     open: Option<SstFileWriter<'a>>,
     done: Vec<SnapshotFile>,
@@ -134,7 +135,7 @@ impl Files<'_> {
     }
 
     fn put(&mut self, row: &[u8], value: &[u8]) -> Result<(), SnapshotError> {
-        // RocksDB makes no file without rows, so one is opened for its first row.
+        // RocksDB cannot create a file without rows, so a file is opened for its first row.
         if self.open.is_none() {
             let writer = SstFileWriter::create(&self.keyspace.rocksdb_options);
             writer.open(self.path()).map_err(classify)?;
@@ -160,14 +161,14 @@ impl Files<'_> {
         let Some(mut writer) = self.open.take() else { return Ok(()) };
         writer.finish().map_err(classify)?;
         let path = self.path();
-        // The writer syncs on its own account; a snapshot that lost a file would be found out only when it
-        // is needed.
+        // The sync does not rely on the writer's own: a lost file would be noticed only when the
+        // snapshot is needed.
         File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
         self.done.push(describe(&path)?);
         Ok(())
     }
 
-    /// Of the file that is next or open.
+    /// Returns the path of the open file, or of the next one.
     fn path(&self) -> PathBuf {
         self.dir.join(Manifest::file_name(self.done.len()))
     }
