@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use node::recovery::{Kept, OwnRows, Recovered};
 use raftlog::{PeerLife, RaftLog};
+use replica::LogStore;
 use rocks::snapshot::Manifest;
 use storage::rows::{region_descriptor_row, region_state_row, SPACE_REGION_STATE};
 use storage::{Reader, RegionState, WriteSet};
