@@ -28,9 +28,11 @@ pub enum Bug {
     Overtake,
     /// The replies to a pipeline are given in the opposite order.
     RepliesTurned,
+    /// A store that stops by plan ends before the requests of its clients are answered.
+    StopUnanswered,
 }
 
-pub const BUGS: [Bug; 11] = [
+pub const BUGS: [Bug; 12] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -42,6 +44,7 @@ pub const BUGS: [Bug; 11] = [
     Bug::ExecuteBeforeReload,
     Bug::Overtake,
     Bug::RepliesTurned,
+    Bug::StopUnanswered,
 ];
 
 #[cfg(feature = "planted")]

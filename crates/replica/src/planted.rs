@@ -38,9 +38,11 @@ pub enum Bug {
     MergeNotAwaited,
     /// Appends are taken in however much waits for the log.
     FullIgnored,
+    /// The peers of a store that is about to stop stand for election and take leads over.
+    LeadsWhileStopping,
 }
 
-pub const BUGS: [Bug; 16] = [
+pub const BUGS: [Bug; 17] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -57,6 +59,7 @@ pub const BUGS: [Bug; 16] = [
     Bug::SealIgnored,
     Bug::MergeNotAwaited,
     Bug::FullIgnored,
+    Bug::LeadsWhileStopping,
 ];
 
 #[cfg(feature = "planted")]

@@ -93,6 +93,8 @@ pub struct Worker<L: LogStore> {
     ticks: TickGate,
     outbox: Outbox,
     failure: Option<Fatal>,
+    /// The store is about to stop: see `Input::StopLeading`.
+    is_stopping: bool,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
     room: u64,
     withheld: BTreeSet<RegionId>,
@@ -181,6 +183,7 @@ impl<L: LogStore> Worker<L> {
             ticks: TickGate { due: now.saturating_add(config.tick_nanos), length: config.tick_nanos },
             outbox,
             failure: None,
+            is_stopping: false,
             room: u64::MAX,
             withheld: BTreeSet::new(),
             next_trimmed: 0,
@@ -285,6 +288,10 @@ impl<L: LogStore> Worker<L> {
             Input::StoreSilent { store } => {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
+            }
+            Input::StopLeading => {
+                self.is_stopping = true;
+                self.peers.values_mut().for_each(Peer::stop_leading);
             }
             Input::TransferLeader { region, to } => {
                 if !self.peers.contains_key(&region) {
@@ -543,7 +550,10 @@ impl<L: LogStore> Worker<L> {
             return self.drop_message(region, from, DropReason::TooManyBlank);
         }
         match Peer::blank(&self.config, &self.logs, descriptor, &self.logger, now) {
-            Ok(peer) => {
+            Ok(mut peer) => {
+                if self.is_stopping {
+                    peer.stop_leading();
+                }
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
             }
@@ -599,6 +609,9 @@ impl<L: LogStore> Worker<L> {
             Some(seed) => Peer::open(&self.config, &self.logs, seed, 0, &self.logger, now)?,
             None => Peer::born(&self.config, &self.logs, descriptor, (parent, at), &self.logger, now)?,
         };
+        if self.is_stopping {
+            peer.stop_leading();
+        }
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
         } else {
