@@ -19,6 +19,7 @@
 //! - [`lives`] has the steps by which a snapshot replaces a region's rows, and by which a peer ends.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
 //! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
+//! - [`stop`] is what a store that is to stop waits for, and to whom it hands its leads.
 //! - [`Leadership`] is what a store believes of who leads a region.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, nor waits.
@@ -38,6 +39,7 @@ pub mod recovery;
 pub mod session;
 mod shard;
 mod silence;
+pub mod stop;
 mod work;
 
 pub use answer::Answer;

@@ -30,9 +30,11 @@ pub enum Bug {
     RepliesTurned,
     /// The rows of a snapshot are loaded although the peer ended meanwhile.
     ReloadAfterEnd,
+    /// A store that stops by plan ends before the requests of its clients are answered.
+    StopUnanswered,
 }
 
-pub const BUGS: [Bug; 12] = [
+pub const BUGS: [Bug; 13] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -45,6 +47,7 @@ pub const BUGS: [Bug; 12] = [
     Bug::Overtake,
     Bug::RepliesTurned,
     Bug::ReloadAfterEnd,
+    Bug::StopUnanswered,
 ];
 
 #[cfg(feature = "planted")]

@@ -42,9 +42,11 @@ pub enum Bug {
     BirthForgetsVote,
     /// A blank peer that is announced after a restart does not look for an earlier one's vote.
     BlankForgetsVote,
+    /// The peers of a store that is about to stop stand for election and take leads over.
+    LeadsWhileStopping,
 }
 
-pub const BUGS: [Bug; 18] = [
+pub const BUGS: [Bug; 19] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -63,6 +65,7 @@ pub const BUGS: [Bug; 18] = [
     Bug::FullIgnored,
     Bug::BirthForgetsVote,
     Bug::BlankForgetsVote,
+    Bug::LeadsWhileStopping,
 ];
 
 #[cfg(feature = "planted")]

@@ -96,6 +96,8 @@ pub struct Worker<L: LogStore> {
     started_at: BootNanos,
     outbox: Outbox,
     failure: Option<Fatal>,
+    /// The store is about to stop: see `Input::StopLeading`.
+    is_stopping: bool,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
     room: u64,
     withheld: BTreeSet<RegionId>,
@@ -185,6 +187,7 @@ impl<L: LogStore> Worker<L> {
             started_at: now,
             outbox,
             failure: None,
+            is_stopping: false,
             room: u64::MAX,
             withheld: BTreeSet::new(),
             next_trimmed: 0,
@@ -289,6 +292,10 @@ impl<L: LogStore> Worker<L> {
             Input::StoreSilent { store } => {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
+            }
+            Input::StopLeading => {
+                self.is_stopping = true;
+                self.peers.values_mut().for_each(Peer::stop_leading);
             }
             Input::TransferLeader { region, to } => {
                 if !self.peers.contains_key(&region) {
@@ -550,7 +557,10 @@ impl<L: LogStore> Worker<L> {
             Peer::blank(&self.config, &self.logs, descriptor, promise, &self.logger, now)
         });
         match blank {
-            Ok(peer) => {
+            Ok(mut peer) => {
+                if self.is_stopping {
+                    peer.stop_leading();
+                }
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
                 self.receive_early_votes(region, now);
@@ -634,6 +644,9 @@ impl<L: LogStore> Worker<L> {
                 Peer::born(config, logs, descriptor, (parent, at), promise, logger, now)?
             }
         };
+        if self.is_stopping {
+            peer.stop_leading();
+        }
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
         } else {

@@ -457,8 +457,9 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
         StoreRow {
             id: member.id,
             state: match record.map(|record| record.state) {
-                Some(StoreState::Draining) if up => "draining",
                 Some(StoreState::Removed) => "removed",
+                _ if up && heartbeat.stopping => "stopping",
+                Some(StoreState::Draining) if up => "draining",
                 _ if up && heartbeat.out_of_room => "out of room",
                 _ if up && heartbeat.clock_off => "clock off",
                 _ if up => "up",

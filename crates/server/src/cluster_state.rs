@@ -130,6 +130,11 @@ impl ClusterState {
         store == self.this || self.is_up(store, clock::boot_nanos())
     }
 
+    /// Whether anything may be handed to the store: it is up and not about to stop.
+    pub fn takes_on(&self, store: StoreId) -> bool {
+        self.parts.lock().ledger.takes_on(store, clock::boot_nanos())
+    }
+
     pub fn is_room_elsewhere(&self) -> bool {
         self.room_elsewhere.load(Ordering::Relaxed)
     }

@@ -13,6 +13,9 @@ use types::StoreId;
 
 use crate::budget::Budget;
 
+/// An election follows after 15 to 30 ticks of silence: 0.75 to 1.5 s at 50 ms a tick.
+pub const ELECTION_TICKS: u32 = 15;
+
 /// When the Raft log is synced. Term and vote are synced in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {

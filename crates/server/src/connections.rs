@@ -30,6 +30,8 @@ pub struct ClientEntry {
     pub connected: Instant,
     pub commands: AtomicU64,
     pub killed: AtomicBool,
+    /// The client has every reply that it gets, and was told that no more come.
+    closed: AtomicBool,
     /// Tells the loop that serves the connection to end it, once one does.
     kill: OnceLock<Box<dyn Fn() + Send + Sync>>,
     description: Mutex<Description>,
@@ -72,6 +74,11 @@ impl ClientEntry {
         }
     }
 
+    /// Nobody waits any longer for the connection to be closed.
+    pub fn set_closed(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
     /// One line of `CLIENT LIST`, without its newline.
     pub fn line(&self) -> String {
         let d = self.description();
@@ -98,6 +105,7 @@ impl ClientEntry {
 pub struct Clients {
     next: AtomicU64,
     open: Mutex<BTreeMap<u64, Arc<ClientEntry>>>,
+    late: AtomicU64,
 }
 
 impl Clients {
@@ -115,6 +123,7 @@ impl Clients {
             connected: Instant::now(),
             commands: AtomicU64::new(0),
             killed: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             kill: OnceLock::new(),
             description: Mutex::new(Description { resp: 2, last_command: "NULL", ..Description::default() }),
         });
@@ -130,6 +139,22 @@ impl Clients {
     pub fn all(&self) -> Vec<Arc<ClientEntry>> {
         let open = self.open.lock();
         open.values().filter(|entry| !entry.killed.load(Ordering::Acquire)).cloned().collect()
+    }
+
+    /// The number of connections that are not closed in the course of a planned stop.
+    pub fn unclosed(&self) -> usize {
+        let open = self.open.lock();
+        open.values().filter(|entry| !entry.closed.load(Ordering::SeqCst)).count()
+    }
+
+    /// A client has sent something over a connection that was closed.
+    pub fn note_late(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of connections over which something came after they were closed.
+    pub fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
     }
 
     pub fn count(&self) -> usize {

@@ -1,17 +1,59 @@
 //! How this store ends: as it is told to, by itself, or at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use types::StoreId;
 
 pub struct Ends {
     store: StoreId,
     /// It hands over what it leads; other stores are told, so that nothing comes back.
     leaving: AtomicBool,
+    /// It accepts no clients, and serves no commands of other stores.
+    closing: CancellationToken,
     stopping: AtomicBool,
     /// Rung when the store is to end by itself.
     ending: Notify,
+    /// A planned stop is to wait for nothing more.
+    hurried: CancellationToken,
+    pub answering: Arc<Answering>,
+}
+
+/// Requests of other stores, as long as they are being answered.
+#[derive(Default)]
+pub struct Answering {
+    now: AtomicUsize,
+    /// Number of requests so far that brought commands.
+    passed: AtomicU64,
+}
+
+/// A request that is being answered until this is dropped.
+pub struct BeingAnswered(Arc<Answering>);
+
+impl Answering {
+    pub fn begin(self: &Arc<Answering>, brings_commands: bool) -> BeingAnswered {
+        self.now.fetch_add(1, Ordering::SeqCst);
+        self.passed.fetch_add(u64::from(brings_commands), Ordering::SeqCst);
+        BeingAnswered(self.clone())
+    }
+
+    /// The number of requests that are being answered.
+    pub fn now(&self) -> usize {
+        self.now.load(Ordering::SeqCst)
+    }
+
+    /// The number of requests so far that brought commands.
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for BeingAnswered {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Ends {
@@ -19,18 +61,35 @@ impl Ends {
         Ends {
             store,
             leaving: AtomicBool::new(false),
+            closing: CancellationToken::new(),
             stopping: AtomicBool::new(false),
             ending: Notify::new(),
+            hurried: CancellationToken::new(),
+            answering: Arc::default(),
         }
     }
 
-    /// From now on other stores hear that this one leaves.
+    /// From now on other stores hear that this one is stopping.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
     pub fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// From now on no client is accepted, and no command of another store is served.
+    pub fn close(&self) {
+        self.closing.cancel();
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    /// Waits until clients are accepted no longer.
+    pub async fn closing(&self) {
+        self.closing.cancelled().await;
     }
 
     /// From now on nothing waits for room, or goes on looking for work.
@@ -51,6 +110,16 @@ impl Ends {
     /// Waits until the store is to end by itself.
     pub async fn ending(&self) {
         self.ending.notified().await;
+    }
+
+    /// A planned stop waits for nothing more.
+    pub fn hurry(&self) {
+        self.hurried.cancel();
+    }
+
+    /// Waits until a planned stop is to wait for nothing more.
+    pub async fn hurried(&self) {
+        self.hurried.cancelled().await;
     }
 
     /// A local failure that must not become a reply: the process ends, and the log tells the rest after

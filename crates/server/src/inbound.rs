@@ -13,7 +13,9 @@ use crate::loops::ToWorker;
 use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
-use crate::transport::kinds::{REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR};
+use crate::transport::kinds::{
+    REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, STATUS_ERROR, STATUS_NOT_LEADER,
+};
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
 use crate::{admin_backend, heartbeat, joining, orders};
 
@@ -70,16 +72,25 @@ impl Inbound for FromStores {
 
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer {
         let store = self.store.clone();
-        match kind {
+        let answering = store.ends.answering.begin(kind == REQUEST_COMMANDS);
+        let answer: InboundAnswer = match kind {
             REQUEST_JOIN => Box::pin(joining::answer_join(store, from, body)),
             _ if from.store == NOBODY => {
                 Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"join first")) })
+            }
+            // Nothing was proposed: the other store asks whoever leads after this one.
+            REQUEST_COMMANDS if store.ends.is_closing() => {
+                Box::pin(async { (STATUS_NOT_LEADER, Bytes::new()) })
             }
             REQUEST_COMMANDS => Box::pin(store.execute_passed(body)),
             REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, from, body)),
             REQUEST_MEMBERS => Box::pin(async move { store.membership.answer_members() }),
             _ => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")) }),
-        }
+        };
+        Box::pin(async move {
+            let _answering = answering;
+            answer.await
+        })
     }
 
     fn too_long(&self, bytes: usize) -> (u8, Bytes) {

@@ -55,6 +55,7 @@ mod slot_times;
 mod snapshot;
 mod start_error;
 mod startup;
+mod stopping;
 mod store;
 mod strong_reads;
 mod transport;

@@ -52,6 +52,8 @@ pub enum ToLoop {
     /// Parts that went through the groups.
     Outcomes(Vec<(PartId, Outcome)>),
     Kill(ConnectionId),
+    /// Connections are to be closed, each once its requests are answered.
+    Close,
     Stop,
 }
 

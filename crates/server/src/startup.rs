@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use raftlog::RaftLog;
-use replica::Input;
 use rocks::Keyspace;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use types::{RegionDescriptor, StoreId};
 
 use crate::budget::Budget;
 use crate::client;
-use crate::config::{Beginning, Config};
+use crate::config::{Beginning, Config, ELECTION_TICKS};
 use crate::connections::ListenerKind;
 use crate::datadir::DataDir;
 use crate::engine::Engine;
@@ -28,39 +28,34 @@ use crate::executor::log_reader;
 use crate::executor::log_writer::LogWriter;
 use crate::executor::snapshots::Host;
 use crate::executor::worker::RegionWorker;
-use crate::loops::{Loops, ToLoop, ToWorker};
+use crate::loops::{Loops, ToLoop};
 use crate::members::{AgreedMembers, Members};
 use crate::reactor::Loop;
 use crate::snapshot::{self, SnapshotService};
 use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
-use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident};
+use crate::{
+    admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident, stopping,
+};
 
-/// How long a planned stop waits for other stores to take over.
-const HAND_OVER: Duration = Duration::from_secs(1);
-
-/// And how long it then tells clients who did: one whose connection is closed under a command does not know what
-/// came of it.
-const REDIRECTING: Duration = Duration::from_millis(500);
-
-/// Other stores have heard by then that this one leaves.
-const TOLD: Duration = Duration::from_millis(50);
+/// Answers that are on their way to other stores get this long.
+const ANSWERS_LEAVE: Duration = Duration::from_millis(50);
 
 /// The rows' engine must not be closed under a reader: it gets this long to finish.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// At 50 ms a tick: an election after 0.75 to 1.5 s of silence, a heartbeat every 0.15 s.
-const ELECTION_TICKS: u32 = 15;
+/// At 50 ms a tick, a heartbeat every 0.15 s.
 const HEARTBEAT_TICKS: u32 = 3;
 /// A region in which nothing happened for 3 s goes to sleep.
 const HIBERNATE_TICKS: u32 = 60;
 
-/// Runs a store until `shutdown` resolves. `ready` is called once it serves, with its number.
-pub async fn run(
+/// Runs a store until `shutdown` resolves: to what ends the waiting of the planned stop that follows. `ready` is called
+/// once it serves, with its number.
+pub async fn run<H: Future<Output = ()>>(
     mut config: Config,
     ready: impl FnOnce(StoreId),
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = H>,
 ) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
@@ -69,7 +64,7 @@ pub async fn run(
     tokio::pin!(shutdown);
     tokio::select! {
         settled = settle(&mut config, &mut dir) => settled?,
-        () = &mut shutdown => return Ok(()),
+        _ = &mut shutdown => return Ok(()),
     }
     if let (Some(forward), false) = (config.this().forward, config.cluster_enabled) {
         return Err(StartError::Config(format!("forward port {} needs cluster mode", forward.port())));
@@ -174,8 +169,8 @@ pub async fn run(
         let serving = Loop::new(number, store.clone(), runtime, inbox, worker.take());
         threads.push(spawn("loop", Box::new(move || serving.run())));
     }
-    let mut tasks = tokio::task::JoinSet::new();
-    listeners.serve(&store, &mut tasks);
+    let mut tasks = JoinSet::new();
+    let listening = listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.expirer()));
     tasks.spawn(watch_disk(store.clone()));
@@ -183,21 +178,33 @@ pub async fn run(
     tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 
-    tokio::select! {
+    let hurry = tokio::select! {
         () = until_healthy(&store) => {
             ready(store.id);
             tokio::select! {
-                () = &mut shutdown => {}
-                () = store.ends.ending() => {}
+                hurry = &mut shutdown => Some(hurry),
+                () = store.ends.ending() => None,
             }
         }
-        () = &mut shutdown => {}
-        () = store.ends.ending() => {}
-    }
-
+        hurry = &mut shutdown => Some(hurry),
+        () = store.ends.ending() => None,
+    };
+    let hurried = async {
+        let told = async {
+            match hurry {
+                Some(hurry) => hurry.await,
+                None => drop(shutdown.await),
+            }
+        };
+        tokio::select! {
+            () = told => {}
+            () = store.ends.hurried() => {}
+        }
+    };
     tracing::info!("shutting down");
-    hand_over(&store).await;
+    stopping::stop(&store, listening, hurried).await;
     store.ends.stop();
+    tokio::time::sleep(ANSWERS_LEAVE).await;
     tasks.shutdown().await;
     store.clients.all().iter().for_each(|client| client.end());
     tokio::time::sleep(DRAIN).await;
@@ -309,38 +316,6 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     Ok((log, Arc::new(Engine::new(flash))))
 }
 
-/// Gives the regions that this store leads to their most advanced live peers, so that a planned stop costs
-/// no election. Where that does not succeed in time, an election it is.
-async fn hand_over(store: &Store) {
-    if store.membership.members().list.len() == 1 {
-        return;
-    }
-    store.ends.leave();
-    store.cluster.report_soon.notify_one();
-    // Before anything is handed over, or it would be placed here again.
-    tokio::time::sleep(TOLD).await;
-    let led = || {
-        let mut regions = store.regions.all();
-        regions.retain(|region| region.leader() == Some(store.id));
-        regions
-    };
-    for region in led() {
-        let Some(status) = region.status() else { continue };
-        let votes = |peer: StoreId| status.descriptor.voters().any(|voter| voter == peer);
-        let heirs = status.peers.iter().filter(|(peer, _)| **peer != store.id && votes(**peer));
-        let heirs = heirs.filter(|(peer, _)| store.cluster.is_heard(**peer));
-        if let Some((&to, _)) = heirs.max_by_key(|(_, progress)| progress.matched) {
-            let transfer = Input::TransferLeader { region: region.id(), to };
-            let _ = store.worker.send(ToWorker::Input(transfer));
-        }
-    }
-    let deadline = tokio::time::Instant::now() + HAND_OVER;
-    while !led().is_empty() && tokio::time::Instant::now() < deadline {
-        let _ = tokio::time::timeout(Duration::from_millis(20), store.regions.leader_news.notified()).await;
-    }
-    tokio::time::sleep(REDIRECTING).await;
-}
-
 async fn until_healthy(store: &Store) {
     while !store.is_healthy() {
         let news = store.regions.leader_news.notified();
@@ -385,12 +360,14 @@ impl Listeners {
         Ok(Listeners { clients, forward, peers, admin: listen_on(this.admin).await? })
     }
 
-    fn serve(self, store: &Arc<Store>, tasks: &mut tokio::task::JoinSet<()>) {
+    /// Returns what accepts clients.
+    fn serve(self, store: &Arc<Store>, tasks: &mut JoinSet<()>) -> JoinSet<()> {
+        let mut listening = JoinSet::new();
         for listener in self.clients {
-            tasks.spawn(client::listen(listener, ListenerKind::Client, store.clone()));
+            listening.spawn(client::listen(listener, ListenerKind::Client, store.clone()));
         }
         if let Some(listener) = self.forward {
-            tasks.spawn(client::listen(listener, ListenerKind::Forward, store.clone()));
+            listening.spawn(client::listen(listener, ListenerKind::Forward, store.clone()));
         }
         if let Some(listener) = self.peers {
             let handler = Arc::new(inbound::FromStores { store: store.clone() });
@@ -403,6 +380,7 @@ impl Listeners {
                 tracing::error!(%error, "the admin endpoint has ended");
             }
         });
+        listening
     }
 }
 

@@ -203,8 +203,8 @@ impl Store {
         Ok(self.regions.of_slot(slot).map_or(Route::Unknown(slot), Route::Region))
     }
 
-    /// Whether this store knows a leader for everything that it may be asked.
+    /// Whether this store knows a leader for everything that it may be asked, and is not about to stop.
     pub fn is_healthy(&self) -> bool {
-        !self.ends.is_stopping() && self.regions.are_all_led()
+        !self.ends.is_leaving() && self.regions.are_all_led()
     }
 }

@@ -14,6 +14,8 @@ use crate::world::{Asked, Event, Packet, World};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Kill,
+    /// A store is stopped as an operator does it, and started again.
+    PlannedStop,
     KillAll,
     KillStaggered,
     PowerLoss,
@@ -53,8 +55,9 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 25] = [
+pub const FAULTS: [(Fault, &str); 26] = [
     (Fault::Kill, "process killed"),
+    (Fault::PlannedStop, "store restarts by plan"),
     (Fault::KillAll, "all processes killed"),
     (Fault::KillStaggered, "majorities killed in turn"),
     (Fault::PowerLoss, "machine lost power"),
@@ -170,6 +173,7 @@ impl World {
         self.say(&format!("fault: {kind}, store {victim}, {} ms", length / MILLISECOND));
         match fault {
             Fault::Kill => self.crash_for(victim, length, false),
+            Fault::PlannedStop => self.stop_by_plan(victim),
             Fault::PowerLoss => self.crash_for(victim, length, true),
             Fault::KillAll | Fault::PowerLossAll => {
                 for &store in &stores {

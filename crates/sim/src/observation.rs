@@ -1,5 +1,7 @@
 //! What the invariants are shown, at the moment it happens.
 
+use std::collections::BTreeSet;
+
 use cluster::MetaState;
 use placement::Operator;
 use replica::eraftpb::Entry;
@@ -108,6 +110,25 @@ pub enum Observation<'a> {
         store: StoreId,
         region: RegionId,
         applied: LogIndex,
+    },
+    /// A store's peers hear that the store is to stop. In the regions `standing` they stand for election already.
+    StopBegun {
+        store: StoreId,
+        standing: &'a BTreeSet<RegionId>,
+    },
+    /// A store has stopped by plan, or has crashed before it came so far.
+    StopEnded {
+        store: StoreId,
+        /// Clients that waited for a reply of it.
+        unanswered: usize,
+        /// It has waited for them for as long as it waits at most.
+        has_waited: bool,
+    },
+    /// A peer became leader of a region with more than one voter.
+    LedBesideOthers {
+        store: StoreId,
+        region: RegionId,
+        term: Term,
     },
     /// A change is applied that this store proposed for the epoch `expect`.
     Changed {

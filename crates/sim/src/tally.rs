@@ -41,6 +41,9 @@ pub struct Tally {
     pub snapshots: u64,
     pub destroyed: u64,
     pub joined: u64,
+    /// Stores that stopped by plan, and how many of these led nothing in the end.
+    pub planned_stops: u64,
+    pub all_handed_over: u64,
     pub removed: u64,
     pub weak_reads: u64,
     /// Regions that slept, at each look of a store.
@@ -94,6 +97,8 @@ impl Tally {
             (&mut self.snapshots, other.snapshots),
             (&mut self.destroyed, other.destroyed),
             (&mut self.joined, other.joined),
+            (&mut self.planned_stops, other.planned_stops),
+            (&mut self.all_handed_over, other.all_handed_over),
             (&mut self.removed, other.removed),
             (&mut self.weak_reads, other.weak_reads),
             (&mut self.asleep, other.asleep),
@@ -146,6 +151,8 @@ impl Tally {
             ("peers destroyed", self.destroyed),
             ("stores joined", self.joined),
             ("stores removed", self.removed),
+            ("stores stopped by plan", self.planned_stops),
+            ("  that led nothing in the end", self.all_handed_over),
             ("sleeping regions seen", self.asleep),
             ("clocks found wrong, or right again", self.clocks_judged),
             ("histories checked", self.histories),

@@ -143,6 +143,8 @@ pub enum Work {
         memtables: u64,
     },
     Heartbeat,
+    /// A planned stop looks whether what it waits for is done.
+    Stop,
     /// A part of a conversation waited for something that did not come.
     Refuse {
         part: PartId,

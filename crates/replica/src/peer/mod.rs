@@ -163,6 +163,8 @@ pub(crate) struct Peer<L: LogStore> {
     reads: Reads,
     lease: Lease,
     transfer: Option<StoreId>,
+    /// The store is about to stop: this peer begins no leadership.
+    is_stopping: bool,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
     /// Handed out to be applied.
@@ -355,6 +357,7 @@ impl<L: LogStore> Peer<L> {
             reads: Reads::default(),
             lease: Lease::default(),
             transfer: None,
+            is_stopping: false,
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
@@ -409,7 +412,7 @@ impl<L: LogStore> Peer<L> {
 
     /// As the peer that leads the parent of a split does at once: nobody else is expected to stand.
     pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.hold.is_restarting(now) {
+        if self.hold.is_restarting(now) || self.leaves_leading() {
             return;
         }
         self.drive(config, now, out, |raw| {
@@ -461,7 +464,18 @@ impl<L: LogStore> Peer<L> {
         let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
         // The only voter leads without asking anybody, and so without waiting for its log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
-        is_fit && is_written && !self.hold.is_holding(now)
+        is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
+    }
+
+    /// See `Input::StopLeading`.
+    pub fn stop_leading(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Whether another peer is to lead in place of this one, for its store is about to stop.
+    fn leaves_leading(&self) -> bool {
+        let has_others = self.raw.raft.prs().conf().voters().ids().len() > 1;
+        self.is_stopping && has_others && !planted::is(Bug::LeadsWhileStopping)
     }
 
     /// Whether so much is committed and not executed that it would answer nobody for a while. To stand, the consensus
@@ -541,7 +555,7 @@ impl<L: LogStore> Peer<L> {
             MessageType::MsgTimeoutNow => {
                 let is_ready = self.applying.is_none() && self.missing_since.is_none();
                 let is_fit = is_ready && self.is_persisted() && !self.is_behind(config);
-                if self.hold.is_restarting(now) || !is_fit || message.index != last {
+                if self.hold.is_restarting(now) || self.leaves_leading() || !is_fit || message.index != last {
                     return;
                 }
             }

@@ -19,15 +19,32 @@ and no password is set for the default user. In this mode connections are only a
 interface. To connect from other machines set a password (requirepass), or turn protected mode off with \
 CONFIG SET protected-mode no sent from the loopback interface.\r\n";
 
-/// Accepts clients until the task is dropped.
+/// Accepts clients until the store closes, and those that have connected by then.
 pub async fn listen(listener: TcpListener, kind: ListenerKind, store: Arc<Store>) {
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = store.ends.closing() => return accept_the_last(listener, kind, &store).await,
+        };
+        match accepted {
             Ok((stream, peer)) => accept(stream, peer, kind, &store).await,
             Err(error) => {
                 // Out of file descriptors, usually: a pause lets some close.
                 tracing::warn!(%error, "cannot accept a client");
                 tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// A client that the kernel has connected may have sent a request: it is to be answered.
+async fn accept_the_last(listener: TcpListener, kind: ListenerKind, store: &Store) {
+    let Ok(listener) = listener.into_std() else { return };
+    // The listener does not block, and is closed with the first look that finds nobody.
+    while let Ok((stream, peer)) = listener.accept() {
+        if stream.set_nonblocking(true).is_ok() {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                accept(stream, peer, kind, store).await;
             }
         }
     }

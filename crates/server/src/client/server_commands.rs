@@ -10,7 +10,7 @@ use crate::store::Store;
 
 /// Whether the command should run after the commands before it in its pipeline have been answered.
 pub fn waits_for_earlier(name: &str) -> bool {
-    matches!(name, "client" | "info" | "cluster" | "quit" | "reset")
+    matches!(name, "client" | "info" | "cluster" | "quit" | "reset" | "shutdown")
 }
 
 /// Carries out a command of the connection's or the store's own.
@@ -38,6 +38,10 @@ pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec
         "command" => command::command_reply(args),
         "info" => info::reply(store, args),
         "time" => time(store),
+        "shutdown" => match shutdown(store, client, args) {
+            Ok(()) => return Own::Later,
+            Err(error) => error,
+        },
         "cluster" => return cluster_commands::run(store, args),
         "readonly" | "readwrite" => {
             client.context.read_only = spec.name == "readonly";
@@ -49,7 +53,40 @@ pub fn run(store: &Store, client: &mut Connected<'_>, spec: &'static CommandSpec
 
 /// Carries out a command for which [`run`] said `Later`.
 pub async fn run_later(store: &Store, args: &[Bytes]) -> Reply {
+    if args[0].eq_ignore_ascii_case(b"shutdown") {
+        // The connection ends with the process.
+        return std::future::pending().await;
+    }
     cluster_commands::read_slot(store, args).await
+}
+
+/// As in Redis there is no reply: the connection ends when the store has stopped. `SAVE` and `NOSAVE` make no difference,
+/// for what was acknowledged is in the log.
+fn shutdown(store: &Store, client: &Connected<'_>, args: &[Bytes]) -> Result<(), Reply> {
+    let (mut is_now, mut is_abort) = (false, false);
+    for word in &args[1..] {
+        match word.to_ascii_lowercase().as_slice() {
+            b"now" => is_now = true,
+            b"abort" => is_abort = true,
+            b"save" | b"nosave" | b"force" => {}
+            _ => return Err(Reply::error("ERR syntax error")),
+        }
+    }
+    if is_abort && args.len() > 2 {
+        return Err(Reply::error("ERR syntax error"));
+    }
+    if is_abort {
+        return Err(match store.ends.is_leaving() {
+            true => Reply::error("ERR the store is stopping, and that is not taken back: start it again"),
+            false => Reply::error("ERR No shutdown in progress."),
+        });
+    }
+    client.entry.set_closed();
+    if is_now {
+        store.ends.hurry();
+    }
+    store.ends.end("SHUTDOWN");
+    Ok(())
 }
 
 pub fn wrong_arity(name: &str) -> Reply {

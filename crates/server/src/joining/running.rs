@@ -51,6 +51,7 @@ impl Running {
                 if ended.await.is_err() {
                     pending().await
                 }
+                pending()
             };
             crate::run(config, move |_| ready.send(()).unwrap(), shutdown).await
         });

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use node::session::{Session, READS_FIRST};
 use node::Item;
+use socket2::SockRef;
 use tokio::task::AbortHandle;
 
 use super::READ_BYTES;
@@ -34,7 +35,7 @@ pub struct Submitted {
 
 pub struct Connection {
     pub id: ConnectionId,
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     pub kind: ListenerKind,
     pub seat: Seat,
     pub session: Session<Arc<RegionShared>>,
@@ -46,7 +47,7 @@ pub struct Connection {
     /// When the commands that are being answered were taken.
     pub began: Option<Instant>,
     /// When the client last sent something, or took something.
-    stands_since: Instant,
+    pub(super) stands_since: Instant,
     /// The socket may have something to read: nothing that says otherwise was seen since the last event.
     pub is_readable: bool,
     /// The same of writing.
@@ -62,6 +63,8 @@ pub struct Connection {
     /// The loop's queue of those that wait for memory has it.
     pub has_place_in_line: bool,
     pub has_waited_longest: bool,
+    /// No more is written, and what comes is not heard.
+    pub is_closed: bool,
 }
 
 /// What reading from the socket gave.
@@ -105,6 +108,7 @@ impl Connection {
             in_line: false,
             has_place_in_line: false,
             has_waited_longest: false,
+            is_closed: false,
         }
     }
 
@@ -149,10 +153,17 @@ impl Connection {
         }
     }
 
-    /// Writes what there is, as far as the socket takes it.
-    pub fn write(&mut self, store: &Store, now: Instant) -> io::Result<()> {
+    /// Writes what there is, as far as the socket takes it. `is_last`: the end is to go with it.
+    pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
         while self.is_writable && !self.session.output().is_empty() {
-            match self.stream.write(self.session.output()) {
+            let output = self.session.output();
+            let written = match is_last {
+                true => {
+                    SockRef::from(&self.stream).send_with_flags(output, libc::MSG_MORE | libc::MSG_NOSIGNAL)
+                }
+                false => self.stream.write(output),
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => {
                     self.stands_since = now;
@@ -172,6 +183,11 @@ impl Connection {
     pub fn has_ended(&self) -> bool {
         let is_over = self.session.has_ended() || (self.is_at_end && self.session.is_idle());
         is_over && self.session.output().is_empty()
+    }
+
+    /// Returns whether every request that has come is answered, the reply perhaps not written yet.
+    pub fn is_answered(&mut self) -> bool {
+        self.session.is_idle() && self.session.input_bytes() == 0 && !self.is_readable
     }
 
     pub fn shut_down(&self) {

@@ -12,6 +12,7 @@
 //! A loop waits for nothing else: no device, no lock that is held over one, no other loop. What waits for a leader, for
 //! another store or for rows on flash is a task of the runtime, which sends its answers as a message.
 
+mod closing;
 mod connection;
 mod serve;
 
@@ -66,6 +67,9 @@ pub struct Loop {
     answered: Vec<(u64, Duration)>,
     now: Instant,
     next_look: Instant,
+    /// Connections are closed, each once its requests are answered.
+    closes: bool,
+    next_closing_look: Instant,
     stops: bool,
 }
 
@@ -95,6 +99,8 @@ impl Loop {
             answered: Vec::new(),
             now,
             next_look: now + LOOK_PERIOD,
+            closes: false,
+            next_closing_look: now,
             stops: false,
         }
     }
@@ -114,6 +120,9 @@ impl Loop {
             // What clients have sent goes with the next log batch, so it is taken in before a batch can be cut.
             self.serve_ready();
             self.take_messages();
+            if self.closes && self.now >= self.next_closing_look {
+                self.look_at_closing();
+            }
             if let Some(worker) = &mut self.worker {
                 worker.on_time(self.now);
             }
@@ -137,6 +146,7 @@ impl Loop {
             Some(worker) => worker.wakes_at().min(self.next_look),
             None => self.next_look,
         };
+        let wakes_at = if self.closes { wakes_at.min(self.next_closing_look) } else { wakes_at };
         let wait = wakes_at.saturating_duration_since(Instant::now());
         if self.in_line.is_empty() {
             wait
@@ -191,6 +201,7 @@ impl Loop {
                 },
                 ToLoop::Outcomes(outcomes) => self.take_outcomes(outcomes),
                 ToLoop::Kill(connection) => self.end(connection),
+                ToLoop::Close => self.begin_closing(),
                 ToLoop::Stop => self.stops = true,
             }
         }

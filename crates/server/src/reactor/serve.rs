@@ -24,7 +24,7 @@ const BATCHES_MAX: usize = 4;
 
 /// What becomes of a connection after a round.
 #[derive(PartialEq, Eq)]
-enum Then {
+pub(super) enum Then {
     /// It waits for an event or a message.
     Waits,
     /// It can go on when others were served.
@@ -56,8 +56,18 @@ impl Loop {
             if connection.seat.entry.killed.load(Ordering::Acquire) {
                 return Then::Ends;
             }
-            if connection.write(&self.store, self.now).is_err() {
+            if connection.is_closed {
+                return self.drop_what_comes(connection);
+            }
+            let is_last = self.closes && connection.is_answered();
+            let has_output = !connection.session.output().is_empty();
+            if connection.write(&self.store, self.now, is_last).is_err() {
                 return Then::Ends;
+            }
+            if is_last {
+                if let Some(then) = self.close_if_due(connection, has_output) {
+                    return then;
+                }
             }
             if !connection.session.can_advance() {
                 if connection.session.is_waiting() || connection.session.is_output_full() {

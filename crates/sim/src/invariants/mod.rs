@@ -8,6 +8,7 @@ mod linearizable;
 mod log_matching;
 mod one_leader;
 mod placed;
+mod planned_stop;
 mod ranges;
 mod same_rows;
 
@@ -35,6 +36,9 @@ pub const TABLE: &[Row] = &[
     ("ranges", "every slot has one region, by the newest epochs", || Box::<ranges::Ranges>::default()),
     ("epochs", "a stale change is none", || Box::<epochs::Epochs>::default()),
     ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
+    ("planned-stop", "a planned stop leaves nobody unanswered, and its peers begin no lead", || {
+        Box::<planned_stop::PlannedStop>::default()
+    }),
     ("linearizable", "Herlihy, Wing 1990, per group of keys", || {
         Box::<linearizable::Linearizable>::default()
     }),

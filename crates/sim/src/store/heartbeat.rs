@@ -27,6 +27,12 @@ const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, P
 impl World {
     pub(super) fn heartbeat(&mut self, id: StoreId) {
         self.schedule_work(id, PERIOD, Work::Heartbeat);
+        self.report(id);
+        self.plan_round(id);
+    }
+
+    /// Tells the other stores what is news.
+    pub(super) fn report(&mut self, id: StoreId) {
         let others: Vec<StoreId> = self.stores.keys().copied().collect();
         let (wall_ms, clock_off) = self.look_at_clocks(id);
         let out_of_room = self.now < self.stores[&id].low_until;
@@ -47,6 +53,7 @@ impl World {
             wall_ms,
             clock_off,
             out_of_room,
+            stopping: process.stopping.is_some(),
             capability: capability(id),
             sync_ns: 1_000_000 * (1 + id % 2),
             capacity_bytes: 1 << 30,
@@ -57,7 +64,6 @@ impl World {
         for to in others {
             self.send(id, to, Packet::Heartbeat(bytes.clone()));
         }
-        self.plan_round(id);
     }
 
     fn wake_what_the_silent_led(&mut self, id: StoreId) {

@@ -14,6 +14,7 @@ mod members;
 mod reads;
 mod sessions;
 mod snapshot;
+mod stop;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -136,6 +137,7 @@ pub struct Process {
     memory: Arc<EntryMemory>,
     appends_refused: u64,
     pub regions: BTreeMap<RegionId, Shared>,
+    stopping: Option<stop::Stopping>,
     inbox: VecDeque<ToShard>,
     has_turn: bool,
     connections: BTreeMap<ConnectionId, Connection>,
@@ -341,6 +343,7 @@ impl World {
             appends_refused: 0,
             shard: Shard::new(worker),
             regions: BTreeMap::new(),
+            stopping: None,
             inbox: VecDeque::new(),
             has_turn: false,
             connections: BTreeMap::new(),
@@ -428,9 +431,7 @@ impl World {
     pub fn crash(&mut self, id: StoreId, is_power: bool) {
         let (now, mut rng) = (self.now, self.rng.clone());
         let store = self.store_mut(id);
-        if store.process.take().is_none() {
-            return;
-        }
+        let Some(process) = store.process.take() else { return };
         store.durable.disk.crash(&mut rng);
         store.durable.engine.crash();
         store.paused_until = 0;
@@ -439,6 +440,9 @@ impl World {
             store.clock.reboot(now);
         }
         self.rng = rng;
+        if process.stopping.is_some() {
+            self.observe(&Observation::StopEnded { store: id, unanswered: 0, has_waited: false });
+        }
         self.reset_clients(id);
     }
 
@@ -451,6 +455,7 @@ impl World {
             Work::Flush => self.flush(id),
             Work::Flushed { applied, memtables } => self.flushed(id, applied, memtables),
             Work::Heartbeat => self.heartbeat(id),
+            Work::Stop => self.stop_step(id),
             Work::Refuse { part } => self.refuse(id, part),
             Work::Own { part } => self.answer_part(id, part, vec![Reply::Simple("PONG".into())]),
             Work::View { part, read } => self.take_view(id, part, read),

@@ -112,6 +112,14 @@ impl World {
             }
             return;
         };
+        let is_known = process.connections.contains_key(&number);
+        if !is_known && process.stopping.as_ref().is_some_and(|stopping| !stopping.accepts()) {
+            if offset == 0 {
+                let delay = self.client_delay();
+                self.schedule(delay, Event::Reset { client, connection: number, is_refused: true });
+            }
+            return;
+        }
         let connection = process.connections.entry(number).or_insert_with(|| Connection::new(client));
         connection.early.insert(offset, bytes);
         while let Some(bytes) = connection.early.remove(&connection.received) {

@@ -81,7 +81,9 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.has_turn = false;
         for input in std::mem::take(&mut process.inbox) {
-            let Some(process) = self.process(id) else { return };
+            if self.process(id).is_none() {
+                return;
+            }
             let expect = match &input {
                 Input::ChangeRegion { expect, .. } => Some(*expect),
                 _ => None,
@@ -90,6 +92,10 @@ impl World {
                 Input::Raft(RaftInput::Applied { region, index }) => Some((*region, *index)),
                 _ => None,
             };
+            if matches!(input, Input::Raft(RaftInput::StopLeading)) {
+                self.show_stop(id);
+            }
+            let Some(process) = self.process(id) else { return };
             process.shard.step(input, boot);
             let token = process.shard.last_token();
             process.expected.extend(expect.map(|expect| (token, expect)));
@@ -232,6 +238,9 @@ impl World {
             self.quiet = self.quiet.filter(|(rival, _)| *rival != id);
             self.say(&format!("store {id} leads region {region} in term {term}"));
             self.observe(&Observation::Led { store: id, region, term, last: status.last });
+            if status.descriptor.voters().count() > 1 {
+                self.observe(&Observation::LedBesideOthers { store: id, region, term });
+            }
         }
     }
 

@@ -51,8 +51,15 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let shutdown = async move {
             tokio::select! {
-                _ = terminate.recv() => tracing::info!("SIGTERM: shutting down"),
-                _ = interrupt.recv() => tracing::info!("SIGINT: shutting down"),
+                _ = terminate.recv() => tracing::info!("SIGTERM: the store hands over and stops"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: the store hands over and stops"),
+            }
+            async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                tracing::warn!("a second signal: the store waits for nothing more and stops");
             }
         };
         let address = config.this().client;

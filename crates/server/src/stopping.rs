@@ -1,0 +1,143 @@
+//! A planned stop, carried out: SIGTERM, SIGINT, `SHUTDOWN`, or a store that was drained.
+//!
+//! What is waited for, for how long, and to whom leads go, `node::stop` decides.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::stop::{Led, PlannedStop, StopPhase, StopTimes, StopView};
+use replica::Input;
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::config::{Config, ELECTION_TICKS};
+use crate::loops::{ToLoop, ToWorker};
+use crate::store::Store;
+
+/// Bound of handing over, for all regions together.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// Other stores have heard by then that this one is stopping.
+const TOLD: Duration = Duration::from_millis(50);
+/// Other stores that have sent no command for this long, longer than a heartbeat's period, know who leads.
+const QUIET: Duration = Duration::from_millis(300);
+const REDIRECTING: Duration = Duration::from_secs(2);
+/// An answer takes at most as much longer than `request-timeout`: a command that was passed on and came late.
+const ANSWERS: Duration = Duration::from_secs(2);
+/// How often a stop looks whether what it waits for is done.
+const POLL: Duration = Duration::from_millis(10);
+
+fn times(config: &Config) -> StopTimes {
+    let nanos = |time: Duration| time.as_nanos() as u64;
+    // A transfer is given up after an election timeout.
+    let retry = nanos(config.raft_tick) * u64::from(ELECTION_TICKS) * 5 / 4;
+    StopTimes {
+        told_nanos: nanos(TOLD),
+        hand_over_nanos: nanos(HAND_OVER),
+        retry_nanos: retry,
+        quiet_nanos: nanos(QUIET),
+        redirect_nanos: nanos(REDIRECTING),
+        close_nanos: nanos(config.request_timeout + ANSWERS),
+    }
+}
+
+/// Hands over what this store leads, serves on until other stores know of it, and closes clients' connections as their
+/// requests are answered. `listening` accepts clients until then. The waiting ends when `hurried` resolves.
+pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl Future<Output = ()>) {
+    store.ends.leave();
+    let _ = store.worker.send(ToWorker::Input(Input::StopLeading));
+    store.cluster.report_soon.notify_one();
+    let mut stop = PlannedStop::new(times(&store.config), clock::boot_nanos());
+    let mut phase = StopPhase::Telling;
+    let mut hurried = std::pin::pin!(hurried);
+    let mut is_hurried = false;
+    while phase != StopPhase::Done {
+        let step = stop.step(&view(store), clock::boot_nanos());
+        for (region, to) in step.transfers {
+            tracing::info!(region, to, "stopping: the region's lead is handed over");
+            let _ = store.worker.send(ToWorker::Input(Input::TransferLeader { region, to }));
+        }
+        if step.phase != phase {
+            tracing::debug!(phase = ?step.phase, "stopping");
+            if phase < StopPhase::Redirecting && step.phase >= StopPhase::Redirecting {
+                tell_what_stays(store, &stop, is_hurried);
+            }
+        }
+        if step.phase >= StopPhase::Closing && !store.ends.is_closing() {
+            close(store, &mut listening).await;
+        }
+        phase = step.phase;
+        if phase != StopPhase::Done {
+            tokio::select! {
+                () = tokio::time::sleep(POLL) => {}
+                () = &mut hurried, if !is_hurried => {
+                    is_hurried = true;
+                    stop.hurry();
+                }
+            }
+        }
+    }
+    tell_what_is_unanswered(store, &stop);
+}
+
+fn view(store: &Store) -> StopView {
+    let takes_leads = |other| store.cluster.takes_on(other);
+    let mut led = Vec::new();
+    for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
+        led.push(match region.status() {
+            Some(status) => Led::of(&status, store.id, takes_leads),
+            // It is led since a moment ago.
+            None => Led::unseen(&region.descriptor(), store.id, takes_leads),
+        });
+    }
+    let members = store.membership.members();
+    StopView {
+        led,
+        has_others: members.list.iter().any(|member| member.id != store.id && takes_leads(member.id)),
+        passed: store.ends.answering.passed(),
+        answering: store.ends.answering.now(),
+        connections: store.clients.unclosed(),
+    }
+}
+
+/// Accepts whoever has connected by now and nobody else, and has connections closed as their requests are answered.
+async fn close(store: &Store, listening: &mut JoinSet<()>) {
+    store.ends.close();
+    while listening.join_next().await.is_some() {}
+    store.loops.all().iter().for_each(|serving| drop(serving.send(ToLoop::Close)));
+}
+
+fn tell_what_stays(store: &Store, stop: &PlannedStop, is_hurried: bool) {
+    let regions = &stop.left().regions;
+    let is_lone = store.membership.members().list.len() == 1;
+    if regions.is_empty() || is_lone {
+        return;
+    }
+    let why = match is_hurried {
+        true => "the stop was hurried",
+        false => "no up-to-date voter on another store took over in time",
+    };
+    tracing::warn!(
+        ?regions,
+        "leads not handed over, {why}: these regions elect a leader once the store is gone"
+    );
+}
+
+fn tell_what_is_unanswered(store: &Store, stop: &PlannedStop) {
+    let left = stop.left();
+    if left.connections > 0 || left.answering > 0 {
+        let (connections, requests_of_stores) = (left.connections, left.answering);
+        tracing::warn!(
+            connections,
+            requests_of_stores,
+            "the store stops before these were answered: what came of their requests their clients do not know"
+        );
+    }
+    let late = store.clients.late();
+    if late > 0 {
+        tracing::info!(
+            late,
+            "clients sent requests while their idle connections were closed; none was executed"
+        );
+    }
+}

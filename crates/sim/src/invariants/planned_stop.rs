@@ -1,0 +1,39 @@
+//! A store that stops by plan leaves no client without its answer, unless it has waited for as long as clients do; and
+//! from when its peers know of the stop none of them begins to lead. One that already stood for election may win.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use types::{RegionId, StoreId};
+
+use super::Invariant;
+use crate::observation::Observation;
+
+#[derive(Default)]
+pub struct PlannedStop {
+    /// Of each store that stops, the regions in which it stood for election.
+    stopping: BTreeMap<StoreId, BTreeSet<RegionId>>,
+}
+
+impl Invariant for PlannedStop {
+    fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        match seen {
+            Observation::StopBegun { store, standing } => {
+                self.stopping.insert(*store, (*standing).clone());
+            }
+            Observation::StopEnded { store, unanswered, has_waited } => {
+                self.stopping.remove(store);
+                if *unanswered > 0 && !has_waited {
+                    return Err(format!("store {store} stopped while {unanswered} clients waited for it"));
+                }
+            }
+            Observation::LedBesideOthers { store, region, term } => {
+                let stood = self.stopping.get_mut(store).map(|standing| standing.remove(region));
+                if stood == Some(false) {
+                    return Err(format!("store {store} is stopping and led region {region} in term {term}"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
