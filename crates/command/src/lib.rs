@@ -2,10 +2,12 @@
 //!
 //! [`lookup`] and [`check_arity`] take a client's arguments to a [`CommandSpec`]; [`execute`] runs it over
 //! a [`storage::Txn`]; [`entry`] carries many commands through the log and applies them. Everything a
-//! command depends on is an argument, so replicas that apply the same entries hold the same rows.
+//! command depends on is an argument, so replicas that apply the same entries hold the same rows; [`check`] is
+//! the entry that orders a comparison of them.
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod decimal;
 pub mod entry;
 mod exec;

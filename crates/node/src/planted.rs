@@ -28,9 +28,11 @@ pub enum Bug {
     Overtake,
     /// The replies to a pipeline are given in the opposite order.
     RepliesTurned,
+    /// Store 1 now and then writes a string with another last byte than its peers.
+    RowDiffers,
 }
 
-pub const BUGS: [Bug; 11] = [
+pub const BUGS: [Bug; 12] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -42,6 +44,7 @@ pub const BUGS: [Bug; 11] = [
     Bug::ExecuteBeforeReload,
     Bug::Overtake,
     Bug::RepliesTurned,
+    Bug::RowDiffers,
 ];
 
 #[cfg(feature = "planted")]

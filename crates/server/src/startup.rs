@@ -35,7 +35,7 @@ use crate::snapshot::{self, SnapshotService};
 use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
-use crate::{admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery};
+use crate::{admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery};
 
 /// How long a planned stop waits for other stores to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
@@ -178,6 +178,7 @@ pub async fn run(
     listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.expirer()));
+    tasks.spawn(checking::run(store.checking()));
     tasks.spawn(watch_disk(store.clone()));
     tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));

@@ -36,3 +36,15 @@ fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
     }
     assert_eq!(missed, [], "not found within {SEEDS} seeds");
 }
+
+/// Clients and the comparison of rows after each entry would find it as well; here they do not look.
+#[test]
+fn a_row_that_one_store_writes_differently_is_found_by_the_stores_own_checks() {
+    let bug = Some(Bug::Node(node::planted::Bug::RowDiffers));
+    let of = |seed, bug| Options { bug, only: Some("equal-replicas"), ..Options::of(seed) };
+    let named = (0..40).filter_map(|seed| run(of(seed, bug)).violation);
+    let named: Vec<_> = named.filter(|violation| violation.what.contains("differ on [1]")).collect();
+    println!("found in {} of 40 seeds: {}", named.len(), named.first().map_or("", |first| &first.what));
+    assert!(named.len() >= 10, "{named:?}");
+    assert!((0..40).all(|seed| run(of(seed, None)).violation.is_none()));
+}

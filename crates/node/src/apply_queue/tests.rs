@@ -172,3 +172,12 @@ fn batches_end_at_their_bytes_and_at_jobs_that_are_not_of_entries() {
     assert_eq!(batches, [2, 1, 0, 1]);
     assert!(backlog.is_empty());
 }
+
+#[test]
+fn an_order_goes_to_the_apply_thread_and_ends_its_batch() {
+    let (mut queue, mut threads) = (ApplyQueue::default(), Threads::default());
+    let mut order = entry(1, 0);
+    order[0].entry.payload = command::check::encode(7);
+    queue.apply(REGION, order.into_iter().chain(entry(2, 10)).collect(), &mut threads);
+    assert_eq!((threads.attempts, sent(&mut threads)), (0, vec![vec![1], vec![2]]));
+}
