@@ -153,7 +153,8 @@ mod tests {
         let lost = keyspace(&[]);
         assert_ne!(sum(&whole, 1), sum(&lost, 1));
         let mut later = keyspace(&[("bar", "1")]);
-        let state = RegionState { applied_index: 99, ..RegionState::default() };
+        let mut state = RegionState::default();
+        state.applied_index = 99;
         let rows = vec![(region_state_row(1), Some(state.encode()))];
         later.write(WriteSet { ranges_deleted: Vec::new(), rows });
         assert_ne!(sum(&whole, 1).checksum, sum(&later, 1).checksum);
