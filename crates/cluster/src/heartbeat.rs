@@ -1,7 +1,7 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 8
+//! version u8 = 9
 //! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
@@ -21,6 +21,8 @@
 //!   count, then for each peer, ascending: store, matched, flags u8 (1 active, 2 needs a snapshot)
 //! count, then for each region led no more, ascending: region
 //! count, then for each region read here as a follower, ascending: region, heat f64
+//! count, then for each region checked here lately, ascending:
+//!   region, number, index, u8 (0 skipped, 1 unreadable, 2 rows), with 2: checksum, rows, bytes
 //! ```
 //!
 //! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is one
@@ -36,14 +38,15 @@ use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
 use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
+use crate::check::REPORT_BYTES_MIN;
 use crate::wire::{Reader, Writer};
-use crate::{Place, Turn, TurnGrant, TurnState, WireError};
+use crate::{CheckReport, Place, Turn, TurnGrant, TurnState, WireError};
 
 mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 
 /// Rates in a report are decaying averages over about this long, kept by the leader from its election on, or from
 /// when it first answered as a follower.
@@ -122,6 +125,8 @@ pub struct StoreHeartbeat {
     /// By region, ascending, none twice: the heat of reads that it answered as a follower, to those who said
     /// `READONLY`. In a full one.
     pub followed: Vec<(RegionId, f64)>,
+    /// Checksums of its peers' rows that it computed lately: by region, ascending, none twice.
+    pub checks: Vec<CheckReport>,
 }
 
 /// A region as its leader sees it.
@@ -182,6 +187,7 @@ impl StoreHeartbeat {
         assert!(is_ascending(gone.iter().copied()), "regions ascend");
         assert!(is_ascending(self.followed.iter().map(|(region, _)| *region)), "regions ascend");
         assert!(self.followed.is_empty() || self.is_full(), "only a full one tells of followers");
+        assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
         let mut out = Writer::default();
         out.u8(VERSION);
         for number in [self.store, self.cluster_id, self.members_version] {
@@ -226,6 +232,8 @@ impl StoreHeartbeat {
             out.uint(region);
             out.float(rate(heat));
         }
+        out.uint(self.checks.len() as u64);
+        self.checks.iter().for_each(|check| check.encode(&mut out));
         out.finish()
     }
 
@@ -289,6 +297,12 @@ impl StoreHeartbeat {
         }
         if !heartbeat.followed.is_empty() && !heartbeat.is_full() {
             return Err(WireError::Malformed("only a full one tells of followers"));
+        }
+        for _ in 0..from.count(REPORT_BYTES_MIN)? {
+            heartbeat.checks.push(CheckReport::decode(&mut from)?);
+        }
+        if !is_ascending(heartbeat.checks.iter().map(|check| check.region)) {
+            return Err(WireError::Malformed("regions are out of order"));
         }
         from.end()?;
         Ok(heartbeat)

@@ -6,7 +6,7 @@
 //! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`LeadBook`]); the
 //!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
 //!   [`view`] makes of all of it what `placement` plans on.
-//! - [`Clocks`] compares the wall clocks that heartbeats carry.
+//! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of a region's peers.
 //! - [`Place`] says what a store stands on and [`Standing`] what it counts for among those that share it; [`Turns`] lets
 //!   stores of one host measure their devices one after the other.
 //! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod clocks;
 mod command;
 mod driver;
@@ -30,6 +31,7 @@ mod turn;
 mod view;
 mod wire;
 
+pub use check::{judge, CheckBook, CheckOutcome, CheckReport, Comparison, Verdict};
 pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};

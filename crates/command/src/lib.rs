@@ -4,10 +4,12 @@
 //! [`lookup`] and [`check_arity`] map a client's arguments to a [`CommandSpec`]. [`execute`] runs
 //! it over a [`storage::Txn`]. [`entry`] encodes many commands as one log entry and applies such
 //! entries. A command's result depends only on its arguments, so replicas that apply the same
-//! entries hold the same rows.
+//! entries hold the same rows. [`check`] is the entry
+//! that orders a comparison of them.
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod decimal;
 pub mod entry;
 mod exec;

@@ -27,6 +27,12 @@ impl<C> ToApply<C> {
     pub fn bytes(&self) -> usize {
         self.entry.payload.len()
     }
+
+    /// Whether the entry orders something of the region as of its index: nothing of the region is executed in one
+    /// batch with it and behind it.
+    pub fn ends_batch(&self) -> bool {
+        command::check::is_order(&self.entry.payload)
+    }
 }
 
 /// Applies an entry of the meta region, and gives its replies.
@@ -87,6 +93,13 @@ pub enum ApplyEffect<C> {
         region: RegionId,
         state: RegionState,
     },
+    /// A checksum of the region's rows is wanted. The view is taken before anything else of the region is executed;
+    /// the rest of the work waits for nothing here and holds nothing up.
+    Check {
+        region: RegionId,
+        index: LogIndex,
+        number: u64,
+    },
     /// The groups are told, as `replica::Input::Applied`.
     Applied(Vec<(RegionId, LogIndex)>),
     Answer {
@@ -110,6 +123,8 @@ struct Batch<C> {
     states: Vec<(RegionId, RegionState)>,
     descriptors: Vec<RegionDescriptor>,
     absorbed: Vec<RegionId>,
+    /// Region, index and number.
+    checks: Vec<(RegionId, LogIndex, u64)>,
     answers: Vec<(Waiting<C>, Vec<Option<Reply>>)>,
 }
 
@@ -120,6 +135,7 @@ impl<C> Default for Batch<C> {
             states: Vec::new(),
             descriptors: Vec::new(),
             absorbed: Vec::new(),
+            checks: Vec::new(),
             answers: Vec::new(),
         }
     }
@@ -202,7 +218,7 @@ impl Execution {
         rows: &R,
         watch: &mut impl Watch<C>,
     ) -> Result<InRamOutcome<C>, ExecutionError> {
-        let is_more = |apply: &ToApply<C>| apply.entry.change.is_some();
+        let is_more = |apply: &ToApply<C>| apply.entry.change.is_some() || apply.ends_batch();
         if region == META_REGION || entries.iter().any(is_more) {
             return Ok(InRamOutcome::NotExecuted(entries));
         }
@@ -244,7 +260,11 @@ impl Execution {
                 "entries of region {region} apply in order"
             );
             let mut replies = Vec::new();
-            if !entry.payload.is_empty() {
+            assert!(batch.checks.iter().all(|(of, ..)| *of != region), "a check ends its region's batch");
+            if let Some(number) = command::check::decode(&entry.payload)? {
+                batch.checks.push((region, entry.index, number));
+                replies.push(Some(Reply::Int(i64::try_from(entry.index).unwrap_or(i64::MAX))));
+            } else if !entry.payload.is_empty() {
                 replies = match region {
                     META_REGION => meta(&entry.payload, &mut txn)?,
                     _ => {
@@ -291,7 +311,10 @@ impl Execution {
             state.applied_index = entry.index;
             state.applied_term = entry.term;
         }
-        let (writes, state) = txn.finish();
+        let (mut writes, state) = txn.finish();
+        if planted::is(Bug::RowDiffers) && self.store == 1 && state.applied_index % 4 == 0 {
+            spoil(&mut writes);
+        }
         match batch.writes.is_empty() {
             true => batch.writes = writes,
             false => {
@@ -317,6 +340,8 @@ impl Execution {
         effects.extend(batch.absorbed.into_iter().map(|region| ApplyEffect::Absorbed { region }));
         let applied = batch.states.iter().map(|(region, state)| (*region, state.applied_index)).collect();
         effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
+        let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
+        effects.extend(batch.checks.into_iter().map(check));
         effects.push(ApplyEffect::Applied(applied));
         let answers = batch.answers.into_iter().flat_map(|(waiting, replies)| waiting.answers(replies));
         effects.extend(answers.map(|(client, outcome)| ApplyEffect::Answer { client, outcome }));
@@ -341,6 +366,17 @@ impl std::fmt::Display for ExecutionError {
 }
 
 impl std::error::Error for ExecutionError {}
+
+/// Changes the last byte of the first string among the rows.
+fn spoil(writes: &mut WriteSet) {
+    let is_string = |value: &Bytes| value.len() > 10 && value[..2] == [1, 1];
+    let values = writes.rows.iter_mut().filter(|(row, _)| row.first() == Some(&b'd'));
+    if let Some(value) = values.filter_map(|(_, value)| value.as_mut()).find(|value| is_string(value)) {
+        let mut spoilt = value.to_vec();
+        *spoilt.last_mut().expect("it is not empty") ^= 1;
+        *value = spoilt.into();
+    }
+}
 
 /// Takes over a region's keys. Their rows stay where they are; those that speak of the region go.
 fn absorb(txn: &mut Txn<'_>, source: RegionId, state: &RegionState) {

@@ -142,7 +142,7 @@ impl<C> ApplyQueue<C> {
 
     fn attempt(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
         let bytes = bytes_of(&entries);
-        let attempt = match bytes > ATTEMPT_BYTES_MAX {
+        let attempt = match bytes > ATTEMPT_BYTES_MAX || entries.iter().any(ToApply::ends_batch) {
             true => Attempt::Busy(entries),
             false => executor.attempt(region, entries),
         };
@@ -225,14 +225,19 @@ impl<C> Backlog<C> {
         self.entries.is_empty() && self.jobs.is_empty()
     }
 
-    /// Returns what the apply thread does next. Entries have at most `bytes_max` bytes together, or are a single larger one.
+    /// Returns what the apply thread does next. Entries have at most `bytes_max` bytes together, or are a single larger
+    /// one; an entry that [ends its batch](ToApply::ends_batch) is the last.
     pub fn next(&mut self, bytes_max: usize) -> Option<Next<C>> {
         let (mut by_region, mut bytes) = (BTreeMap::<_, Vec<_>>::new(), 0);
         while self.entries.front().is_some_and(|(_, apply)| bytes == 0 || bytes + apply.bytes() <= bytes_max)
         {
             if let Some((region, apply)) = self.entries.pop_front() {
                 bytes += apply.bytes();
+                let is_last = apply.ends_batch();
                 by_region.entry(region).or_default().push(apply);
+                if is_last {
+                    break;
+                }
             }
         }
         if !by_region.is_empty() {

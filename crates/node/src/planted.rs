@@ -32,9 +32,11 @@ pub enum Bug {
     ReloadAfterEnd,
     /// A store that stops by plan ends before the requests of its clients are answered.
     StopUnanswered,
+    /// Store 1 now and then writes a string with another last byte than its peers.
+    RowDiffers,
 }
 
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 14] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -48,6 +50,7 @@ pub const BUGS: [Bug; 13] = [
     Bug::RepliesTurned,
     Bug::ReloadAfterEnd,
     Bug::StopUnanswered,
+    Bug::RowDiffers,
 ];
 
 #[cfg(feature = "planted")]

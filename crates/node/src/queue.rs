@@ -111,10 +111,13 @@ impl<C> Queue<C> {
             while let Some(first) = queue.pop_front() {
                 let token = token();
                 let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let alone = |client, deadline| vec![Client { to: Some(client), commands: 1, deadline }];
                 let (payload, clients) = match first.work {
                     Work::Meta(command) => {
-                        let client = Client { to: Some(first.client), commands: 1, deadline: first.deadline };
-                        (cluster::encode_entry(stamp, &command), vec![client])
+                        (cluster::encode_entry(stamp, &command), alone(first.client, first.deadline))
+                    }
+                    Work::Check(number) => {
+                        (command::check::encode(number), alone(first.client, first.deadline))
                     }
                     Work::Commands(_) | Work::Maintenance(_) => merge(first, &mut queue, stamp, seed),
                 };
@@ -186,12 +189,13 @@ fn merge<C>(
                 slots.expire.iter().for_each(|slot| builder.push_expire_due(*slot, MAINTENANCE_STEP));
                 slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, MAINTENANCE_STEP));
             }
-            Work::Meta(_) => unreachable!("changes of the cluster's state are entries of their own"),
+            Work::Meta(_) | Work::Check(_) => unreachable!("these are entries of their own"),
         }
         let commands = builder.len() - before;
         clients.push(Client { to: Some(submit.client), commands, deadline: submit.deadline });
         let has_room = |submit: &Submit<C>| {
-            !matches!(submit.work, Work::Meta(_)) && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
+            let is_alone = matches!(submit.work, Work::Meta(_) | Work::Check(_));
+            !is_alone && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
         };
         next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };
     }

@@ -15,6 +15,8 @@ pub enum Work {
     /// An encoded `cluster::MetaCommand`, for the meta region.
     Meta(Bytes),
     Maintenance(Maintenance),
+    /// A checksum of the region's rows at the entry's index, by every peer. The number tells checks apart.
+    Check(u64),
 }
 
 /// Slots with keys whose time is over, and slots with rows of dead collections.
@@ -29,7 +31,7 @@ impl Work {
     pub fn len(&self) -> usize {
         match self {
             Work::Commands(items) => items.len(),
-            Work::Meta(_) => 1,
+            Work::Meta(_) | Work::Check(_) => 1,
             Work::Maintenance(slots) => slots.expire.len() + slots.sweep.len(),
         }
     }
@@ -43,6 +45,7 @@ impl Work {
         match self {
             Work::Commands(items) => items.iter().map(Item::bytes).sum(),
             Work::Meta(bytes) => bytes.len(),
+            Work::Check(_) => 10,
             Work::Maintenance(_) => 7 * self.len(),
         }
     }

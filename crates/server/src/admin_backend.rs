@@ -1,5 +1,7 @@
 //! The admin endpoint's answers. What only the leader of the meta region knows is asked of it.
 
+mod check;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +14,8 @@ use serde_json::Value;
 use types::StoreId;
 
 use crate::admin::{
-    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, ConfigRow, OperatorRow, PeerRow,
-    ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, OperatorRow,
+    PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -32,7 +34,7 @@ pub struct Backend {
     pub store: Arc<Store>,
 }
 
-/// What is asked of the leader of the meta region.
+/// What is asked of the leader of the meta region; a check, of the leader of its region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 enum Ask {
@@ -48,6 +50,7 @@ enum Ask {
     Explain { region: u64 },
     ExplainStore { store: StoreId },
     Operators { history: bool },
+    Check { region: u64 },
 }
 
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
@@ -127,6 +130,9 @@ impl From<AdminError> for NotAnswered {
 
 /// Answers as the leader of the meta region.
 async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
+    if let Ask::Check { region } = ask {
+        return check::answer(store, region).await;
+    }
     if !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
@@ -186,6 +192,7 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
                 store.cluster.operators(history).into_iter().map(operator_row).collect();
             serde_json::to_value(rows).expect("plain data")
         }
+        Ask::Check { .. } => unreachable!("answered above"),
     };
     Ok(value)
 }
@@ -343,6 +350,10 @@ impl AdminBackend for Backend {
 
     fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()> {
         Box::pin(async move { ask(&self.store, Ask::ChangeStore { store, change }).await.map(drop) })
+    }
+
+    fn check(&self, region: u64) -> Answer<'_, CheckRow> {
+        Box::pin(check::ask(&self.store, region))
     }
 
     fn explain(&self, region: u64) -> Answer<'_, String> {

@@ -104,6 +104,8 @@ pub struct Config {
     pub replicas: usize,
     /// A store that is silent for this long is taken for lost, and its peers are made anew elsewhere.
     pub replace_after: Duration,
+    /// The replicas of each region led here are compared about this often; zero: only when somebody asks.
+    pub check_interval: Duration,
     pub policy: placement::Policy,
     /// Of the planning that this store does while it leads the meta region.
     pub limits: placement::PlanLimits,
@@ -174,6 +176,7 @@ impl Config {
             regions: 1,
             replicas: 3,
             replace_after: Duration::from_secs(600),
+            check_interval: Duration::from_secs(86_400),
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,

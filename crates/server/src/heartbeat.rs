@@ -125,6 +125,7 @@ pub fn hear(store: &Store, from: StoreId, report: &Bytes) {
     if !held.is_empty() {
         let _ = store.worker.send(ToWorker::HeldByAll { indexes: held });
     }
+    store.checks.hear(from, &heartbeat.checks);
     store.cluster.hear(heartbeat);
 }
 
@@ -310,6 +311,7 @@ impl Reporter {
             grants: store.cluster.grant_turns(store.regions.leads_meta()),
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
+            checks: store.checks.tell(),
         }
     }
 

@@ -21,6 +21,8 @@ mod ahead;
 mod announcing;
 mod budget;
 mod capability;
+mod checking;
+mod checks;
 mod client;
 mod clock;
 mod cluster_state;

@@ -106,6 +106,10 @@ pub struct Metrics {
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub clients_given_up: Counter,
+    pub checksums: Counter,
+    pub checksum_bytes: Counter,
+    pub checks_equal: Counter,
+    pub checks_different: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
@@ -298,6 +302,14 @@ impl Metrics {
         let connections_rejected = counter("connections_rejected", "Client connections refused");
         let clients_given_up =
             counter("clients_given_up", "Clients that stood still with memory that others waited for");
+        let checksums = counter("checksums", "Checksums computed of peers' rows on this store");
+        let checksum_bytes = counter("checksum_bytes", "Bytes of rows read for checksums");
+        let checks_equal =
+            counter("checks_equal", "Checks of regions led here that found all replicas equal");
+        let checks_different = counter(
+            "checks_different",
+            "Checks that found replicas different, of regions led here or with this store's in the minority",
+        );
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
         let engine_counters = ENGINE_COUNTERS.map(|(name, help)| counter(name, help));
         let mut gauge = |name: &'static str, help: &'static str| {
@@ -344,6 +356,10 @@ impl Metrics {
             connections_accepted,
             connections_rejected,
             clients_given_up,
+            checksums,
+            checksum_bytes,
+            checks_equal,
+            checks_different,
             connections,
             leaders,
             capability,

@@ -36,7 +36,8 @@ use crate::start_error::StartError;
 use crate::store::{Found, Store};
 use crate::transport;
 use crate::{
-    admin, capability, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident, stopping,
+    admin, capability, checking, clock, expiry, heartbeat, inbound, joining, membership, recovery, resident,
+    stopping,
 };
 
 /// Answers that are on their way to other stores get this long.
@@ -173,6 +174,7 @@ pub async fn run<H: Future<Output = ()>>(
     let listening = listeners.serve(&store, &mut tasks);
     tasks.spawn(heartbeat::run(store.clone()));
     tasks.spawn(expiry::run(store.expirer()));
+    tasks.spawn(checking::run(store.checking()));
     tasks.spawn(watch_disk(store.clone()));
     tasks.spawn(resident::guard(store.config.maxmemory));
     tasks.spawn(capability::run(store.measurer()));

@@ -8,6 +8,8 @@ use types::{RegionDescriptor, Slot, StoreId};
 
 use crate::budget::Budget;
 use crate::capability::{Measurer, OwnCapability};
+use crate::checking::Checking;
+use crate::checks::Checks;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::connections::memory::ClientMemory;
@@ -55,6 +57,8 @@ pub struct Store {
     /// The clock for everything that is stamped, or read at a time.
     pub wall: Arc<WallClock>,
     pub levels: Arc<Levels>,
+    /// Comparison of replicas.
+    pub checks: Arc<Checks>,
     pub ends: Arc<Ends>,
 }
 
@@ -88,6 +92,7 @@ impl Store {
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(ClusterState::new(meta, &config));
         let leaders = metrics.leaders.clone();
+        let ends = Arc::new(Ends::new(config.store));
         let regions = Regions::new(config.store, local, others, cluster.report_soon.clone(), leaders);
         let reach = Reach {
             config: config.clone(),
@@ -97,6 +102,14 @@ impl Store {
             transport: Arc::new(Transport::new(identity.clone(), budget.messages)),
             wall: Arc::new(WallClock::new(members.agreed.settings.max_clock_offset_ms)),
         };
+        let checks = Checks::new(
+            config.store,
+            reach.regions.clone(),
+            engine.clone(),
+            metrics.clone(),
+            ends.clone(),
+            cluster.report_soon.clone(),
+        );
         Store {
             id: config.store,
             settings: reach.settings.clone(),
@@ -122,7 +135,8 @@ impl Store {
             capability: Arc::new(OwnCapability::load(&config)),
             disk: Arc::new(Disk::new(config.dir.clone(), config.reserve_bytes)),
             levels: Arc::default(),
-            ends: Arc::new(Ends::new(config.store)),
+            checks: Arc::new(checks),
+            ends,
             config,
         }
     }
@@ -142,6 +156,7 @@ impl Store {
             transport: self.transport.clone(),
             worker: self.worker.clone(),
             levels: self.levels.clone(),
+            checks: self.checks.clone(),
             ends: self.ends.clone(),
         }
     }
@@ -157,6 +172,19 @@ impl Store {
             membership: self.membership.clone(),
             regions: self.regions.clone(),
             ends: self.ends.clone(),
+        }
+    }
+
+    /// What ordering checks needs.
+    pub fn checking(&self) -> Checking {
+        Checking {
+            this: self.id,
+            config: self.config.clone(),
+            regions: self.regions.clone(),
+            engine: self.engine.clone(),
+            cluster: self.cluster.clone(),
+            proposals: self.proposals.clone(),
+            checks: self.checks.clone(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cluster::MetaState;
+use cluster::{Comparison, MetaState};
 use placement::Operator;
 use replica::eraftpb::Entry;
 use replica::Committed;
@@ -74,6 +74,11 @@ pub enum Observation<'a> {
         region: RegionId,
         index: LogIndex,
         digest: u64,
+    },
+    /// What a store makes of the reports of a check in which its own peer took part.
+    Compared {
+        store: StoreId,
+        comparison: &'a Comparison,
     },
     Invoked {
         op: &'a Op,

@@ -27,6 +27,8 @@ pub struct Options {
     /// Conversations that clients begin while there is trouble.
     pub steps: u64,
     pub is_tracing: bool,
+    /// The only invariant that is asked; `None`: all are.
+    pub only: Option<&'static str>,
     /// What is broken on purpose.
     #[cfg(feature = "planted")]
     pub bug: Option<Bug>,
@@ -63,6 +65,7 @@ impl Options {
             seed,
             steps: 160,
             is_tracing: false,
+            only: None,
             #[cfg(feature = "planted")]
             bug: None,
         }
@@ -104,6 +107,9 @@ fn begin(options: Options) -> World {
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
     world.is_tracing = options.is_tracing;
+    if let Some(name) = options.only {
+        world.keep_invariant(name);
+    }
     world.groups = world.rng.between(1, 5);
     if world.rng.chance(70) {
         world.change_weather();

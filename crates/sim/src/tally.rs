@@ -50,6 +50,9 @@ pub struct Tally {
     pub asleep: u64,
     /// Clocks that their stores found too far from the median, or near it again.
     pub clocks_judged: u64,
+    /// Checksums that stores reported of their peers' rows, and comparisons that found all peers equal.
+    pub checks: u64,
+    pub checks_equal: u64,
     /// Runs in which a region has lost its majority: nothing is asked of their end.
     pub doomed: u64,
     pub histories: u64,
@@ -103,6 +106,8 @@ impl Tally {
             (&mut self.weak_reads, other.weak_reads),
             (&mut self.asleep, other.asleep),
             (&mut self.clocks_judged, other.clocks_judged),
+            (&mut self.checks, other.checks),
+            (&mut self.checks_equal, other.checks_equal),
             (&mut self.doomed, other.doomed),
             (&mut self.histories, other.histories),
             (&mut self.violations, other.violations),
@@ -155,6 +160,8 @@ impl Tally {
             ("  that led nothing in the end", self.all_handed_over),
             ("sleeping regions seen", self.asleep),
             ("clocks found wrong, or right again", self.clocks_judged),
+            ("checksums of peers' rows", self.checks),
+            ("  that found all peers equal", self.checks_equal),
             ("histories checked", self.histories),
         ]
     }

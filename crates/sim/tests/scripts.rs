@@ -396,6 +396,9 @@ impl Script {
                     self.say(id, format!("region {region} is applied through {}", state.applied_index));
                     self.process(id)?.applied.insert(region, state.applied_index);
                 }
+                ApplyEffect::Check { region, index, number } => {
+                    self.say(id, format!("check {number} of region {region} at {index}"));
+                }
                 ApplyEffect::Applied(indexes) => {
                     let process = self.process(id)?;
                     for (region, index) in indexes {

@@ -1,5 +1,7 @@
 //! `steelyard ctl`: asks any store's admin endpoint about the whole cluster, or changes something.
 
+mod check;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};
 use server::admin::{
-    ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
 use server::side_port;
 
@@ -54,6 +56,11 @@ enum Command {
     Split { region: u64 },
     /// Merge a region into its neighbour
     Merge { region: u64, into: u64 },
+    /// Compare the replicas of every region, or of one, by checksums of their rows
+    Check {
+        #[arg(long, value_name = "REGION")]
+        region: Option<u64>,
+    },
     /// Why a region's leader is where it is, or what is to be done for a store
     Explain(Subject),
     /// Operators in flight
@@ -139,6 +146,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold it up at the end.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// Peers read all rows of their region at a bounded rate; the stores give up by themselves before.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// What a command shows: the same data for programs and for people.
 struct Answer {
     json: Value,
@@ -159,6 +169,10 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
     let client = AdminClient::new(address, TIMEOUT);
     if let Command::Probe(Probed { all: true, .. }) = ctl.command {
         return probe_all(&client, ctl.json, |text| print(&text));
+    }
+    if let Command::Check { region } = ctl.command {
+        let client = AdminClient::new(address, CHECK_TIMEOUT);
+        return check::run(&client, region, ctl.json, |text| print(&text));
     }
     let answer = answer(&client, ctl.command)?;
     let text = match ctl.json {
@@ -244,6 +258,7 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let text = format!("is being merged into region {into}");
             change_region(client, region, RegionRequest::Merge { into }, &text)
         }
+        Command::Check { .. } => unreachable!("run() does it"),
         Command::Explain(Subject { region, store }) => {
             let path = match store {
                 Some(store) => format!("stores/{store}/explain"),

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checksum;
 mod count;
 pub mod extent;
 mod memory;
@@ -22,6 +23,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+pub use checksum::{Checked, Checksum, RowsChecksum};
 pub use count::count_keys;
 pub use memory::MemoryKeyspace;
 pub use meta::{Meta, Value};

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use types::{Merging, Peer, PeerRole, SlotRange};
 
 use super::*;
+use crate::CheckOutcome;
 
 prop_compose! {
     fn any_descriptor()(
@@ -56,6 +57,7 @@ prop_compose! {
         cpu in prop::option::of((0.1..1e3, 0.0..=1.0, 0.0..1e3, any::<u64>())),
         granted in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
         followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
+        checks in prop::collection::btree_map(any::<u64>(), (any::<u64>(), any::<u64>(), 0..3u8), 0..4),
     ) -> StoreHeartbeat {
         let [store, cluster_id, members_version, incarnation, one, other, ..] = ids;
         let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
@@ -93,8 +95,19 @@ prop_compose! {
                 gone: gone.into_iter().collect(),
             },
             followed: followed.unwrap_or_default().into_iter().collect(),
+            checks: checks.into_iter().map(|(region, check)| check_report(region, check)).collect(),
         }
     }
+}
+
+fn check_report(region: RegionId, (number, index, outcome): (u64, u64, u8)) -> CheckReport {
+    let rows = storage::RowsChecksum { checksum: number, rows: index, bytes: 7 };
+    let outcome = match outcome {
+        0 => CheckOutcome::Skipped,
+        1 => CheckOutcome::Unreadable,
+        _ => CheckOutcome::Rows(rows),
+    };
+    CheckReport { region, number, index, outcome }
 }
 
 proptest! {
@@ -238,14 +251,15 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     let full = heartbeat.encode();
     assert_eq!(StoreHeartbeat::decode(&full).unwrap().followed, heartbeat.followed);
     let mut twice = full.to_vec();
-    let region = twice.len() - 9;
+    // The number of checks, 0, comes last.
+    let region = twice.len() - 10;
     twice[region] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let followed = std::mem::take(&mut heartbeat.followed);
     heartbeat.seq = 1;
     let mut delta = heartbeat.encode().to_vec();
-    delta.truncate(delta.len() - 1);
-    delta.extend(&full[full.len() - 9 * followed.len() - 1..]);
+    delta.truncate(delta.len() - 2);
+    delta.extend(&full[full.len() - 9 * followed.len() - 2..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
         Err(WireError::Malformed("only a full one tells of followers"))
@@ -310,4 +324,19 @@ fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), Some(2));
     heartbeat.leads.reports[0].peers[1].matched = 0;
     assert_eq!(heartbeat.lead(2).unwrap().lag_of(300), None, "nobody knows what it holds");
+}
+
+#[test]
+fn checks_are_in_order_and_of_a_known_outcome() {
+    let checks = vec![check_report(3, (1, 2, 0)), check_report(5, (1, 2, 1))];
+    let good = StoreHeartbeat { checks: checks.clone(), ..small() }.encode().to_vec();
+    assert_eq!(StoreHeartbeat::decode(&good).unwrap().checks, checks);
+    let mut twice = good.clone();
+    let last = twice.len() - 4;
+    twice[last] = 3;
+    assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
+    let mut unknown = good;
+    *unknown.last_mut().unwrap() = 9;
+    let refused = Err(WireError::Malformed("an unknown outcome of a check"));
+    assert_eq!(StoreHeartbeat::decode(&unknown), refused);
 }

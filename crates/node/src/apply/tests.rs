@@ -59,6 +59,7 @@ fn apply(execution: &mut Execution, rows: &mut MemoryKeyspace, entries: Vec<ToAp
             }
             ApplyEffect::Absorbed { region } => format!("absorbed {region}"),
             ApplyEffect::State { region, state } => format!("state of {region} at {}", state.applied_index),
+            ApplyEffect::Check { region, index, number } => format!("check {number} of {region} at {index}"),
             ApplyEffect::Applied(indexes) => format!("applied {indexes:?}"),
             ApplyEffect::Answer { client, .. } => format!("answer {client}"),
         });
@@ -252,4 +253,29 @@ fn entries_that_change_the_region_are_not_for_ram_alone() {
     let entries = vec![changed(first, split)];
     let tried = execution.execute_in_ram(1, entries, &Partly { rows: &rows, missing: None }, &mut ());
     assert!(matches!(tried, Ok(InRamOutcome::NotExecuted(entries)) if entries.len() == 1));
+}
+
+#[test]
+fn a_checksum_is_wanted_after_the_rows_are_written_and_before_the_groups_go_on() {
+    let (mut execution, mut rows) = store();
+    let index = FIRST_INDEX + 1;
+    let order =
+        || ToApply::<String> { entry: entry(index + 1, command::check::encode(7), None), waiting: None };
+    let names = apply(&mut execution, &mut rows, vec![asked(index, "a", &["SET k v"]), order()]);
+    let state = format!("state of 1 at {}", index + 1);
+    let check = format!("check 7 of 1 at {}", index + 1);
+    let applied = format!("applied [(1, {})]", index + 1);
+    assert_eq!(names, ["write".to_owned(), state, check, applied, "answer a".to_owned()]);
+}
+
+#[test]
+fn an_order_is_not_tried_in_ram_and_an_unknown_one_is_not_executed() {
+    let (mut execution, rows) = store();
+    let index = FIRST_INDEX + 1;
+    let of = |payload| vec![ToApply::<String> { entry: entry(index, payload, None), waiting: None }];
+    let tried = execution.execute_in_ram(1, of(command::check::encode(7)), &rows, &mut ()).unwrap();
+    assert!(matches!(tried, InRamOutcome::NotExecuted(entries) if entries.len() == 1));
+    let unknown = Bytes::from_static(&[2, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let error = execute(&mut execution, &rows, of(unknown)).err().expect("it is not known").to_string();
+    assert!(error.contains("region 1") && error.contains("unknown kind 9"), "{error}");
 }

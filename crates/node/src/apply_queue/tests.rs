@@ -195,3 +195,12 @@ fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
     let done: Vec<&str> = (0..6).map(|_| next(&mut backlog)).collect();
     assert_eq!(done, ["replace", "end", "entries", "replace", "reload", "nothing"]);
 }
+
+#[test]
+fn an_order_goes_to_the_apply_thread_and_ends_its_batch() {
+    let (mut queue, mut threads) = (ApplyQueue::default(), Threads::default());
+    let mut order = entry(1, 0);
+    order[0].entry.payload = command::check::encode(7);
+    queue.apply(REGION, order.into_iter().chain(entry(2, 10)).collect(), &mut threads);
+    assert_eq!((threads.attempts, sent(&mut threads)), (0, vec![vec![1], vec![2]]));
+}

@@ -163,6 +163,31 @@ pub struct ProbeRow {
     pub load_ops_per_s: f64,
 }
 
+/// What a check of one region's replicas found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckRow {
+    pub region: u64,
+    /// The index of the region's log as of which all checksums are.
+    pub index: u64,
+    /// equal, minority, no majority or incomplete.
+    pub verdict: String,
+    /// The stores whose peers are not like the majority's.
+    pub differing: Vec<u64>,
+    pub stores: Vec<CheckedRow>,
+    /// The same in words, with what to do.
+    pub note: String,
+}
+
+/// What one store found of its peer's rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckedRow {
+    pub store: u64,
+    /// Sixteen hexadecimal digits, `unreadable`, `skipped` or `none`.
+    pub checksum: String,
+    pub rows: u64,
+    pub bytes: u64,
+}
+
 /// What may be done to a region's peers and slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
@@ -218,6 +243,8 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn move_leader(&self, region: u64, to: u64) -> Answer<'_, ()>;
     fn change_region(&self, region: u64, change: RegionRequest) -> Answer<'_, ()>;
     fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()>;
+    /// Compares the replicas of a region, after they have read all of their rows.
+    fn check(&self, region: u64) -> Answer<'_, CheckRow>;
     /// A paragraph for people.
     fn explain(&self, region: u64) -> Answer<'_, String>;
     /// The same of a store.

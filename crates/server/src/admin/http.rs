@@ -11,6 +11,7 @@
 //! | `POST /api/v1/regions/{id}/leader` `{"store": 2}` | `{"region": ..., "store": ...}` |
 //! | `POST /api/v1/regions/{id}/change` a `RegionRequest`: `{"change": "move-peer", "from": 1, "to": 2}` | the same |
 //! | `POST /api/v1/stores/{id}/change` a `StoreRequest`: `{"change": "drain"}` | the same |
+//! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
@@ -59,6 +60,7 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/regions", get(regions))
         .route("/api/v1/regions/{id}/leader", post(move_leader))
         .route("/api/v1/regions/{id}/change", post(change_region))
+        .route("/api/v1/regions/{id}/check", post(check))
         .route("/api/v1/stores/{id}/change", post(change_store))
         .route("/api/v1/regions/{id}/explain", get(explain))
         .route("/api/v1/stores/{id}/explain", get(explain_store))
@@ -214,6 +216,21 @@ async fn change_region(
     let change: RegionRequest = parse(&headers, body)?;
     backend.change_region(region, change.clone()).await?;
     Ok(Json(change))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckRequest {}
+
+async fn check(
+    State(backend): Backend,
+    region: NumberPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Outcome<impl Serialize> {
+    let Path(region) = region?;
+    let CheckRequest {} = parse(&headers, body)?;
+    Ok(Json(backend.check(region).await?))
 }
 
 async fn change_store(

@@ -97,6 +97,9 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("entries_applied", &metrics.entries_applied.get());
             field("entries_applied_in_ram", &metrics.entries_applied_in_ram.get());
             field("log_syncs", &metrics.log_syncs.get());
+            field("checksums", &metrics.checksums.get());
+            field("checks_equal", &metrics.checks_equal.get());
+            field("checks_different", &metrics.checks_different.get());
         }
         "replication" => {
             let table = store.regions.table();

@@ -24,6 +24,7 @@ use types::{RegionDescriptor, RegionId, META_REGION};
 use super::in_ram::ApplyHandle;
 use super::parts::Parts;
 use super::turn::Turn;
+use crate::checks::Order;
 use crate::loops::{Asker, Outcomes, ToWorker};
 
 /// Payload bytes of one write set; a single entry may be larger. Clients of the first entries are answered, and send
@@ -111,6 +112,7 @@ impl Applier {
             Next::Entries { by_region } => return self.apply(by_region),
             Next::Life(job) => {
                 self.execution.lock().unload(job.region());
+                self.parts.checks.withdraw(job.region());
                 let _ = self.lives.send(job);
             }
             Next::Reload(descriptor) => self.reload(descriptor),
@@ -190,7 +192,8 @@ fn execute(
 ) -> Vec<ApplyEffect<Asker>> {
     let commands = by_region.iter().filter(|(region, _)| **region != META_REGION);
     let payloads = commands.flat_map(|(_, entries)| entries).map(|apply| apply.entry.payload.clone());
-    let payloads = payloads.filter(|payload| !payload.is_empty()).collect();
+    let of_commands = |payload: &Bytes| !payload.is_empty() && !command::check::is_order(payload);
+    let payloads = payloads.filter(of_commands).collect();
     let turn = Turn::new(&parts.engine, &parts.metrics, *ahead, payloads);
     let mut meta = |payload: &Bytes, txn: &mut Txn<'_>| parts.cluster.apply(payload, txn);
     let effects = execution.execute(by_region, &turn, &mut meta, &mut ());
@@ -210,8 +213,12 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             parts.metrics.entries_applied.inc_by(entries as u64);
         }
         ApplyEffect::Describe(descriptors) => parts.regions.set_local(&descriptors),
-        ApplyEffect::Absorbed { region } => parts.engine.forget_counts(region),
+        ApplyEffect::Absorbed { region } => {
+            parts.engine.forget_counts(region);
+            parts.checks.withdraw(region);
+        }
         ApplyEffect::State { region, state } => publish_state(parts, region, &state),
+        ApplyEffect::Check { region, index, number } => parts.checks.begin(Order { region, index, number }),
         ApplyEffect::Applied(_) | ApplyEffect::Answer { .. } => unreachable!("the caller's"),
     }
 }

@@ -7,6 +7,7 @@ use replica::EntryMemory;
 
 use crate::budget::Budget;
 use crate::capability::LogClock;
+use crate::checks::Checks;
 use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::disk::Disk;
@@ -34,6 +35,7 @@ pub struct Parts {
     pub transport: Arc<Transport>,
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,
+    pub checks: Arc<Checks>,
     pub ends: Arc<Ends>,
 }
 

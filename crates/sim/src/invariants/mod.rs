@@ -4,6 +4,7 @@ mod acknowledged;
 mod committed;
 mod current_lease;
 mod epochs;
+mod equal_replicas;
 mod linearizable;
 mod log_matching;
 mod one_leader;
@@ -27,6 +28,9 @@ pub const TABLE: &[Row] = &[
     ("log-matching", "Raft §5.3, Log Matching", || Box::<log_matching::LogMatching>::default()),
     ("committed", "Raft §5.4, Leader Completeness", || Box::<committed::CommittedStays>::default()),
     ("same-rows", "Raft §5.4, State Machine Safety", || Box::<same_rows::SameRows>::default()),
+    ("equal-replicas", "CockroachDB, TiKV: replicas are compared at equal indexes", || {
+        Box::<equal_replicas::EqualReplicas>::default()
+    }),
     ("acknowledged", "an answered write is durable on a majority", || {
         Box::<acknowledged::Acknowledged>::default()
     }),

@@ -114,6 +114,7 @@ impl World {
                 Some(Next::Life(job)) => {
                     let region = job.region();
                     process.execution.unload(region);
+                    process.checks.withdraw(id, region);
                     process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
                     self.wake_lives(id);
                 }
@@ -271,7 +272,11 @@ impl World {
                 let Some(process) = self.process(id) else { return };
                 descriptors.iter().for_each(|descriptor| process.set_local(descriptor));
             }
-            ApplyEffect::Absorbed { .. } => {}
+            ApplyEffect::Absorbed { region } => {
+                let Some(process) = self.process(id) else { return };
+                process.checks.withdraw(id, region);
+            }
+            ApplyEffect::Check { region, index, number } => self.begin_check(id, region, index, number),
             ApplyEffect::State { region, state } => {
                 let Some(process) = self.process(id) else { return };
                 process.set_applied(region, &state);

@@ -37,6 +37,7 @@ impl World {
         let (wall_ms, clock_off) = self.look_at_clocks(id);
         let out_of_room = self.now < self.stores[&id].low_until;
         self.wake_what_the_silent_led(id);
+        let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
         process.seq += 1;
         let leads = process.leads(id);
@@ -58,12 +59,14 @@ impl World {
             sync_ns: 1_000_000 * (1 + id % 2),
             capacity_bytes: 1 << 30,
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
+            checks: process.checks.tell(boot),
             ..StoreHeartbeat::default()
         };
         let bytes = report.encode();
         for to in others {
             self.send(id, to, Packet::Heartbeat(bytes.clone()));
         }
+        self.order_checks(id);
     }
 
     fn wake_what_the_silent_led(&mut self, id: StoreId) {
@@ -98,6 +101,10 @@ impl World {
         if !process.ledger.hear(heartbeat.clone(), boot) {
             return;
         }
+        if from != id {
+            self.hear_checks(id, from, &heartbeat.checks);
+        }
+        let Some(process) = self.process(id) else { return };
         for lead in &heartbeat.leads.reports {
             process.learn(&lead.descriptor);
             if let Some(shared) = process.regions.get_mut(&lead.region()) {

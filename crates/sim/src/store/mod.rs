@@ -6,6 +6,7 @@
 //! reader takes its view before it looks at the lease.
 
 mod apply;
+mod checks;
 mod clocks;
 mod heartbeat;
 mod lives;
@@ -20,7 +21,9 @@ mod worker;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cluster::{ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState};
+use cluster::{
+    CheckBook, ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState,
+};
 use node::lives::Step;
 use node::reads::{Local, Proof};
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
@@ -161,6 +164,7 @@ pub struct Process {
     ledger: Ledger,
     driver: Driver,
     book: LeadBook,
+    checks: CheckBook,
     silence: Silence,
     clocks: Clocks,
     /// As of the last look at the clocks.
@@ -363,6 +367,7 @@ impl World {
             ledger: Ledger::new(boot, LEDGER),
             driver: Driver::new(DRIVER),
             book: LeadBook::default(),
+            checks: CheckBook::default(),
             silence: Silence::default(),
             clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),
             limit: ClockLimit::NONE,
@@ -466,6 +471,7 @@ impl World {
             }
             Work::MakeSnapshot { region } => self.make_snapshot(id, region),
             Work::SnapshotMade { snapshot } => self.snapshot_made(id, snapshot),
+            Work::Checked { view, number, replaced } => self.checked(id, *view, number, replaced),
             Work::SnapshotSent { region, to, message, made } => {
                 self.snapshot_sent(id, region, to, *message, made)
             }

@@ -154,6 +154,9 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(seconds) = options.replace_after {
         config.replace_after = Duration::from_secs(seconds);
     }
+    if let Some(seconds) = options.consistency_check_interval {
+        config.check_interval = Duration::from_secs(seconds);
+    }
     let split_bytes = if config.beginning == Beginning::Listed { 0 } else { SPLIT_BYTES };
     config.limits.split_bytes = options.split_size.map_or(split_bytes, |size| size.0);
     config.limits.split_ops = options.split_ops.unwrap_or(0);

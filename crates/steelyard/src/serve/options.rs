@@ -59,6 +59,9 @@ pub struct Options {
     /// Seconds of silence after which a store's peers are made anew elsewhere [default: 600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub replace_after: Option<u64>,
+    /// Seconds between two comparisons of a region's replicas by checksums; 0: none by itself [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    pub consistency_check_interval: Option<u64>,
     /// A region of more data is split; 0: none is for its size [default: 0; 96mb with --cluster-enabled]
     #[arg(long, value_name = "SIZE")]
     pub split_size: Option<Size>,
@@ -174,6 +177,7 @@ impl Options {
             join: if self.join.is_empty() { file.join } else { self.join },
             label: if self.label.is_empty() { file.label } else { self.label },
             replace_after: self.replace_after.or(file.replace_after),
+            consistency_check_interval: self.consistency_check_interval.or(file.consistency_check_interval),
             split_size: self.split_size.or(file.split_size),
             split_ops: self.split_ops.or(file.split_ops),
             merge_size: self.merge_size.or(file.merge_size),

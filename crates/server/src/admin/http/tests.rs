@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::admin::{Answer, ConfigRow, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus};
+use crate::admin::{Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus};
 
 #[derive(Default)]
 struct Recorder {
@@ -51,6 +51,10 @@ impl AdminBackend for Recorder {
     }
     fn change_store(&self, store: u64, change: StoreRequest) -> Answer<'_, ()> {
         self.note(format!("change_store {store} {change:?}"), Ok(()))
+    }
+    fn check(&self, region: u64) -> Answer<'_, CheckRow> {
+        let error = AdminError { status: 503, message: format!("region {region} has no leader") };
+        self.note(format!("check {region}"), Err(error))
     }
     fn explain(&self, region: u64) -> Answer<'_, String> {
         self.note(format!("explain {region}"), Ok("because".into()))

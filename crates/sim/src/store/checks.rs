@@ -1,0 +1,78 @@
+//! Checks by checksums: ordered by leaders now and then, computed beside execution, compared by everyone who hears.
+
+use cluster::{CheckOutcome, CheckReport, Verdict};
+use node::Work as Proposal;
+use storage::Checksum;
+use types::{LogIndex, RegionId, StoreId};
+
+use super::Asker;
+use crate::clock::MILLISECOND;
+use crate::durable::Snapshot;
+use crate::observation::Observation;
+use crate::world::{Work, World};
+
+/// A leader orders a check of a region that does not sleep once in so many heartbeats.
+const PERIOD: u64 = 8;
+
+impl World {
+    pub(super) fn order_checks(&mut self, id: StoreId) {
+        let Some(process) = self.process(id) else { return };
+        let (seq, number) = (process.seq, process.incarnation.wrapping_mul(4096) + process.seq);
+        let awake: Vec<RegionId> = process.shard.awake().collect();
+        let is_due = |region: &RegionId| (seq + region) % PERIOD == 0 && awake.contains(region);
+        for region in self.stores[&id].led().into_iter().filter(is_due) {
+            self.submit(id, region, Proposal::Check(number), Asker::Meta);
+        }
+    }
+
+    /// The view is of exactly the order's index. It is read later, while the region goes on.
+    pub(super) fn begin_check(&mut self, id: StoreId, region: RegionId, index: LogIndex, number: u64) {
+        let Some(view) = self.stores[&id].durable.view(region).map(Box::new) else {
+            return self.violate("equal-replicas", format!("store {id} has no rows of region {region}"));
+        };
+        if view.state.applied_index != index {
+            let what = format!("store {id} views {} in place of {index}", view.state.applied_index);
+            return self.violate("equal-replicas", what);
+        }
+        let Some(process) = self.process(id) else { return };
+        let replaced = process.regions.get(&region).map_or(0, |shared| shared.replacements);
+        let delay = self.rng.below(600) * MILLISECOND;
+        self.schedule_work(id, delay, Work::Checked { view, number, replaced });
+    }
+
+    pub(super) fn checked(&mut self, id: StoreId, view: Snapshot, number: u64, replaced: u64) {
+        if self.may_crash(id, "crash between a check's view and its report") {
+            return;
+        }
+        let boot = self.boot(id);
+        let (region, index) = (view.descriptor.id, view.state.applied_index);
+        let mut sum = Checksum::default();
+        view.rows.iter().chain(&view.own).for_each(|(row, value)| sum.add(row, value));
+        let report = CheckReport { region, number, index, outcome: CheckOutcome::Rows(sum.finish()) };
+        let Some(process) = self.process(id) else { return };
+        let is_current = process
+            .regions
+            .get(&region)
+            .is_some_and(|shared| shared.is_local && !shared.is_replaced && shared.replacements == replaced);
+        if is_current {
+            process.checks.report(id, report, view.descriptor, boot);
+            self.tally.checks += 1;
+            self.compare(id, region);
+        }
+    }
+
+    pub(super) fn hear_checks(&mut self, id: StoreId, from: StoreId, reports: &[CheckReport]) {
+        let boot = self.boot(id);
+        let Some(process) = self.process(id) else { return };
+        for region in process.checks.hear(from, reports, boot) {
+            self.compare(id, region);
+        }
+    }
+
+    fn compare(&mut self, id: StoreId, region: RegionId) {
+        let Some(process) = self.process(id) else { return };
+        let Some((_, _, comparison)) = process.checks.compare_own(region) else { return };
+        self.tally.checks_equal += u64::from(comparison.verdict == Verdict::Equal);
+        self.observe(&Observation::Compared { store: id, comparison: &comparison });
+    }
+}
