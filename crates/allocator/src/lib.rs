@@ -43,8 +43,8 @@ pub fn keep_free_pages(milliseconds: isize) -> Result<(), String> {
 /// Returns all free pages of all arenas to the kernel at once.
 pub fn return_free_pages() {
     // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
-    let name = b"arena.4096.purge\0".as_ptr().cast();
-    // SAFETY: the name ends with a 0, and the call takes and returns no value.
+    let name = c"arena.4096.purge".as_ptr();
+    // SAFETY: the name is a C string, and the call takes and returns no value.
     let code = unsafe {
         tikv_jemalloc_sys::mallctl(name, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), 0)
     };

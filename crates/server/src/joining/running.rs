@@ -47,6 +47,8 @@ impl Running {
         let (ready, is_ready) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let running = tokio::spawn(async move {
+            // It yields what waits for a second signal: none comes.
+            #[allow(clippy::async_yields_async)]
             let shutdown = async {
                 if ended.await.is_err() {
                     pending().await

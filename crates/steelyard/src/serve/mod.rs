@@ -49,6 +49,8 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        // The first signal begins the stop; the future that it yields waits for the second one.
+        #[allow(clippy::async_yields_async)]
         let shutdown = async move {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("SIGTERM: the store hands over and stops"),
