@@ -28,15 +28,13 @@ pub enum Bug {
     Overtake,
     /// The replies to a pipeline are given in the opposite order.
     RepliesTurned,
-    /// The rows of a snapshot are loaded although the peer ended meanwhile.
-    ReloadAfterEnd,
     /// A store that stops by plan ends before the requests of its clients are answered.
     StopUnanswered,
     /// Store 1 now and then writes a string with another last byte than its peers.
     RowDiffers,
 }
 
-pub const BUGS: [Bug; 14] = [
+pub const BUGS: [Bug; 13] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -48,7 +46,6 @@ pub const BUGS: [Bug; 14] = [
     Bug::ExecuteBeforeReload,
     Bug::Overtake,
     Bug::RepliesTurned,
-    Bug::ReloadAfterEnd,
     Bug::StopUnanswered,
     Bug::RowDiffers,
 ];
