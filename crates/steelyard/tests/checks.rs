@@ -107,7 +107,7 @@ fn a_damaged_replica_is_found_and_named_and_no_other_is_accused() {
     assert_eq!(table.matches("differs from the majority").count(), 1, "{table}");
     let log = stores.all[2].log_text();
     assert!(log.contains("are not those of the majority"), "{log}");
-    let different = |store: usize| stores.all[store].admin().gauge("steelyard_checks_different_total");
+    let different = |store: usize| stores.all[store].admin().gauge("checks_different_total");
     assert!(different(2).expect("it is counted") > 0);
 }
 
