@@ -1,6 +1,5 @@
 //! From a configuration to a running store, and back to nothing.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use raftlog::RaftLog;
 use rocks::Keyspace;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use types::{RegionDescriptor, StoreId};
 
@@ -51,21 +51,20 @@ const HEARTBEAT_TICKS: u32 = 3;
 /// A region in which nothing happened for 3 s goes to sleep.
 const HIBERNATE_TICKS: u32 = 60;
 
-/// Runs a store until `shutdown` resolves: to what ends the waiting of the planned stop that follows. `ready` is called
-/// once it serves, with its number.
-pub async fn run<H: Future<Output = ()>>(
+/// Runs a store until it is told to stop; told a second time, it waits for nothing more. `ready` is called once it serves,
+/// with its number.
+pub async fn run(
     mut config: Config,
     ready: impl FnOnce(StoreId),
-    shutdown: impl Future<Output = H>,
+    mut stops: mpsc::Receiver<()>,
 ) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
     let mut dir = DataDir::open(&config.dir)?;
     // Ports are taken before anything else is touched: "address in use" should cost nothing.
     let listeners = Listeners::bind(&config, is_open(&config, &dir)).await?;
-    tokio::pin!(shutdown);
     tokio::select! {
         settled = settle(&mut config, &mut dir) => settled?,
-        _ = &mut shutdown => return Ok(()),
+        () = told(&mut stops) => return Ok(()),
     }
     if let (Some(forward), false) = (config.this().forward, config.cluster_enabled) {
         return Err(StartError::Config(format!("forward port {} needs cluster mode", forward.port())));
@@ -180,26 +179,20 @@ pub async fn run<H: Future<Output = ()>>(
     tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 
-    let hurry = tokio::select! {
+    tokio::select! {
         () = until_healthy(&store) => {
             ready(store.id);
             tokio::select! {
-                hurry = &mut shutdown => Some(hurry),
-                () = store.ends.ending() => None,
+                () = told(&mut stops) => {}
+                () = store.ends.ending() => {}
             }
         }
-        hurry = &mut shutdown => Some(hurry),
-        () = store.ends.ending() => None,
-    };
+        () = told(&mut stops) => {}
+        () = store.ends.ending() => {}
+    }
     let hurried = async {
-        let told = async {
-            match hurry {
-                Some(hurry) => hurry.await,
-                None => drop(shutdown.await),
-            }
-        };
         tokio::select! {
-            () = told => {}
+            () = told(&mut stops) => {}
             () = store.ends.hurried() => {}
         }
     };
@@ -316,6 +309,13 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     }
     let flash = Keyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
     Ok((log, Arc::new(Engine::new(flash))))
+}
+
+async fn told(stops: &mut mpsc::Receiver<()>) {
+    if stops.recv().await.is_none() {
+        // Nobody is left to tell.
+        std::future::pending().await
+    }
 }
 
 async fn until_healthy(store: &Store) {

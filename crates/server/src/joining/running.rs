@@ -1,7 +1,6 @@
 //! Somebody at the peer port of a store that runs.
 
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -9,7 +8,7 @@ use cluster::{StoreFacts, StoreKey, StoreRecord};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -26,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Running {
     peer: SocketAddr,
     client: SocketAddr,
-    end: oneshot::Sender<()>,
+    end: mpsc::Sender<()>,
     running: JoinHandle<Result<(), StartError>>,
     dir: TempDir,
 }
@@ -45,24 +44,15 @@ impl Running {
         config.reserve_bytes = 0;
         config.probe = false;
         let (ready, is_ready) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
-        let running = tokio::spawn(async move {
-            // It yields what waits for a second signal: none comes.
-            #[allow(clippy::async_yields_async)]
-            let shutdown = async {
-                if ended.await.is_err() {
-                    pending().await
-                }
-                pending()
-            };
-            crate::run(config, move |_| ready.send(()).unwrap(), shutdown).await
-        });
+        let (end, ended) = mpsc::channel(1);
+        let running =
+            tokio::spawn(async move { crate::run(config, move |_| ready.send(()).unwrap(), ended).await });
         tokio::time::timeout(PATIENCE, is_ready).await.expect("it starts in time").expect("it starts");
         Running { peer, client, end, running, dir }
     }
 
     async fn end(self) {
-        self.end.send(()).unwrap();
+        self.end.send(()).await.unwrap();
         self.running.await.unwrap().unwrap();
     }
 

@@ -49,24 +49,24 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        // The first signal begins the stop; the future that it yields waits for the second one.
-        #[allow(clippy::async_yields_async)]
-        let shutdown = async move {
-            tokio::select! {
-                _ = terminate.recv() => tracing::info!("SIGTERM: the store hands over and stops"),
-                _ = interrupt.recv() => tracing::info!("SIGINT: the store hands over and stops"),
-            }
-            async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+        let (tell, stops) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut is_first = true;
+            loop {
+                let signal = tokio::select! {
+                    _ = terminate.recv() => "SIGTERM",
+                    _ = interrupt.recv() => "SIGINT",
+                };
+                match std::mem::replace(&mut is_first, false) {
+                    true => tracing::info!("{signal}: the store hands over and stops"),
+                    false => tracing::warn!("{signal} again: the store waits for nothing more and stops"),
                 }
-                tracing::warn!("a second signal: the store waits for nothing more and stops");
+                let _ = tell.send(()).await;
             }
-        };
+        });
         let address = config.this().client;
         let ready = move |store| tracing::info!("store {store} is ready to serve clients on {address}");
-        server::run(config, ready, shutdown).await?;
+        server::run(config, ready, stops).await?;
         tracing::info!("stopped");
         Ok(())
     })
