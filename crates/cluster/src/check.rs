@@ -1,8 +1,9 @@
-//! Comparison of a region's replicas: what peers report of their rows at one index, and what follows from it.
+//! Comparison of a region's replicas by checksums of their rows at one index of the region's log.
 //!
-//! An entry of the region's log orders a checksum (`command::check`). Every peer computes it at that entry's index and
-//! its store tells all others in heartbeats, for a while, so that a lost one costs nothing. Whoever has the reports of
-//! a majority can judge; the same reports give every store the same verdict.
+//! An entry of the region's log orders a checksum (`command::check`). Every peer computes it at the index of
+//! that entry. Its store repeats the report in heartbeats for [`TOLD_NANOS`], so that a lost heartbeat does
+//! not lose the report. A store that has heard a majority of the reports can judge, and equal reports give
+//! every store the same verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,27 +13,27 @@ use types::{BootNanos, LogIndex, RegionDescriptor, RegionId, StoreId};
 use crate::wire::{Reader, Writer};
 use crate::WireError;
 
-/// A report is told for this long after it was made.
+/// Time in nanoseconds for which heartbeats repeat a report.
 const TOLD_NANOS: BootNanos = 60_000_000_000;
 
-/// The smallest encoding of a report.
+/// Minimum bytes of an encoded report.
 pub(crate) const REPORT_BYTES_MIN: usize = 4;
 
-/// What a peer's store found of its rows.
+/// The result of one peer's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
     Rows(RowsChecksum),
     /// The rows cannot be read.
     Unreadable,
-    /// The store had too many checks under way, or was stopping: it says nothing of its rows.
+    /// The store computed no checksum: it had too many checks in progress, or was stopping.
     Skipped,
 }
 
-/// One peer's rows as of one index.
+/// A report on one peer's rows as of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckReport {
     pub region: RegionId,
-    /// Of the order: tells checks of a region apart.
+    /// The number in the order, which distinguishes the checks of a region.
     pub number: u64,
     /// The order's index in the region's log.
     pub index: LogIndex,
@@ -70,20 +71,21 @@ impl CheckReport {
     }
 }
 
-/// What the reports of one check come to.
+/// The verdict on the reports of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every peer has the same rows.
     Equal,
-    /// A majority of the voters has the same rows, and the peers on these stores have others or cannot read theirs.
+    /// A majority of the voters has the same rows. The peers on these stores have other rows, or cannot read
+    /// theirs.
     Minority { stores: Vec<StoreId> },
-    /// Peers differ, and no rows are those of a majority of the voters: which are right is not known.
+    /// Peers differ, and no majority of the voters has the same rows. Which rows are right is unknown.
     NoMajority,
-    /// Those who reported have the same rows, and these stores have not reported.
+    /// The peers that reported have the same rows, and these stores have not reported.
     Incomplete { missing: Vec<StoreId> },
 }
 
-/// The reports of one check, by store, and what they come to.
+/// The reports of one check, by store, and the verdict on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
     pub region: RegionId,
@@ -93,7 +95,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether another report could still change the verdict.
+    /// Returns true if another report could change the verdict.
     pub fn is_open(&self, descriptor: &RegionDescriptor) -> bool {
         match self.verdict {
             Verdict::Equal => false,
@@ -105,7 +107,7 @@ impl Comparison {
     }
 }
 
-/// Judges the reports of the peers that `descriptor`, as of the check's index, names.
+/// Returns the verdict on the reports of the descriptor's peers. `descriptor` is as of the check's index.
 pub fn judge(descriptor: &RegionDescriptor, reports: &BTreeMap<StoreId, CheckOutcome>) -> Verdict {
     let voters: BTreeSet<StoreId> = descriptor.voters().collect();
     let mut votes: BTreeMap<RowsChecksum, usize> = BTreeMap::new();
@@ -136,18 +138,19 @@ pub fn judge(descriptor: &RegionDescriptor, reports: &BTreeMap<StoreId, CheckOut
     }
 }
 
-/// The newest report of each region's peers, as this store heard them.
+/// The newest reports that a store has made and heard, by region.
 #[derive(Debug, Default)]
 pub struct CheckBook {
-    /// This store's own, with the descriptor as of the index and the moment until which they are told.
+    /// This store's own reports, each with the descriptor as of its index and the time until which heartbeats
+    /// repeat it.
     own: BTreeMap<RegionId, (CheckReport, RegionDescriptor, BootNanos)>,
     heard: BTreeMap<RegionId, BTreeMap<StoreId, CheckReport>>,
-    /// When a check of the region was first heard of that is not older than any before.
+    /// The index of the region's newest check, and the time at which this store first heard of it.
     last: BTreeMap<RegionId, (LogIndex, BootNanos)>,
 }
 
 impl CheckBook {
-    /// Takes in the report of this store's own peer. `descriptor` is the region's as of the report's index.
+    /// Adds the report of this store's own peer. `descriptor` is the region's as of the report's index.
     pub fn report(
         &mut self,
         this: StoreId,
@@ -159,12 +162,12 @@ impl CheckBook {
         self.hear(this, &[report], now);
     }
 
-    /// Takes in what another store tells. Returns the regions of which that was news.
+    /// Adds another store's reports. Returns the regions with a new report.
     pub fn hear(&mut self, from: StoreId, reports: &[CheckReport], now: BootNanos) -> Vec<RegionId> {
         let mut news = Vec::new();
         for report in reports {
             let known = self.heard.entry(report.region).or_default().get(&from);
-            // A store that starts again may execute an old order once more, and report it.
+            // A restarted store may execute an old order again and report it.
             if known.is_some_and(|known| known == report || known.index > report.index) {
                 continue;
             }
@@ -178,12 +181,13 @@ impl CheckBook {
         news
     }
 
-    /// Returns what the next heartbeat tells: one report for each region, ascending.
+    /// Returns the reports for the next heartbeat: at most one for each region, ascending.
     pub fn tell(&self, now: BootNanos) -> Vec<CheckReport> {
         self.own.values().filter(|(_, _, until)| now < *until).map(|(report, ..)| *report).collect()
     }
 
-    /// This store's peer of the region has other rows now, or is gone: its report says nothing of it any more.
+    /// Removes this store's own report of the region, because its peer's rows were replaced or the peer was
+    /// removed.
     pub fn withdraw(&mut self, this: StoreId, region: RegionId) {
         self.own.remove(&region);
         if let Some(reports) = self.heard.get_mut(&region) {
@@ -191,12 +195,12 @@ impl CheckBook {
         }
     }
 
-    /// When the region was checked last, as far as this store heard.
+    /// Returns the time at which this store first heard of the region's newest check.
     pub fn last(&self, region: RegionId) -> Option<BootNanos> {
         self.last.get(&region).map(|(_, at)| *at)
     }
 
-    /// Compares the reports of the check that this store's own peer took part in last.
+    /// Compares the reports of the last check in which this store's own peer took part.
     pub fn compare_own(&self, region: RegionId) -> Option<(CheckReport, RegionDescriptor, Comparison)> {
         let (report, descriptor, _) = self.own.get(&region)?;
         let comparison = self.compare(report.number, report.index, descriptor);

@@ -4,9 +4,9 @@
 //! version u8 = 2 | kind u8 = 1 (checksum) | number u64
 //! ```
 //!
-//! It stands alone in its entry and changes no row but the region's applied index, so every peer that executes it
-//! has the same rows at that index. Entries of commands and of the meta region have version 1, in both kinds of
-//! region: a program that does not know version 2 reports an unknown version and stops before it executes anything.
+//! The order is the only item of its entry and changes only the region's applied index, so all peers have the
+//! same rows at that index. Entries of commands and of the meta region have version 1. A program that does not
+//! know version 2 reports an unknown version and stops before it executes anything.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use storage::StorageError;
@@ -15,7 +15,7 @@ const VERSION: u8 = 2;
 const KIND_CHECKSUM: u8 = 1;
 const LEN: usize = 1 + 1 + 8;
 
-/// Encodes the order. `number` tells the checks of a region apart.
+/// Encodes the order. `number` distinguishes the checks of a region.
 pub fn encode(number: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(LEN);
     out.put_u8(VERSION);
@@ -24,7 +24,7 @@ pub fn encode(number: u64) -> Bytes {
     out.freeze()
 }
 
-/// Returns whether the payload is an order and not commands. It may still be one that cannot be read.
+/// Returns true if the payload is an order and not commands. [`decode`] may still fail on it.
 pub fn is_order(payload: &Bytes) -> bool {
     payload.first() == Some(&VERSION)
 }

@@ -243,26 +243,19 @@ impl<C> Backlog<C> {
         if !by_region.is_empty() {
             return Some(Next::Entries { by_region });
         }
-        loop {
-            let next = match self.jobs.pop_front()? {
-                ApplyJob::Life(job) => {
-                    self.expect_reload(&job);
-                    Some(Next::Life(job))
-                }
-                ApplyJob::Reload(descriptor) => {
-                    let is_wanted = self.reloads.remove(&descriptor.id).unwrap_or(true);
-                    is_wanted.then_some(Next::Reload(descriptor))
-                }
-                ApplyJob::Entries { .. } => unreachable!("entries are taken as they come first"),
-            };
-            self.take_entries();
-            if next.is_some() {
-                return next;
+        let next = match self.jobs.pop_front()? {
+            ApplyJob::Life(job) => {
+                self.expect_reload(&job);
+                Some(Next::Life(job))
             }
-            if !self.entries.is_empty() {
-                return self.next(bytes_max);
+            ApplyJob::Reload(descriptor) => {
+                let is_wanted = self.reloads.remove(&descriptor.id).unwrap_or(true);
+                is_wanted.then_some(Next::Reload(descriptor))
             }
-        }
+            ApplyJob::Entries { .. } => unreachable!("entries are taken as they come first"),
+        };
+        self.take_entries();
+        next.or_else(|| self.next(bytes_max))
     }
 
     /// The steps of a job are carried out beside execution: the peer may end before the rows of a snapshot

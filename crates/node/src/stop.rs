@@ -1,17 +1,19 @@
-//! A planned stop: what a store that is to stop waits for, and to whom it hands its leads.
+//! The decisions of a planned stop: when a stopping store may end, and which stores take over its leads.
 //!
 //! ```text
 //!  Telling ─▶ HandingOver ─▶ Redirecting ─▶ Closing ─▶ Done
 //! ```
 //!
-//! - *Telling*: heartbeats say that the store is stopping, so that nothing comes back that it hands over.
-//! - *HandingOver*: every region that it leads goes to an up-to-date voter on a store that takes leads.
-//! - *Redirecting*: the store goes on serving until no other store sends it commands for what it led.
-//! - *Closing*: no new connections; each client's connection is closed once its requests are answered.
+//! - *Telling*: heartbeats announce the stop, so that placement returns no lead to the store.
+//! - *HandingOver*: the store transfers the lead of every region to an up-to-date voter on a store that takes
+//!   leads.
+//! - *Redirecting*: the store continues to serve until other stores have stopped sending it commands.
+//! - *Closing*: the store accepts no connections, and closes each client's connection once its requests are
+//!   answered.
 //!
-//! The executor tells the store's peers at the beginning that they are to lead nothing more
-//! (`replica::Input::StopLeading`), and then asks [`PlannedStop::step`] again and again. Every phase is bounded, so a
-//! stop ends. What could not be done in time is in [`Left`].
+//! At the beginning the executor sends `replica::Input::StopLeading`, after which the store's peers take no new
+//! leads. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time limit, so a stop ends. [`Left`]
+//! lists what was not done in time.
 
 use std::collections::BTreeMap;
 
@@ -20,23 +22,24 @@ use types::{BootNanos, RegionDescriptor, RegionId, StoreId};
 
 use crate::planted::{self, Bug};
 
-/// Entries that a voter may lack to count as up to date. It gets them before it takes over.
+/// Maximum number of entries that an up-to-date voter may lack. It gets them before it takes over.
 const LAG_MAX: u64 = 1024;
 
-/// How long the phases of a planned stop take.
+/// The times of a planned stop's phases, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct StopTimes {
-    /// From the first heartbeat that says so until other stores have heard that this one is stopping.
+    /// Time from the first heartbeat that announces the stop until other stores have heard it.
     pub told_nanos: u64,
-    /// Bound of handing over, for all regions together.
+    /// Time limit of handing over, for all regions together.
     pub hand_over_nanos: u64,
-    /// A transfer that was not done by then is tried again. Longer than an election timeout.
+    /// Time after which an unfinished transfer is tried again. It is longer than an election timeout.
     pub retry_nanos: u64,
-    /// Other stores know who leads once none has sent a command for this long.
+    /// Time without a command from another store after which the other stores are taken to know the new
+    /// leaders.
     pub quiet_nanos: u64,
-    /// Bound of redirecting.
+    /// Time limit of redirecting.
     pub redirect_nanos: u64,
-    /// Bound of closing. Longer than a request may take.
+    /// Time limit of closing. It is longer than a request may take.
     pub close_nanos: u64,
 }
 
@@ -55,11 +58,11 @@ struct Heir {
     is_up_to_date: bool,
 }
 
-/// What a store sees of itself while it stops.
+/// The state of a stopping store.
 #[derive(Clone, Debug, Default)]
 pub struct StopView {
     pub led: Vec<Led>,
-    /// Another store is up and not stopping.
+    /// True if another store is up and not stopping.
     pub has_others: bool,
     /// Number of commands that other stores have sent here so far.
     pub passed: u64,
@@ -78,18 +81,18 @@ pub enum StopPhase {
     Done,
 }
 
-/// What a stop has not done.
+/// What is not done yet, or was not done in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Regions that no other store has taken over.
+    /// Regions that this store still leads.
     pub regions: Vec<RegionId>,
-    /// Connections that were not closed: a request on them may be unanswered.
+    /// Number of connections that are not closed. A request on them may be unanswered.
     pub connections: usize,
-    /// Requests of other stores that were not answered.
+    /// Number of other stores' requests that are not answered.
     pub answering: usize,
 }
 
-/// What is to be done now.
+/// The next actions of a stop.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StopStep {
     pub phase: StopPhase,
@@ -109,7 +112,7 @@ pub struct PlannedStop {
     phase: StopPhase,
     since: BootNanos,
     attempts: BTreeMap<RegionId, Attempts>,
-    /// Leads given to each store so far.
+    /// Number of leads offered to each store so far.
     given: BTreeMap<StoreId, u32>,
     passed: u64,
     passed_at: BootNanos,
@@ -117,7 +120,8 @@ pub struct PlannedStop {
 }
 
 impl Led {
-    /// The region as its leader sees it. `takes_leads`: whether a store is up and may be handed a lead.
+    /// Creates the view of a region from its leader's status. `takes_leads` returns true for a store that is up
+    /// and may be handed a lead.
     pub fn of(status: &RegionStatus, this: StoreId, takes_leads: impl Fn(StoreId) -> bool) -> Led {
         let others = status.descriptor.voters().filter(|&store| store != this && takes_leads(store));
         let heir = |store| {
@@ -129,7 +133,7 @@ impl Led {
         Led { region: status.descriptor.id, heirs: others.map(heir).collect() }
     }
 
-    /// A region of which its leader does not know yet how far the voters are.
+    /// Creates the view of a region whose leader does not know the voters' progress yet.
     pub fn unseen(
         descriptor: &RegionDescriptor,
         this: StoreId,
@@ -155,17 +159,17 @@ impl PlannedStop {
         }
     }
 
-    /// Ends the waiting: the next step is the last.
+    /// Ends the waiting, so that the next step is the last.
     pub fn hurry(&mut self) {
         self.phase = StopPhase::Done;
     }
 
-    /// What has not been done so far.
+    /// Returns what is not done so far.
     pub fn left(&self) -> &Left {
         &self.left
     }
 
-    /// Takes what the store sees of itself, and says what to do next.
+    /// Returns the next actions for the store's present state.
     pub fn step(&mut self, view: &StopView, now: BootNanos) -> StopStep {
         if view.passed != self.passed {
             (self.passed, self.passed_at) = (view.passed, now);
@@ -183,7 +187,7 @@ impl PlannedStop {
         StopStep { phase: self.phase, transfers }
     }
 
-    /// The next phase, if the present one is over.
+    /// Returns the next phase if the present one is over.
     fn next_phase(&self, view: &StopView, now: BootNanos) -> Option<StopPhase> {
         let times = &self.times;
         let lasts = |nanos: u64| now.saturating_sub(self.since) < nanos;
@@ -211,7 +215,8 @@ impl PlannedStop {
         }
     }
 
-    /// The leads to transfer now: each to the voter that was tried least, lacks least and was given least.
+    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the smallest lag,
+    /// then the fewest leads offered to its store.
     fn transfers(&mut self, view: &StopView, now: BootNanos) -> Vec<(RegionId, StoreId)> {
         let mut transfers = Vec::new();
         for led in &view.led {

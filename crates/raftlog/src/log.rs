@@ -181,11 +181,7 @@ impl RaftLog {
             let life = PeerLife::Exists { descriptor: descriptor.clone(), parent: None };
             let begun = LogState { truncated_index: FIRST_INDEX, truncated_term: FIRST_TERM };
             let recorded = self.shared.index.with(|index| index.hard_state(descriptor.id));
-            let first = HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX };
-            let state = match recorded.filter(|state| state.term >= FIRST_TERM) {
-                Some(recorded) => HardState { commit: FIRST_INDEX, ..recorded },
-                None => first,
-            };
+            let state = HardState::begun(recorded);
             let records = vec![Record::Begun(begun), Record::HardState(state), Record::Life(life)];
             (descriptor.id, records)
         };

@@ -73,8 +73,8 @@ pub enum Input {
         region: RegionId,
         to: StoreId,
     },
-    /// The store is about to stop: from now on its peers neither stand for election nor take a lead over. They vote, and
-    /// lead what they lead until it is transferred. The only voter of a region is exempt.
+    /// The store is about to stop. Its peers no longer campaign or take over a lead. They vote, and a leader leads
+    /// until its lead is transferred. The only voter of a region is exempt.
     StopLeading,
     /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is what became
     /// of it, `None` that it came too late. A joint configuration is left by the leader itself.

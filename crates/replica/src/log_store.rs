@@ -1,7 +1,7 @@
 //! Read access to the log. Writes are returned as actions.
 
 use raft::eraftpb::Entry;
-use types::{LogIndex, PeerId, RegionId, Term};
+use types::{LogIndex, PeerId, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 
 /// The state besides the entries that Raft must keep durably.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +10,16 @@ pub struct HardState {
     pub vote: Option<PeerId>,
     /// A lower bound of the commit index: the actual one may be higher, never lower.
     pub commit: LogIndex,
+}
+
+impl HardState {
+    /// Returns the hard state with which a region's log begins. A term and a vote that a blank peer of the
+    /// region recorded before stay.
+    pub fn begun(recorded: Option<HardState>) -> HardState {
+        let first = HardState { term: FIRST_TERM, ..HardState::default() };
+        let kept = recorded.filter(|recorded| recorded.term >= FIRST_TERM).unwrap_or(first);
+        HardState { commit: FIRST_INDEX, ..kept }
+    }
 }
 
 /// The bounds of a region's log. `first` is the index after the last truncated entry, and `last ==

@@ -13,7 +13,9 @@
 //! - A peer whose log and term are still those of a new region: it cannot have answered a
 //!   heartbeat, because an answer is sent only after the term is synced.
 
-use types::{BootNanos, PeerId, Term};
+use types::BootNanos;
+
+use crate::log_store::HardState;
 
 #[derive(Clone, Copy)]
 pub(crate) struct VoteHold {
@@ -26,9 +28,8 @@ pub(crate) struct VoteHold {
 /// blank peer votes, and a later peer of the same number takes its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Promise {
-    pub term: Term,
-    /// The peer that it voted for in the term; 0 for none.
-    pub vote: PeerId,
+    /// The term and the vote in it. The commit index means nothing.
+    pub hard_state: HardState,
     pub hold: VoteHold,
 }
 

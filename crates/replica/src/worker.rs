@@ -576,8 +576,7 @@ impl<L: LogStore> Worker<L> {
         let recorded = recorded.filter(|_| !planted::is(Bug::BlankForgetsVote));
         let length = self.config.vote_hold_nanos();
         let hold = VoteHold::new(length, recorded.is_some().then_some(self.started_at));
-        let state = recorded.unwrap_or_default();
-        Ok(Promise { term: state.term, vote: state.vote.unwrap_or(0), hold })
+        Ok(Promise { hard_state: recorded.unwrap_or_default(), hold })
     }
 
     /// Delivers the votes that were asked of the region's peer before it was there.

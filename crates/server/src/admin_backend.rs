@@ -11,7 +11,7 @@ use placement::{Operator, Reason};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::StoreId;
+use types::{StoreId, META_REGION};
 
 use crate::admin::{
     encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, OperatorRow,
@@ -22,6 +22,7 @@ use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
 use crate::members::AgreedMembers;
 use crate::proposals::NotDone;
+use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
@@ -55,10 +56,25 @@ enum Ask {
 
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
 async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
+    ask_leader(store, store.regions.meta(), ask, Duration::from_millis(500)).await
+}
+
+/// Asks a region's leader, wherever it is. A leader is looked for as long as a request may take; its answer
+/// may take `patience` longer.
+async fn ask_leader(
+    store: &Store,
+    region: &RegionShared,
+    ask: Ask,
+    patience: Duration,
+) -> Result<Value, AdminError> {
     let deadline = Instant::now() + store.config.request_timeout;
+    let name = match region.id() {
+        META_REGION => "the meta region".to_owned(),
+        id => format!("region {id}"),
+    };
     loop {
         let news = store.regions.leader_news.notified();
-        match store.regions.meta().leader() {
+        match region.leader() {
             Some(leader) if leader == store.id => match answer(store, ask.clone()).await {
                 Err(NotAnswered::NotLeader) => {}
                 Err(NotAnswered::Error(error)) => return Err(error),
@@ -66,7 +82,7 @@ async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
             },
             Some(leader) => {
                 let body = serde_json::to_vec(&ask).expect("plain data").into();
-                let wait = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(500);
+                let wait = deadline.saturating_duration_since(Instant::now()) + patience;
                 match store.transport.call(leader, REQUEST_ADMIN, body, wait).await {
                     Ok((STATUS_DONE, body)) => {
                         return serde_json::from_slice(&body).map_err(|e| refuse(502, e.to_string()))
@@ -74,14 +90,14 @@ async fn ask(store: &Store, ask: Ask) -> Result<Value, AdminError> {
                     Ok((STATUS_NOT_LEADER, _)) | Err(CallError::NotSent) => {}
                     Ok((_, body)) => return Err(read_error(&body)),
                     Err(CallError::Unknown) => {
-                        return Err(refuse(504, "the meta region's leader did not answer; it may still act"))
+                        return Err(refuse(504, format!("{name}'s leader did not answer; it may still act")))
                     }
                 }
             }
             None => {}
         }
         if Instant::now() >= deadline {
-            return Err(refuse(503, "the meta region has no leader that can reach a quorum"));
+            return Err(refuse(503, format!("{name} has no leader that can reach a quorum")));
         }
         let _ = tokio::time::timeout(Duration::from_millis(50), news).await;
     }
@@ -128,12 +144,10 @@ impl From<AdminError> for NotAnswered {
     }
 }
 
-/// Answers as the leader of the meta region.
+/// Answers as the leader of the region whose leader was asked.
 async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
-    if let Ask::Check { region } = ask {
-        return check::answer(store, region).await;
-    }
-    if !store.regions.leads_meta() {
+    let is_of_meta = !matches!(ask, Ask::Check { .. });
+    if is_of_meta && !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
     let value = match ask {
@@ -192,7 +206,7 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
                 store.cluster.operators(history).into_iter().map(operator_row).collect();
             serde_json::to_value(rows).expect("plain data")
         }
-        Ask::Check { .. } => unreachable!("answered above"),
+        Ask::Check { region } => check::answer(store, region).await?,
     };
     Ok(value)
 }

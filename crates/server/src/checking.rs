@@ -1,9 +1,9 @@
-//! Orders checks of the regions that this store leads: each about once an interval, one after the other, and at once
-//! when somebody asks.
+//! Orders checks of the regions that this store leads, each about once an interval, one after the other; and at
+//! once for `ctl check`.
 //!
-//! When a region was checked last is known from heartbeats, so a new leader goes on where the one before it was. After
-//! a start regions are due at moments spread over the interval, so that a cluster that was restarted does not check
-//! everything at once.
+//! Heartbeats tell every store when a region was checked last, so a new leader continues the schedule. After a
+//! start the regions fall due at times spread over the interval, so that a restarted cluster does not check all
+//! regions at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::engine::Engine;
 use crate::proposals::{NotDone, Proposals};
 use crate::regions::{RegionShared, Regions};
 
-/// How often regions are looked through for one that is due.
+/// Interval between two searches for a region that is due.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// A region whose check could not be ordered is left alone for this long.
+/// Time after a failed check in which the region is not checked by itself.
 const RETRY: Duration = Duration::from_secs(60);
-/// How long a check waits for reports beyond the time that the rows take to read.
+/// Time that a check waits for reports in addition to the time of reading the rows.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a check that waits looks whether silent stores are all that it waits for.
+/// Interval at which a waiting check looks whether all missing stores are silent.
 const SILENCE_LOOK: Duration = Duration::from_millis(500);
 
-/// What ordering checks takes.
+/// The parts of a store that ordering checks needs.
 #[derive(Clone)]
 pub struct Checking {
     pub this: StoreId,
@@ -43,10 +43,10 @@ pub struct Checking {
     pub checks: Arc<Checks>,
 }
 
-/// Why a check gave no comparison.
+/// The reason why a check has no comparison.
 pub enum NotChecked {
     NotLeader,
-    /// In words for the operator.
+    /// The error as shown to the operator.
     Error(String),
 }
 
@@ -77,7 +77,7 @@ pub async fn run(checking: Checking) {
 }
 
 impl Checking {
-    /// The region led here whose check is longest overdue.
+    /// Returns the region led by this store whose check is longest overdue.
     fn due(&self, interval: Duration, failed: &BTreeMap<RegionId, Instant>) -> Option<Arc<RegionShared>> {
         let mut regions = self.regions.all();
         regions.retain(|region| self.regions.leads(region) && !failed.contains_key(&region.id()));
@@ -125,7 +125,7 @@ impl Checking {
     }
 }
 
-/// The age that a region's last check is taken to have had when this store started, of which it knows nothing.
+/// Returns the assumed age of a region's last check when this store started. The store has not heard of it.
 fn first_age(region: RegionId, this: StoreId, interval: Duration) -> Duration {
     interval.mul_f64((types::mix(region ^ this.rotate_left(32)) % 1024) as f64 / 1024.0)
 }

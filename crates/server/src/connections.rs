@@ -30,7 +30,7 @@ pub struct ClientEntry {
     pub connected: Instant,
     pub commands: AtomicU64,
     pub killed: AtomicBool,
-    /// The client has every reply that it gets, and was told that no more come.
+    /// True if the connection was closed by a planned stop after the client's last reply.
     closed: AtomicBool,
     /// Tells the loop that serves the connection to end it, once one does.
     kill: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -74,7 +74,7 @@ impl ClientEntry {
         }
     }
 
-    /// Nobody waits any longer for the connection to be closed.
+    /// Marks the connection as closed, so that a planned stop does not wait for it.
     pub fn set_closed(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
@@ -141,18 +141,18 @@ impl Clients {
         open.values().filter(|entry| !entry.killed.load(Ordering::Acquire)).cloned().collect()
     }
 
-    /// The number of connections that are not closed in the course of a planned stop.
+    /// Returns the number of connections that a planned stop still waits for.
     pub fn unclosed(&self) -> usize {
         let open = self.open.lock();
         open.values().filter(|entry| !entry.closed.load(Ordering::SeqCst)).count()
     }
 
-    /// A client has sent something over a connection that was closed.
+    /// Counts input on a connection that was closed by a planned stop.
     pub fn note_late(&self) {
         self.late.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of connections over which something came after they were closed.
+    /// Returns how often input came on a connection that was closed by a planned stop.
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }

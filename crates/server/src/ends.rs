@@ -11,17 +11,17 @@ pub struct Ends {
     store: StoreId,
     /// It hands over what it leads; other stores are told, so that nothing comes back.
     leaving: AtomicBool,
-    /// It accepts no clients, and serves no commands of other stores.
+    /// Cancelled when the store accepts no more clients and serves no more commands of other stores.
     closing: CancellationToken,
     stopping: AtomicBool,
     /// Rung when the store is to end by itself.
     ending: Notify,
-    /// A planned stop is to wait for nothing more.
+    /// Cancelled when a planned stop must wait no longer.
     hurried: CancellationToken,
     pub answering: Arc<Answering>,
 }
 
-/// Requests of other stores, as long as they are being answered.
+/// Counts other stores' requests.
 #[derive(Default)]
 pub struct Answering {
     now: AtomicUsize,
@@ -78,7 +78,7 @@ impl Ends {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// From now on no client is accepted, and no command of another store is served.
+    /// Stops accepting clients and serving commands of other stores.
     pub fn close(&self) {
         self.closing.cancel();
     }
@@ -87,7 +87,7 @@ impl Ends {
         self.closing.is_cancelled()
     }
 
-    /// Waits until clients are accepted no longer.
+    /// Waits until the store accepts no more clients.
     pub async fn closing(&self) {
         self.closing.cancelled().await;
     }
@@ -112,12 +112,12 @@ impl Ends {
         self.ending.notified().await;
     }
 
-    /// A planned stop waits for nothing more.
+    /// Ends the waiting of a planned stop.
     pub fn hurry(&self) {
         self.hurried.cancel();
     }
 
-    /// Waits until a planned stop is to wait for nothing more.
+    /// Waits until [`hurry`](Self::hurry) is called.
     pub async fn hurried(&self) {
         self.hurried.cancelled().await;
     }

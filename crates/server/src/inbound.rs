@@ -73,23 +73,18 @@ impl Inbound for FromStores {
     fn request(self: Arc<Self>, from: Remote, kind: u8, body: Bytes) -> InboundAnswer {
         let store = self.store.clone();
         let answering = store.ends.answering.begin(kind == REQUEST_COMMANDS);
-        let answer: InboundAnswer = match kind {
-            REQUEST_JOIN => Box::pin(joining::answer_join(store, from, body)),
-            _ if from.store == NOBODY => {
-                Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"join first")) })
-            }
-            // Nothing was proposed: the other store asks whoever leads after this one.
-            REQUEST_COMMANDS if store.ends.is_closing() => {
-                Box::pin(async { (STATUS_NOT_LEADER, Bytes::new()) })
-            }
-            REQUEST_COMMANDS => Box::pin(store.execute_passed(body)),
-            REQUEST_ADMIN => Box::pin(admin_backend::answer_passed(store, from, body)),
-            REQUEST_MEMBERS => Box::pin(async move { store.membership.answer_members() }),
-            _ => Box::pin(async { (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")) }),
-        };
         Box::pin(async move {
             let _answering = answering;
-            answer.await
+            match kind {
+                REQUEST_JOIN => joining::answer_join(store, from, body).await,
+                _ if from.store == NOBODY => (STATUS_ERROR, Bytes::from_static(b"join first")),
+                // Nothing was proposed: the other store asks the leader that comes after this one.
+                REQUEST_COMMANDS if store.ends.is_closing() => (STATUS_NOT_LEADER, Bytes::new()),
+                REQUEST_COMMANDS => store.execute_passed(body).await,
+                REQUEST_ADMIN => admin_backend::answer_passed(store, from, body).await,
+                REQUEST_MEMBERS => store.membership.answer_members(),
+                _ => (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")),
+            }
         })
     }
 

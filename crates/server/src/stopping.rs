@@ -1,6 +1,5 @@
-//! A planned stop, carried out: SIGTERM, SIGINT, `SHUTDOWN`, or a store that was drained.
-//!
-//! What is waited for, for how long, and to whom leads go, `node::stop` decides.
+//! Executes a planned stop after SIGTERM, SIGINT, `SHUTDOWN` or the end of a drain. `node::stop` makes the
+//! decisions.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,16 +14,17 @@ use crate::config::{Config, ELECTION_TICKS};
 use crate::loops::{ToLoop, ToWorker};
 use crate::store::Store;
 
-/// Bound of handing over, for all regions together.
+/// Time limit of handing over, for all regions together.
 const HAND_OVER: Duration = Duration::from_secs(5);
-/// Other stores have heard by then that this one is stopping.
+/// Time in which other stores hear that this one is stopping.
 const TOLD: Duration = Duration::from_millis(50);
-/// Other stores that have sent no command for this long, longer than a heartbeat's period, know who leads.
+/// Time without a command from another store after which the other stores know the new leaders. It is longer
+/// than a heartbeat's period.
 const QUIET: Duration = Duration::from_millis(300);
 const REDIRECTING: Duration = Duration::from_secs(2);
-/// An answer takes at most as much longer than `request-timeout`: a command that was passed on and came late.
+/// Maximum time in addition to `request-timeout` that an answer takes, for a passed-on command that came late.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// How often a stop looks whether what it waits for is done.
+/// Interval between two steps of a stop.
 const POLL: Duration = Duration::from_millis(10);
 
 fn times(config: &Config) -> StopTimes {
@@ -41,8 +41,9 @@ fn times(config: &Config) -> StopTimes {
     }
 }
 
-/// Hands over what this store leads, serves on until other stores know of it, and closes clients' connections as their
-/// requests are answered. `listening` accepts clients until then. The waiting ends when `hurried` resolves.
+/// Hands over this store's leads, continues to serve until other stores know the new leaders, and closes each
+/// client's connection once its requests are answered. `listening` accepts clients until the closing begins.
+/// The waiting ends when `hurried` resolves.
 pub async fn stop(store: &Arc<Store>, mut listening: JoinSet<()>, hurried: impl Future<Output = ()>) {
     store.ends.leave();
     let _ = store.worker.send(ToWorker::Input(Input::StopLeading));
@@ -86,7 +87,7 @@ fn view(store: &Store) -> StopView {
     for region in store.regions.all().iter().filter(|region| store.regions.leads(region)) {
         led.push(match region.status() {
             Some(status) => Led::of(&status, store.id, takes_leads),
-            // It is led since a moment ago.
+            // This store has just become its leader.
             None => Led::unseen(&region.descriptor(), store.id, takes_leads),
         });
     }
@@ -100,7 +101,7 @@ fn view(store: &Store) -> StopView {
     }
 }
 
-/// Accepts whoever has connected by now and nobody else, and has connections closed as their requests are answered.
+/// Accepts the clients that have connected so far and no others, and has the loops close connections.
 async fn close(store: &Store, listening: &mut JoinSet<()>) {
     store.ends.close();
     while listening.join_next().await.is_some() {}
@@ -130,7 +131,7 @@ fn tell_what_is_unanswered(store: &Store, stop: &PlannedStop) {
         tracing::warn!(
             connections,
             requests_of_stores,
-            "the store stops before these were answered: what came of their requests their clients do not know"
+            "the store stops before it has answered these requests: their outcome is unknown to the clients"
         );
     }
     let late = store.clients.late();

@@ -100,13 +100,7 @@ impl Disk {
         let region = descriptor.id;
         let cause = RestartCause::Snapshot;
         let restart = Restart { index: FIRST_INDEX, term: FIRST_TERM, descriptor: descriptor.clone(), cause };
-        let promised = self.with(region, |log| log.hard_state).unwrap_or_default();
-        let first = HardState { term: FIRST_TERM, vote: None, commit: FIRST_INDEX };
-        let hard_state = Some(if promised.term < FIRST_TERM {
-            first
-        } else {
-            HardState { commit: FIRST_INDEX, ..promised }
-        });
+        let hard_state = Some(HardState::begun(self.with(region, |log| log.hard_state)));
         let write = RegionWrite { region, restart: Some(restart), entries: Vec::new(), hard_state };
         self.write(Record::Batch(LogBatch { number: 0, writes: vec![write], must_sync: true }));
         self.set_life(region, PeerLife::Exists { descriptor, parent: None });

@@ -1,8 +1,8 @@
-//! The checksum of a region's rows, by which replicas that applied the same entries are compared.
+//! The checksum of a region's rows. Replicas that applied the same entries have equal checksums.
 //!
-//! It covers what a snapshot of the region carries: the data rows of its slots (the cluster's rows for the meta
-//! region), its state and its descriptor, each with key and value. All of these follow from the log alone. What is
-//! local to a store is not a row of the region: the row cache, the log, capability and placement.
+//! It covers the rows of a snapshot of the region: the data rows of its slots (for the meta region the
+//! cluster's rows), its state and its descriptor, each with key and value. All of them depend on the log
+//! alone. Local data is in no row of the region: the row cache, the log, capability and placement.
 
 use std::ops::ControlFlow;
 
@@ -13,10 +13,10 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::rows::region_descriptor_row;
 use crate::{extent, load_state, Reader, RegionState, Result, StorageError};
 
-/// Bytes of rows between two looks at the pace.
+/// Bytes of rows between two calls of `pace`.
 const PACE_BYTES: u64 = 64 << 10;
 
-/// A checksum in the making. Rows are added in ascending order.
+/// An incremental checksum. Rows must be added in ascending order.
 #[derive(Default)]
 pub struct Checksum {
     hash: Xxh3,
@@ -24,13 +24,13 @@ pub struct Checksum {
     bytes: u64,
 }
 
-/// Two peers of a region at the same applied index have equal ones.
+/// The checksum of a region's rows and their size. It is equal on all peers at the same applied index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowsChecksum {
     /// XXH3-64, seed 0, of `key length u64 | key | value length u64 | value` for each row; big-endian.
     pub checksum: u64,
     pub rows: u64,
-    /// Of keys and values of all rows.
+    /// Bytes of the keys and values of all rows.
     pub bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl Checksum {
     }
 }
 
-/// A region's rows as of one index, and what they say of the region.
+/// The checksum of a region's rows, with the state and the descriptor that they hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     pub state: RegionState,
@@ -57,11 +57,11 @@ pub struct Checked {
     pub rows: RowsChecksum,
 }
 
-/// Computes the checksum of a region's rows in a view. `pace` is told of every so many bytes and may wait; its
-/// `Break` ends the scan, and the result is `None`.
+/// Computes the checksum of a region's rows in a view. The scan calls `pace` with the bytes read since the
+/// last call, about every 64 KiB; `pace` may wait. If it returns `Break` the scan ends with `None`.
 ///
 /// # Errors
-/// What the view fails with, and [`StorageError::Corrupt`] where the region's own rows are missing or unreadable.
+/// The view's error, or [`StorageError::Corrupt`] if the region's own rows are missing or cannot be decoded.
 pub fn of_region(
     view: &impl Reader,
     region: RegionId,

@@ -72,7 +72,7 @@ impl<R> Group<R> {
         self.part.clone()
     }
 
-    /// Ends the part, of which the first `answered` commands were answered. Puts unanswered reads
+    /// Ends the part after its first `answered` commands were answered. Puts unanswered reads
     /// back, and returns the positions of other unanswered commands.
     pub fn end_part(&mut self, answered: usize) -> Vec<usize> {
         let part = std::mem::take(&mut self.part);

@@ -163,7 +163,7 @@ pub(crate) struct Peer<L: LogStore> {
     reads: Reads,
     lease: Lease,
     transfer: Option<StoreId>,
-    /// The store is about to stop: this peer begins no leadership.
+    /// True if the store is about to stop: this peer must not become leader.
     is_stopping: bool,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
@@ -209,12 +209,7 @@ impl<L: LogStore> Peer<L> {
         if bounds.last < needed {
             return Err(Fatal::LostTail { region, last: bounds.last, needed });
         }
-        let hard_state = RaftHardState {
-            term: state.term,
-            vote: state.vote.unwrap_or(0),
-            commit: needed,
-            ..RaftHardState::default()
-        };
+        let hard_state = to_raft(HardState { commit: needed, ..state });
         let conf_state = conf_state_of(&seed.descriptor);
         let view = LogView::open(logs.clone(), region, hard_state, conf_state)?;
         let in_log = view.term_if_held(applied);
@@ -248,10 +243,9 @@ impl<L: LogStore> Peer<L> {
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
         let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let has_voted = promise.term >= FIRST_TERM && !planted::is(Bug::BirthForgetsVote);
-        let (term, vote) = if has_voted { (promise.term, promise.vote) } else { (FIRST_TERM, 0) };
-        let state = RaftHardState { term, vote, commit: FIRST_INDEX, ..RaftHardState::default() };
-        let initial = RaftState::new(state, conf_state_of(&descriptor));
+        let recorded = Some(promise.hard_state).filter(|_| !planted::is(Bug::BirthForgetsVote));
+        let hard_state = HardState::begun(recorded);
+        let initial = RaftState::new(to_raft(hard_state), conf_state_of(&descriptor));
         let begin = (FIRST_INDEX, FIRST_TERM);
         let view = LogView::new_at(logs.clone(), region, initial, begin);
         let restart = Restart {
@@ -265,8 +259,7 @@ impl<L: LogStore> Peer<L> {
         // The blank peer's term may not be written yet.
         peer.saved_term = FIRST_TERM;
         peer.unsaved.restart(restart);
-        peer.unsaved.hard_state =
-            Some(HardState { term, vote: (vote != 0).then_some(vote), commit: FIRST_INDEX });
+        peer.unsaved.hard_state = Some(hard_state);
         Ok(peer)
     }
 
@@ -282,9 +275,8 @@ impl<L: LogStore> Peer<L> {
     ) -> Result<Peer<L>, Fatal> {
         let region = descriptor.id;
         let id = descriptor.peer_on(config.store).ok_or(Fatal::NotAPeer { region })?.id;
-        let Promise { term, vote, hold } = promise;
-        let state = RaftHardState { term, vote, ..RaftHardState::default() };
-        let initial = RaftState::new(state, ConfState::default());
+        let Promise { hard_state, hold } = promise;
+        let initial = RaftState::new(to_raft(HardState { commit: 0, ..hard_state }), ConfState::default());
         let view = LogView::new_at(logs.clone(), region, initial, (0, 0));
         let mut peer = Peer::with_view(config, descriptor, id, view, 0, None, logger, now)?;
         peer.is_blank = true;
@@ -294,7 +286,9 @@ impl<L: LogStore> Peer<L> {
 
     /// Returns what a peer that takes this one's place must not forget.
     pub fn promise(&self) -> Promise {
-        Promise { term: self.raw.raft.term, vote: self.raw.raft.vote, hold: self.hold }
+        let raft = &self.raw.raft;
+        let vote = (raft.vote != 0).then_some(raft.vote);
+        Promise { hard_state: HardState { term: raft.term, vote, commit: 0 }, hold: self.hold }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -472,7 +466,7 @@ impl<L: LogStore> Peer<L> {
         self.is_stopping = true;
     }
 
-    /// Whether another peer is to lead in place of this one, for its store is about to stop.
+    /// Returns true if the store is about to stop and the region has another voter to lead it.
     fn leaves_leading(&self) -> bool {
         let has_others = self.raw.raft.prs().conf().voters().ids().len() > 1;
         self.is_stopping && has_others && !planted::is(Bug::LeadsWhileStopping)
@@ -915,6 +909,10 @@ impl<L: LogStore> Peer<L> {
         self.election_timeout = (ticks + drawn % ticks) as usize;
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
     }
+}
+
+fn to_raft(HardState { term, vote, commit }: HardState) -> RaftHardState {
+    RaftHardState { term, vote: vote.unwrap_or(0), commit, ..RaftHardState::default() }
 }
 
 fn seen<L: LogStore>(raw: &RawNode<LogView<L>>) -> Seen {

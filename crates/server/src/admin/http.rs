@@ -218,10 +218,6 @@ async fn change_region(
     Ok(Json(change))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CheckRequest {}
-
 async fn check(
     State(backend): Backend,
     region: NumberPath,
@@ -229,7 +225,7 @@ async fn check(
     body: Body,
 ) -> Outcome<impl Serialize> {
     let Path(region) = region?;
-    let CheckRequest {} = parse(&headers, body)?;
+    let NoParameters {} = parse(&headers, body)?;
     Ok(Json(backend.check(region).await?))
 }
 
@@ -289,12 +285,13 @@ async fn device(State(backend): Backend, headers: HeaderMap, body: Body) -> Outc
     Ok(Json(json!({ "slow": slow })))
 }
 
+/// The body of a request without parameters, `{}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProbeRequest {}
+struct NoParameters {}
 
 async fn probe(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
-    let ProbeRequest {} = parse(&headers, body)?;
+    let NoParameters {} = parse(&headers, body)?;
     Ok(Json(backend.probe().await?))
 }
 

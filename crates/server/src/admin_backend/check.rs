@@ -1,4 +1,4 @@
-//! A check of a region's replicas that somebody asks for: passed on to the region's leader, who orders it.
+//! `ctl check`: the region's leader orders a check of its replicas.
 
 use std::time::Duration;
 
@@ -6,47 +6,24 @@ use cluster::{CheckOutcome, Comparison, Verdict};
 use serde_json::Value;
 use types::RegionId;
 
-use super::{Ask, NotAnswered};
-use crate::admin::{read_error, refuse, AdminError, CheckRow, CheckedRow};
+use super::{ask_leader, Ask, NotAnswered};
+use crate::admin::{refuse, AdminError, CheckRow, CheckedRow};
 use crate::checking::NotChecked;
 use crate::checks::{self, BYTES_PER_SECOND};
 use crate::store::Store;
-use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_NOT_LEADER};
-use crate::transport::CallError;
 
-/// How long the leader's answer may take beyond the time that the rows take to read.
+/// Time that the leader's answer may take in addition to the time of reading the rows.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Has the region's leader, wherever it is, compare its replicas.
+/// Asks the region's leader, on whatever store, to compare the region's replicas.
 pub async fn ask(store: &Store, region: RegionId) -> Result<CheckRow, AdminError> {
     let Some(shared) = store.regions.get(region) else {
         return Err(refuse(404, format!("no region {region}")));
     };
-    let not_led = || refuse(503, format!("region {region} has no leader that can reach a quorum: try again"));
-    let leader = shared.leader().ok_or_else(not_led)?;
-    if leader == store.id {
-        return match answer(store, region).await {
-            Ok(value) => serde_json::from_value(value).map_err(|error| refuse(502, error.to_string())),
-            Err(NotAnswered::NotLeader) => Err(not_led()),
-            Err(NotAnswered::Error(error)) => Err(error),
-        };
-    }
-    let body = serde_json::to_vec(&Ask::Check { region }).expect("plain data").into();
     let bytes = store.cluster.loads().get(&region).map_or(0, |(_, bytes)| *bytes);
-    let wait = PATIENCE + Duration::from_secs(4 * bytes / BYTES_PER_SECOND);
-    match store.transport.call(leader, REQUEST_ADMIN, body, wait).await {
-        Ok((STATUS_DONE, body)) => {
-            serde_json::from_slice(&body).map_err(|error| refuse(502, error.to_string()))
-        }
-        Ok((STATUS_NOT_LEADER, _)) => Err(not_led()),
-        Ok((_, body)) => Err(read_error(&body)),
-        Err(CallError::NotSent) => {
-            Err(refuse(503, format!("store {leader}, which leads region {region}, is not reachable")))
-        }
-        Err(CallError::Unknown) => {
-            Err(refuse(504, format!("store {leader}, which leads region {region}, did not answer")))
-        }
-    }
+    let patience = PATIENCE + Duration::from_secs(4 * bytes / BYTES_PER_SECOND);
+    let row = ask_leader(store, &shared, Ask::Check { region }, patience).await?;
+    serde_json::from_value(row).map_err(|error| refuse(502, error.to_string()))
 }
 
 /// Compares the replicas as the region's leader.
@@ -63,7 +40,7 @@ pub async fn answer(store: &Store, region: RegionId) -> Result<Value, NotAnswere
     Ok(serde_json::to_value(row(&comparison, &peers)).expect("plain data"))
 }
 
-/// `peers`: the stores to be shown whether they have reported or not.
+/// Returns the comparison as shown by `ctl check`. `peers` are shown even without a report.
 fn row(comparison: &Comparison, peers: &[u64]) -> CheckRow {
     let (verdict, differing) = match &comparison.verdict {
         Verdict::Equal => ("equal", Vec::new()),

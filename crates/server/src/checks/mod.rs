@@ -1,9 +1,9 @@
-//! Checksums of this store's peers, and what all stores report of theirs.
+//! Computes checksums of this store's peers, and compares the reports of all stores.
 //!
-//! The apply thread meets the order in a region's log and has [`Checks::begin`] take a view of the rows as of exactly
-//! that index. A thread of the check's own reads the view at a bounded rate, so that execution waits for the view and
-//! for nothing else. Heartbeats carry the report. [`Checks::look`] compares what was heard: every store comes to the
-//! same verdict by itself, so a peer in the minority hears of it without an order that might be lost.
+//! When the apply thread executes an order of a region's log, it calls [`Checks::begin`], which takes a view of
+//! the rows as of exactly that index. A separate thread reads the view at a bounded rate, so execution waits
+//! only for the view. Heartbeats carry the reports. [`Checks::look`] compares them: every store reaches the
+//! same verdict by itself, so no message has to tell a peer that it is in the minority.
 
 mod words;
 
@@ -27,12 +27,12 @@ use crate::regions::Regions;
 
 pub use words::in_words;
 
-/// Bytes of rows per second that all checks of a store read together.
+/// Maximum bytes of rows per second that all checks of a store read together.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
-/// Checks under way at once. Leaders on several stores order checks independently of each other; what is beyond this is
-/// reported as skipped and ordered again after the interval.
+/// Maximum number of checks in progress on a store. Leaders on several stores order checks independently of
+/// each other. A check beyond the maximum is reported as skipped and ordered again after the interval.
 const AT_ONCE_MAX: usize = 4;
-/// A check that waits for its turn looks this often whether the store stops.
+/// Interval at which a waiting check looks whether the store stops.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 pub struct Checks {
@@ -41,26 +41,26 @@ pub struct Checks {
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     ends: Arc<Ends>,
-    /// Rung when the next heartbeat should not wait for its turn.
+    /// Requests a heartbeat before its time.
     report_soon: Arc<Notify>,
     state: Mutex<State>,
     pace: Mutex<TokenBucket>,
     started: Instant,
-    /// Rung whenever a report came that is news.
+    /// Notified of every new report.
     pub news: Notify,
 }
 
 #[derive(Default)]
 struct State {
     book: CheckBook,
-    /// By region, how often its rows came or went by other means than entries.
+    /// By region, how often its rows were replaced by a snapshot or removed.
     replaced: BTreeMap<RegionId, u64>,
     under_way: usize,
-    /// The check of each region of which the verdict was told last.
+    /// The number of each region's check whose verdict was logged last.
     told: BTreeMap<RegionId, u64>,
 }
 
-/// An order of the region's log, as the apply thread meets it.
+/// An order in a region's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     pub region: RegionId,
@@ -74,13 +74,14 @@ impl Order {
     }
 }
 
-/// A check in its thread. Dropped, it is not under way any more.
+/// A check in progress in its thread. Dropping it ends the check.
 struct UnderWay {
     checks: Arc<Checks>,
     order: Order,
-    /// As of the order's index.
+    /// The region's descriptor as of the order's index.
     descriptor: Arc<RegionDescriptor>,
-    /// The rows of the view are the peer's as long as this is unchanged.
+    /// `State::replaced` of the region when the view was taken. The view is of the peer's rows while it is
+    /// unchanged.
     replaced: u64,
 }
 
@@ -113,8 +114,8 @@ impl Checks {
         }
     }
 
-    /// Takes a view of the region's rows, which are as of the order's index, and has its checksum computed. Returns
-    /// once the view is taken. To be called by whoever executes, before anything else of the region is executed.
+    /// Starts the check's thread and returns once it has taken its view of the rows. The executing thread must
+    /// call it right after the order's entry, before it executes any later entry of the region.
     pub fn begin(self: &Arc<Checks>, order: Order) {
         let Some(region) = self.regions.get(order.region) else { return };
         let descriptor = region.descriptor();
@@ -146,19 +147,20 @@ impl Checks {
         }
     }
 
-    /// The region's rows are replaced by a snapshot's, or the peer is gone: its reports say nothing any more.
+    /// Voids the region's own report and its check in progress, because a snapshot replaces the rows or the
+    /// peer is removed.
     pub fn withdraw(&self, region: RegionId) {
         let mut state = self.state.lock();
         *state.replaced.entry(region).or_default() += 1;
         state.book.withdraw(self.this, region);
     }
 
-    /// What the next heartbeat tells.
+    /// Returns the reports for the next heartbeat.
     pub fn tell(&self) -> Vec<CheckReport> {
         self.state.lock().book.tell(clock::boot_nanos())
     }
 
-    /// Takes in what another store tells.
+    /// Adds another store's reports.
     pub fn hear(&self, from: StoreId, reports: &[CheckReport]) {
         if reports.is_empty() {
             return;
@@ -170,18 +172,18 @@ impl Checks {
         }
     }
 
-    /// The reports of a check, compared.
+    /// Compares the reports of a check.
     pub fn compare(&self, order: Order, descriptor: &RegionDescriptor) -> Comparison {
         self.state.lock().book.compare(order.number, order.index, descriptor)
     }
 
-    /// The descriptor as of the check's index, once this store has computed its own part of it.
+    /// Returns the descriptor as of the check's index, once this store has its own report.
     pub fn descriptor_of(&self, order: Order) -> Option<RegionDescriptor> {
         let (report, descriptor, _) = self.state.lock().book.compare_own(order.region)?;
         (report.number == order.number).then_some(descriptor)
     }
 
-    /// How long ago the region was checked last, as far as this store heard since it started.
+    /// Returns the time since the region's last check that this store has heard of since it started.
     pub fn since_last(&self, region: RegionId) -> Option<Duration> {
         let at = self.state.lock().book.last(region)?;
         Some(Duration::from_nanos(clock::boot_nanos().saturating_sub(at)))
@@ -198,8 +200,8 @@ impl Checks {
         self.report_soon.notify_one();
     }
 
-    /// Says what the reports of the region's last check come to, once, if this store leads the region or its peer is
-    /// in the minority.
+    /// Logs and counts the verdict of the region's last check, once, if this store leads the region or its peer
+    /// is in the minority.
     fn look(&self, region: RegionId) {
         let (comparison, this_differs, leads) = {
             let mut state = self.state.lock();
@@ -237,7 +239,7 @@ impl Checks {
         }
     }
 
-    /// Waits until these bytes may be read. `Break`: the store stops.
+    /// Waits until these bytes may be read. Returns `Break` if the store stops.
     fn wait_for_turn(&self, bytes: u64) -> ControlFlow<()> {
         let mut left = self.pace.lock().take(bytes, self.started.elapsed());
         loop {

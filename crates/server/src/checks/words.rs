@@ -1,9 +1,9 @@
-//! What a comparison of replicas comes to, for the log and for `ctl check`.
+//! The text of a comparison, for the log and for `ctl check`.
 
 use cluster::{CheckOutcome, Comparison, Verdict};
 use types::StoreId;
 
-/// Says who has which rows and what to do.
+/// Returns the verdict, what each store reported, and what to do.
 pub fn in_words(comparison: &Comparison) -> String {
     let Comparison { region, index, reports, verdict } = comparison;
     let found = reports.iter().map(|(store, outcome)| format!("store {store} {}", outcome_in_words(outcome)));
@@ -18,7 +18,7 @@ pub fn in_words(comparison: &Comparison) -> String {
             let (first, differ) = (stores.first().copied().unwrap_or_default(), list(stores));
             format!(
                 "the rows of region {region} at index {index} on {differ} are not those of the majority ({found}): \
-                 look at the device of {differ}, then make the peer anew: steelyard ctl remove-peer {region} {first}"
+                 look at the device of {differ}, then have the peer replaced: steelyard ctl remove-peer {region} {first}"
             )
         }
         Verdict::NoMajority => format!(

@@ -1,9 +1,9 @@
-//! The closing of connections in the course of a planned stop.
+//! Closes clients' connections during a planned stop.
 //!
-//! A connection is closed when the client has every reply that it waits for: together with the last reply, in one
-//! segment, so that a client which looks at its connection before it sends never sends into the end; or once the client
-//! has asked nothing for a while. What the client sends after that is read and dropped: an unread byte would take
-//! replies with it that the client has not seen.
+//! A connection is closed together with the last reply that the client waits for, or when the client has sent
+//! nothing for [`QUIET`]. The last reply and the end of the stream go in one segment, so a client that checks
+//! its connection before it sends does not send into a closed connection. Bytes that arrive later are read and
+//! dropped: closing a socket with unread bytes would discard replies that the client has not read.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::connection::Connection;
 use super::serve::Then;
 use super::Loop;
 
-/// A client that has asked nothing for this long is not about to.
+/// Time without a request after which a client's connection is closed.
 const QUIET: Duration = Duration::from_millis(150);
-/// How often connections are looked at while the store closes.
+/// Interval between two looks at the connections during closing.
 pub(super) const CLOSING_LOOK: Duration = Duration::from_millis(20);
 
 impl Loop {
@@ -23,7 +23,7 @@ impl Loop {
         self.look_at_closing();
     }
 
-    /// Connections whose clients say nothing are closed, too.
+    /// Wakes all connections, so that those of quiet clients are closed, too.
     pub(super) fn look_at_closing(&mut self) {
         self.next_closing_look = self.now + CLOSING_LOOK;
         for slot in 0..self.slots.len() as u32 {
@@ -31,8 +31,8 @@ impl Loop {
         }
     }
 
-    /// Closes a connection of which every request is answered and every reply written, if this is the time. `has_written`:
-    /// the last of the replies just now.
+    /// Closes a connection whose requests are all answered and whose replies are all written, if the last reply
+    /// was written just now (`has_written`) or the client is quiet.
     pub(super) fn close_if_due(&mut self, connection: &mut Connection, has_written: bool) -> Option<Then> {
         let is_quiet = self.now.saturating_duration_since(connection.stands_since) >= QUIET;
         if !connection.session.output().is_empty() || !(has_written || is_quiet) {

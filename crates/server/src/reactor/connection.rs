@@ -63,7 +63,7 @@ pub struct Connection {
     /// The loop's queue of those that wait for memory has it.
     pub has_place_in_line: bool,
     pub has_waited_longest: bool,
-    /// No more is written, and what comes is not heard.
+    /// True if the connection was closed by a planned stop: nothing is written, and input is dropped.
     pub is_closed: bool,
 }
 
@@ -153,7 +153,8 @@ impl Connection {
         }
     }
 
-    /// Writes what there is, as far as the socket takes it. `is_last`: the end is to go with it.
+    /// Writes the output as far as the socket takes it. With `is_last` the kernel holds the last segment back,
+    /// so that the end of the stream can go with it.
     pub fn write(&mut self, store: &Store, now: Instant, is_last: bool) -> io::Result<()> {
         while self.is_writable && !self.session.output().is_empty() {
             let output = self.session.output();
@@ -185,7 +186,7 @@ impl Connection {
         is_over && self.session.output().is_empty()
     }
 
-    /// Returns whether every request that has come is answered, the reply perhaps not written yet.
+    /// Returns true if every request that has arrived is answered. The replies may not be written yet.
     pub fn is_answered(&mut self) -> bool {
         self.session.is_idle() && self.session.input_bytes() == 0 && !self.is_readable
     }
