@@ -131,7 +131,7 @@ fn tell_what_is_unanswered(store: &Store, stop: &PlannedStop) {
         tracing::warn!(
             connections,
             requests_of_stores,
-            "the store stops before it has answered these requests: their outcome is unknown to the clients"
+            "the store stops before these were answered: the outcome of their requests is unknown to the clients"
         );
     }
     let late = store.clients.late();
