@@ -2,6 +2,8 @@
 
 #![cfg(feature = "planted")]
 
+use std::sync::Mutex;
+
 use sim::invariants::Violation;
 use sim::run::{run, Bug, Options};
 
@@ -15,25 +17,41 @@ fn first_violation(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64
     })
 }
 
+/// What the simulator says of `bug`; `None` when it misses it.
+fn found(bug: Bug) -> Option<(u64, Violation)> {
+    let found = first_violation(Some(bug), 0..SEEDS)?;
+    let clean = first_violation(None, found.0..found.0 + 1);
+    assert_eq!(clean, None, "{bug:?}: seed {} is broken without it", found.0);
+    Some(found)
+}
+
 #[test]
 fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
     std::panic::set_hook(Box::new(|_| {}));
-    let mut missed = Vec::new();
     let only = std::env::var("STEELYARD_BUG").ok();
     let replica = replica::planted::BUGS.into_iter().map(Bug::Replica);
     let storage = storage::planted::BUGS.into_iter().map(Bug::Storage);
     let bugs = replica.chain(node::planted::BUGS.into_iter().map(Bug::Node)).chain(storage);
-    for bug in bugs.filter(|bug| only.as_ref().is_none_or(|only| format!("{bug:?}").contains(only.as_str())))
-    {
-        match first_violation(Some(bug), 0..SEEDS) {
-            Some((seed, violation)) => {
-                println!("{bug:?}: seed {seed}, {}: {}", violation.invariant, violation.what);
-                let clean = first_violation(None, seed..seed + 1);
-                assert_eq!(clean, None, "{bug:?}: seed {seed} is broken without it");
+    let is_chosen = |bug: &Bug| only.as_ref().is_none_or(|only| format!("{bug:?}").contains(only.as_str()));
+    // The threads share the bugs out; each thread has its own planted bug.
+    let bugs = Mutex::new(bugs.filter(is_chosen));
+    let search = || {
+        let mut missed = Vec::new();
+        loop {
+            let Some(bug) = bugs.lock().expect("no search panics with it").next() else { return missed };
+            match found(bug) {
+                Some((seed, violation)) => {
+                    println!("{bug:?}: seed {seed}, {}: {}", violation.invariant, violation.what);
+                }
+                None => missed.push(bug),
             }
-            None => missed.push(bug),
         }
-    }
+    };
+    let missed = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let searches: Vec<_> = (0..threads).map(|_| scope.spawn(search)).collect();
+        searches.into_iter().flat_map(|search| search.join().expect("its seed is clean")).collect::<Vec<_>>()
+    });
     assert_eq!(missed, [], "not found within {SEEDS} seeds");
 }
 

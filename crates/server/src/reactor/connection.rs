@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use super::READ_BYTES;
 use crate::connections::memory::{ClientMemory, Held};
 use crate::connections::{ListenerKind, Seat};
+use crate::dispatch::REPLY_BYTES_MAX;
 use crate::loops::ConnectionId;
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -42,6 +43,9 @@ pub struct Connection {
     memory: Arc<ClientMemory>,
     held: Held,
     pub submitted: Vec<Submitted>,
+    /// Likely size of the replies to reads that tasks carry out, in bytes. Nothing else counts these replies before
+    /// they arrive.
+    expected: usize,
     /// Tasks that carry out parts. They end with the connection.
     pub tasks: Vec<AbortHandle>,
     /// When the commands that are being answered were taken.
@@ -97,6 +101,7 @@ impl Connection {
             held: Held::new(store.client_memory.clone()),
             memory: store.client_memory.clone(),
             submitted: Vec::new(),
+            expected: 0,
             tasks: Vec::new(),
             began: None,
             stands_since: now,
@@ -216,13 +221,24 @@ impl Connection {
         self.in_line
     }
 
+    /// Keeps memory for the replies to so many reads until no part is waited for.
+    pub fn expect(&mut self, reads: usize) {
+        let reply = self.held.reply_bytes();
+        // A task returns its answers once they reach the limit.
+        let replies = reads.saturating_mul(reply).min(REPLY_BYTES_MAX.saturating_add(reply));
+        self.expected = self.expected.saturating_add(replies);
+    }
+
     /// Accounts for what is held between two rounds. An idle connection holds no buffers.
     pub fn rest(&mut self) {
+        if !self.session.is_waiting() {
+            self.expected = 0;
+        }
         if self.session.is_idle() {
             self.session.rest();
             self.tasks.clear();
         }
-        self.held.count(self.session.held_bytes() as u64);
+        self.held.count((self.session.held_bytes() + self.expected) as u64);
     }
 
     /// All commands of a batch are answered.
