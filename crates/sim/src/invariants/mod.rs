@@ -1,4 +1,4 @@
-//! What must hold, one file each, shown everything that happens and asked after every step.
+//! The invariants, one file each. Each of them sees every observation.
 
 mod acknowledged;
 mod committed;
@@ -16,11 +16,11 @@ mod same_rows;
 use crate::observation::Observation;
 
 pub trait Invariant {
-    /// `Err` says how it was broken.
+    /// Checks an observation. The error describes how the invariant was violated.
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), String>;
 }
 
-/// Name, source, and how a run begins with it.
+/// The name of an invariant, its source, and a function that creates it for a run.
 pub type Row = (&'static str, &'static str, fn() -> Box<dyn Invariant>);
 
 pub const TABLE: &[Row] = &[
@@ -48,11 +48,11 @@ pub const TABLE: &[Row] = &[
     }),
 ];
 
-/// A broken invariant.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: &'static str,
     pub what: String,
-    /// True time since the run began.
+    /// True time since the beginning of the run.
     pub at_ms: u64,
 }
