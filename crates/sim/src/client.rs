@@ -76,7 +76,7 @@ pub struct Conversation {
     /// Bytes of an incomplete reply.
     received: BytesMut,
     decoder: ReplyDecoder,
-    /// How the store read the values that it answered with, as the simulation knows it.
+    /// The way in which the store read each answer, as the simulation knows it.
     pub read: BTreeMap<OpId, ReadAs>,
     /// The last command of each group that leaders answered on this connection.
     last: BTreeMap<Group, OpId>,

@@ -31,7 +31,7 @@ impl Clock {
     pub fn boot(&self, now: u64) -> BootNanos {
         let passed = i128::from(now - self.since);
         let drifted = passed + passed * i128::from(self.drift_ppm) / 1_000_000;
-        self.boot + u64::try_from(drifted).expect("time goes on")
+        self.boot + u64::try_from(drifted).expect("the clock never runs backwards")
     }
 
     /// Sets how fast or slow the clock runs from now on, in parts per million.

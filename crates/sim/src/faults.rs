@@ -39,7 +39,7 @@ pub enum Fault {
     WeatherChange,
     /// A leader and one follower cannot reach each other, and the others restart after a while.
     Duel,
-    /// A leader transfers its leads and receives nothing any more.
+    /// A leader transfers its leads and receives nothing from then on.
     TransferDeaf,
     /// A leader's messages are lost, and the answers to its earlier messages come late.
     LateAnswers,

@@ -174,7 +174,7 @@ impl fmt::Display for Tally {
         for (name, count) in self.counts() {
             writeln!(f, "{name:<36}{count:>14}")?;
         }
-        writeln!(f, "{:<36}{:>14}", "regions that nobody can lead", self.doomed)?;
+        writeln!(f, "{:<36}{:>14}", "regions that no store can lead", self.doomed)?;
         writeln!(f, "{:<36}{:>14.2}", "simulated hours", self.simulated_ns as f64 / 3.6e12)?;
         writeln!(f, "{:<36}{:>14}", "faults", self.faults.values().sum::<u64>())?;
         for (kind, count) in &self.faults {

@@ -19,7 +19,7 @@
 //! lead STORE                ticks and settles until the store leads region 1
 //! cut STORE | heal STORE    loses all messages from and to the store from now on, or no longer
 //! lease STORE               shows whether local reads may be answered now
-//! live STORE                takes the next step of a snapshot that replaces rows, or of a peer ending
+//! live STORE                takes the next step of a snapshot that replaces rows, or of an end
 //! view STORE | make STORE | ship STORE   takes a snapshot's view, finishes it, delivers it
 //! flush STORE               makes the store's rows durable and tells the groups
 //! pin STORE [REGION]        tells the region that the log is too large and that it must let go

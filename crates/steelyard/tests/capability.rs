@@ -61,7 +61,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
         Err(AdminFailure::Answered { status: 409, message }) => assert!(message.contains("under way")),
         other => panic!("two probes at once: {other:?}"),
     }
-    // The store goes on meanwhile.
+    // The store still serves during the probe.
     Wire::open(store.client).ok(&["SET", "k", "w"]);
     let output = asking.join().expect("the request ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

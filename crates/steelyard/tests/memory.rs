@@ -244,7 +244,7 @@ fn who_asks_for_much_and_does_not_read_is_ended_once_others_wait() {
         let used = info.lines().find_map(|line| line.strip_prefix("mem_clients_normal:")).expect("a field");
         (used.parse::<u64>().expect("a number") < 12 * MIB).then_some(())
     });
-    assert_bounded(&stores, 96 * MIB, "replies that nobody reads");
+    assert_bounded(&stores, 96 * MIB, "replies that no client reads");
 }
 
 #[test]

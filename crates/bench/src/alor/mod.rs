@@ -1,5 +1,5 @@
 //! The reproduction of ALOR's evaluation (NPC 2018, §4): real stores on emulated devices, all
-//! policies by turns, medians of several runs, and the paper's numbers beside them.
+//! policies in turn, medians of several runs, and the paper's numbers beside them.
 //!
 //! This module has the figures, settings, evidence and reports. The caller starts and observes the
 //! clusters, through [`Laboratory`].

@@ -243,7 +243,7 @@ impl FullStore {
     fn marks(&self) -> Vec<Mark> {
         let moments = [
             ("insertion pauses", self.pause.map(|pause| pause.from_s)),
-            ("goes on", self.went_on_at()),
+            ("insertion resumes", self.went_on_at()),
             ("all are full", self.all_full_at()),
         ];
         let mark = |(text, at_s): (&str, Option<f64>)| at_s.map(|at_s| Mark { at_s, text: text.to_owned() });

@@ -38,9 +38,9 @@ pub const TABLE: &[Row] = &[
         Box::<current_lease::CurrentLease>::default()
     }),
     ("ranges", "every slot has one region, by the newest epochs", || Box::<ranges::Ranges>::default()),
-    ("epochs", "a stale change is none", || Box::<epochs::Epochs>::default()),
+    ("epochs", "a stale change has no effect", || Box::<epochs::Epochs>::default()),
     ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
-    ("planned-stop", "a planned stop leaves nobody unanswered, and its peers begin no lead", || {
+    ("planned-stop", "a planned stop leaves no request unanswered, and its peers win no lead", || {
         Box::<planned_stop::PlannedStop>::default()
     }),
     ("linearizable", "Herlihy, Wing 1990, per group of keys", || {

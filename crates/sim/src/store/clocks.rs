@@ -82,7 +82,7 @@ mod tests {
                 return;
             }
         }
-        panic!("nobody answers");
+        panic!("the client got no answer");
     }
 
     /// Returns the number of user regions that a store leads.

@@ -268,7 +268,7 @@ impl Store {
         self.process.as_ref().is_some_and(|process| process.execution.state(region).is_some())
     }
 
-    /// Returns the regions of which this store believes to be the leader.
+    /// Returns the regions that this store believes it leads.
     pub fn led(&self) -> Vec<RegionId> {
         let Some(process) = &self.process else { return Vec::new() };
         let leads = |region: &RegionId| {

@@ -137,7 +137,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
             if pauses != paused {
                 paused = pauses;
                 filling.pause_inserts(paused);
-                let what = if paused { "insertion pauses" } else { "insertion goes on" };
+                let what = if paused { "insertion pauses" } else { "insertion resumes" };
                 say(&stores.progress, &format!("{:.0} s: {what}", watch.seconds()));
             }
             if kept.looks.len() % TELL_EVERY == 0 {

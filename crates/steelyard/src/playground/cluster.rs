@@ -184,7 +184,7 @@ impl Store {
         words.push(quoted(&self.program.to_string_lossy()));
         words.extend(self.arguments.iter().map(|argument| quoted(&argument.to_string_lossy())));
         let script = format!(
-            "#!/bin/sh\n# Starts store {} in the foreground; its log goes on in {}.\n{} >>{} 2>&1\n",
+            "#!/bin/sh\n# Starts store {} in the foreground; its log is appended to {}.\n{} >>{} 2>&1\n",
             self.member.id,
             self.log.display(),
             words.join(" "),

@@ -216,7 +216,7 @@ fn damaged_on_a_minority(
     }
     let end = match stores.all[victim].ended() {
         Some(status) => format!("it ended ({status})"),
-        None => "it goes on".to_owned(),
+        None => "it still runs".to_owned(),
     };
     say(&format!("{name}: {damaged} files damaged; started: {runs}, {read} of 400 rows read, {end}"));
     for key in &keys {

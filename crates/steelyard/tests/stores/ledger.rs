@@ -160,7 +160,7 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let mut page = Page::default();
         for task in self.tasks {
-            page.add(self.runtime.block_on(task).expect("the load goes on to its end"));
+            page.add(self.runtime.block_on(task).expect("the load runs to its end"));
         }
         Ledger { runtime: self.runtime, clients: self.clients, value_bytes: self.value_bytes, page }
     }
