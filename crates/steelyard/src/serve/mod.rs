@@ -141,7 +141,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if options.stores.is_some() {
         agree(&options, &this)?;
     }
-    // A store that joins a cluster, or has joined one, learns the cluster's mode from it.
+    // The cluster that is joined, or the IDENTITY of an earlier start, determines the mode.
     let told_by_cluster = !options.join.is_empty() || config.dir.join("IDENTITY").exists();
     if let (Some(forward), false) = (this.forward, config.cluster_enabled || told_by_cluster) {
         return Err(format!("forward port {} needs cluster-enabled yes", forward.port()));
@@ -236,7 +236,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Default number of user regions of a new cluster with more than one region.
+/// Default number of user regions of a new cluster in cluster mode.
 pub const DEFAULT_REGIONS: u16 = 16;
 
 /// Default size in bytes at which regions are split, if stores may come and go.

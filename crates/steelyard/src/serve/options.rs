@@ -70,7 +70,7 @@ pub struct Options {
     /// Commands per second above which a region is split; 0 for no limit [default: 0]
     #[arg(long, value_name = "N")]
     pub split_ops: Option<u64>,
-    /// Size below which two neighbouring regions are merged; 0 for never [default: 0]
+    /// Total size below which two neighbouring regions are merged; 0 for never [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub merge_size: Option<Size>,
     /// Every store of the cluster: 0=127.0.0.1:7000:17000:27000,1=... (see docs/CONFIGURATION.md)
