@@ -43,8 +43,8 @@ pub struct Settings {
     /// not count as throughput. Ignored by `Load`.
     pub at_most: Option<Duration>,
     pub threads: usize,
-    /// Number of commands that a thread sends at once. Must be 1 for the workloads E and F, and with
-    /// a target rate.
+    /// Number of commands that a thread sends at once. Must be 1 for the workloads E and F, and if
+    /// there is a target rate.
     pub pipeline: usize,
     pub target_per_s: Option<f64>,
     pub seed: u64,
