@@ -28,7 +28,7 @@ pub struct Layout {
 impl Layout {
     pub fn check(&self) -> anyhow::Result<()> {
         ensure!((1..=50).contains(&self.stores), "a playground has 1 to 50 stores, not {}", self.stores);
-        ensure!(self.port >= 1024, "port is at least 1024");
+        ensure!(self.port >= 1024, "port must be at least 1024");
         // With fewer stores than this, client ports, forward ports and their side ports do not
         // overlap.
         ensure!(

@@ -180,7 +180,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.requirepass = options.requirepass.filter(|password| !password.is_empty());
     if let Some(max) = options.maxclients {
         if max == 0 {
-            return Err("maxclients is at least 1".into());
+            return Err("maxclients must be at least 1".into());
         }
         config.maxclients = max;
     }
@@ -199,22 +199,21 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(size) = options.reserve {
         config.reserve_bytes = size.0;
     }
-    config.capacity_bytes = match options.capacity {
-        Some(Size(0)) => {
-            return Err(
-                "capacity is above 0; its default is what the store holds and its device can still take"
+    config.capacity_bytes =
+        match options.capacity {
+            Some(Size(0)) => return Err(
+                "capacity must be above 0; its default is what the store holds and its device can still take"
                     .into(),
-            )
-        }
-        capacity => capacity.map(|size| size.0),
-    };
+            ),
+            capacity => capacity.map(|size| size.0),
+        };
     if let Some(path) = &options.capability_fit {
         config.fit = device::Fit::read(path).map_err(|error| format!("capability-fit: {error}"))?;
     }
     config.probe = options.probe.is_none_or(|yes| yes.0);
     if let Some(ms) = options.request_timeout {
         if ms == 0 {
-            return Err("request-timeout is at least 1 ms".into());
+            return Err("request-timeout must be at least 1 ms".into());
         }
         config.request_timeout = Duration::from_millis(ms);
     }
@@ -228,7 +227,7 @@ pub fn configure(options: Options) -> Result<Config, String> {
     config.device_control =
         options.device_control.or_else(|| std::env::var_os(device::DEVICE_ENV).map(PathBuf::from));
     config.io_threads = match options.io_threads {
-        Some(0) => return Err("io-threads is at least 1".into()),
+        Some(0) => return Err("io-threads must be at least 1".into()),
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(2, NonZero::get).min(8),
     };
@@ -409,7 +408,7 @@ mod tests {
             (format!("join = \"127.0.0.1:1\"\n{list}"), "either joins a cluster or is in its list"),
             ("bootstrap = \"yes\"\njoin = \"127.0.0.1:1\"".into(), "combined with stores or join"),
             ("label = [\"zone\"]".into(), "label takes NAME=VALUE"),
-            ("capacity = 0".into(), "capacity is above 0"),
+            ("capacity = 0".into(), "capacity must be above 0"),
             ("regions = 2".into(), "cluster-enabled"),
             ("fsync = \"often\"".into(), "fsync is"),
             ("policy = \"best\"".into(), "policy: "),
