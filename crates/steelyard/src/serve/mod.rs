@@ -60,7 +60,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
                 };
                 match std::mem::replace(&mut is_first, false) {
                     true => tracing::info!("{signal}: the store hands over and stops"),
-                    false => tracing::warn!("{signal} again: the store stops at once"),
+                    false => tracing::warn!("{signal} again: the store stops without waiting any longer"),
                 }
                 let _ = tell.send(()).await;
             }
@@ -199,14 +199,15 @@ pub fn configure(options: Options) -> Result<Config, String> {
     if let Some(size) = options.reserve {
         config.reserve_bytes = size.0;
     }
-    config.capacity_bytes =
-        match options.capacity {
-            Some(Size(0)) => return Err(
-                "capacity must be above 0; its default is what the store holds and its device can still take"
+    config.capacity_bytes = match options.capacity {
+        Some(Size(0)) => {
+            return Err(
+                "capacity must be above 0; by default it is what the store holds and its device can take"
                     .into(),
-            ),
-            capacity => capacity.map(|size| size.0),
-        };
+            )
+        }
+        capacity => capacity.map(|size| size.0),
+    };
     if let Some(path) = &options.capability_fit {
         config.fit = device::Fit::read(path).map_err(|error| format!("capability-fit: {error}"))?;
     }
