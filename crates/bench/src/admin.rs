@@ -1,4 +1,4 @@
-//! A store's admin endpoint, seen from outside: blocking HTTP with short timeouts.
+//! A blocking HTTP client of a store's admin endpoint, with short timeouts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Why a request to an admin endpoint failed; the text is for people.
+/// The reason why a request to an admin endpoint failed. Its text is meant for people.
 #[derive(Debug)]
 pub enum AdminFailure {
-    /// The store answered with an error of its own.
+    /// The store answered with an error.
     Answered { status: u16, message: String },
-    /// No answer, or none that could be read.
+    /// The store sent no answer, or one that could not be read.
     Silent(String),
 }
 
@@ -46,7 +46,7 @@ impl AdminClient {
         self.agent.get(&self.url("/healthz")).call().is_ok()
     }
 
-    /// `GET path`, for example `/api/v1/stores`.
+    /// Sends `GET path`, for example `/api/v1/stores`.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminFailure> {
         self.read(self.agent.get(&self.url(path)).call())
     }
@@ -55,7 +55,8 @@ impl AdminClient {
         self.read(self.agent.post(&self.url(path)).send_json(body))
     }
 
-    /// The store's own counters by name.
+    /// Returns the value of one of the store's counters. It is an error if there is no such
+    /// counter.
     pub fn counter(&self, name: &str) -> Result<u64, AdminFailure> {
         let status: Value = self.get("/api/v1/status")?;
         let counters = status["counters"].as_array().map(Vec::as_slice).unwrap_or(&[]);
@@ -66,7 +67,8 @@ impl AdminClient {
             .ok_or_else(|| AdminFailure::Silent(format!("{} has no counter {name}", self.address)))
     }
 
-    /// The store's own gauges by name, as `GET /metrics` tells them.
+    /// Returns the value of one of the store's gauges in `GET /metrics`. It is an error if there is
+    /// no such gauge.
     pub fn gauge(&self, name: &str) -> Result<u64, AdminFailure> {
         let silent =
             |error: String| AdminFailure::Silent(format!("no answer from {}: {error}", self.address));
@@ -87,7 +89,7 @@ impl AdminClient {
     ) -> Result<T, AdminFailure> {
         match answer {
             Ok(response) => response.into_json().map_err(|error| {
-                AdminFailure::Silent(format!("{} answered what cannot be read: {error}", self.address))
+                AdminFailure::Silent(format!("{} sent an answer that cannot be read: {error}", self.address))
             }),
             Err(ureq::Error::Status(status, response)) => {
                 let body: Value = response.into_json().unwrap_or_default();
@@ -102,7 +104,7 @@ impl AdminClient {
     }
 }
 
-/// Of Prometheus text.
+/// Finds a gauge in Prometheus text by its name without the prefix `steelyard_`.
 fn gauge(text: &str, name: &str) -> Option<u64> {
     let value =
         |line: &str| line.strip_prefix("steelyard_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();

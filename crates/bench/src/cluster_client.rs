@@ -1,8 +1,9 @@
-//! A client that knows clusters: it sends each key's commands to the store that leads its slot.
+//! A client that knows clusters: it sends each command to the store that leads the slot of its key.
 //!
-//! Its answer to a command is one of three: done (with the reply), not done (nothing was proposed: an
-//! error said so, or no connection was to be had), or *unknown*. What is unknown may have happened or may
-//! yet happen; only reads are asked again. A checker of acknowledged writes rests on this distinction.
+//! A command has one of three outcomes: done, with the store's reply; not done, because an error
+//! said that nothing was proposed or there was no connection; or *unknown*. A command with an
+//! unknown outcome may have taken effect, or may still take effect. Only reads are then sent again.
+//! The checkers of acknowledged writes depend on this distinction.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,15 +19,15 @@ use crate::connection::Connection;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The store's reply; an error among them is the command's own (WRONGTYPE, ...).
+    /// The store's reply. It may be an error of the command itself (WRONGTYPE, ...).
     Done(Reply),
-    /// It had no effect and will have none.
+    /// The command had no effect and will have none.
     NotDone(String),
     Unknown(String),
 }
 
 impl Outcome {
-    /// Whether a write was acknowledged.
+    /// Returns true if a write was acknowledged.
     pub fn acknowledged(&self) -> bool {
         matches!(self, Outcome::Done(reply) if !reply.is_error())
     }
@@ -37,12 +38,12 @@ impl Outcome {
 pub struct Call {
     pub key: Bytes,
     pub arguments: Vec<Bytes>,
-    /// May be sent again when its outcome is unknown.
+    /// True if the command may be sent again when its outcome is unknown.
     pub read: bool,
 }
 
 impl Call {
-    /// The key is the first argument after the command's name.
+    /// Creates a call whose key is the first argument after the command's name.
     pub fn new(arguments: Vec<Bytes>, read: bool) -> Call {
         let key = arguments.get(1).cloned().unwrap_or_default();
         Call { key, arguments, read }
@@ -51,11 +52,11 @@ impl Call {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For one connection to be made.
+    /// Maximum time to make a connection.
     pub connect: Duration,
-    /// For a reply; then the outcome is unknown.
+    /// Maximum time to wait for a reply. After it, the outcome is unknown.
     pub reply: Duration,
-    /// For a command as a whole, over redirections and waiting for a leader.
+    /// Maximum time for a command with all its redirections and waits for a leader.
     pub whole: Duration,
 }
 
@@ -76,9 +77,9 @@ pub struct ClusterClient {
 
 #[derive(Default)]
 struct Routes {
-    /// Runs of slots with the same leader: last slot -> leader. Empty: nothing known.
+    /// The leaders of runs of slots, by the last slot of the run. Empty if nothing is known.
     leaders: BTreeMap<Slot, SocketAddr>,
-    /// From MOVED, newer than `leaders`.
+    /// The leaders that MOVED replies named. They are newer than `leaders`.
     moved: BTreeMap<Slot, SocketAddr>,
     refreshed: Option<Instant>,
 }
@@ -90,20 +91,20 @@ impl Routes {
     }
 }
 
-/// Pause before a store is asked again after it said that it cannot serve now.
+/// The pause after a store said that it cannot serve now.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Least time between two looks at the whole slot map.
+/// Minimum time between two requests for the slot map.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
-/// MOVED replies after which a look at the whole map is cheaper.
+/// Maximum number of MOVED replies to remember. With more, a new slot map is cheaper.
 const MOVED_MAX: usize = 16;
 const IDLE_MAX: usize = 256;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is inside stays consistent: no code that can panic runs under these locks.
+    // A poisoned value is still consistent: no code that can panic runs under these locks.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What a reply means for the command it answers.
+/// The meaning of a reply for its command.
 enum Meaning {
     Final(Outcome),
     Moved(Slot, SocketAddr),
@@ -111,7 +112,7 @@ enum Meaning {
 }
 
 impl ClusterClient {
-    /// Any store of the cluster, better several, as `seeds`.
+    /// Creates a client. `seeds` are one or, better, several stores of the cluster.
     pub fn new(seeds: Vec<SocketAddr>, patience: Patience) -> ClusterClient {
         assert!(!seeds.is_empty(), "a client needs a store to ask");
         ClusterClient {
@@ -123,7 +124,7 @@ impl ClusterClient {
         }
     }
 
-    /// MOVED replies so far.
+    /// Returns the number of MOVED replies so far.
     pub fn redirections(&self) -> u64 {
         self.redirections.load(Ordering::Relaxed)
     }
@@ -151,7 +152,7 @@ impl ClusterClient {
                 Meaning::Moved(slot, leader) => {
                     self.learn(slot, leader);
                     told = Some(leader);
-                    format!("sent on to {leader} again and again")
+                    format!("redirected to {leader} again and again")
                 }
                 Meaning::Later(why) => {
                     tokio::time::sleep(PAUSE).await;
@@ -165,8 +166,8 @@ impl ClusterClient {
         }
     }
 
-    /// Many commands at once: one pipeline per store, replies in the order of `calls`. Those that a store
-    /// sends elsewhere are followed up one by one.
+    /// Sends many commands in one pipeline per store and returns the outcomes in the order of
+    /// `calls`. Redirected commands are then sent one by one.
     pub async fn call_many(&self, calls: &[Call]) -> Vec<Outcome> {
         if lock(&self.routes).leaders.is_empty() {
             self.refresh().await;
@@ -179,7 +180,7 @@ impl ClusterClient {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
         let mut sent = Vec::new();
         for (target, members) in groups {
-            // Without a connection nothing was sent: the follow-up below finds the way.
+            // Without a connection nothing was sent. The calls are sent one by one below.
             let Ok(mut connection) = self.connect(target).await else { continue };
             members.iter().for_each(|&index| connection.queue(&calls[index].arguments));
             match connection.flush().await {
@@ -236,7 +237,7 @@ impl ClusterClient {
                 meaning(reply, target)
             }
             Ok(Err(error)) => {
-                // The store is gone or was restarted: its other connections are no better.
+                // The store ended or was restarted. Its other connections are broken as well.
                 lock(&self.idle).remove(&target);
                 Meaning::Final(Outcome::Unknown(format!("{target}: {error}")))
             }
@@ -270,7 +271,7 @@ impl ClusterClient {
         }
     }
 
-    /// Looks at the slot map of the first store that answers, at most every [`REFRESH_EVERY`].
+    /// Reads the slot map of the first store that answers, at most once per [`REFRESH_EVERY`].
     async fn refresh(&self) {
         let known: Vec<SocketAddr> = {
             let mut routes = lock(&self.routes);
@@ -312,7 +313,7 @@ fn meaning(reply: Reply, target: SocketAddr) -> Meaning {
     }
 }
 
-/// `MOVED slot host:port`; an empty host is the store that answered.
+/// Parses `MOVED slot host:port`. An empty host means the store that answered.
 fn moved(text: &str, target: SocketAddr) -> Option<(Slot, SocketAddr)> {
     let mut words = text.split(' ').skip(1);
     let slot = words.next()?.parse().ok().filter(|slot| *slot < SLOT_COUNT)?;
@@ -324,8 +325,9 @@ fn moved(text: &str, target: SocketAddr) -> Option<(Slot, SocketAddr)> {
     Some((slot, SocketAddr::new(ip, port.parse().ok()?)))
 }
 
-/// CLUSTER SLOTS: `[first, last, [ip, port, ...], ...]` per run, the leader first. Runs without a leader
-/// are left to the neighbours' run, whose store then says MOVED or CLUSTERDOWN.
+/// Parses the reply to CLUSTER SLOTS: `[first, last, [ip, port, ...], ...]` for each run, with the
+/// leader first. A run without a leader is counted to the next run, whose store then answers MOVED
+/// or CLUSTERDOWN.
 fn slot_map(reply: &Reply, target: SocketAddr) -> BTreeMap<Slot, SocketAddr> {
     let Reply::Array(runs) = reply else { return BTreeMap::new() };
     let run = |run: &Reply| {

@@ -1,4 +1,4 @@
-//! One RESP connection: requests out in pipelines, replies in order.
+//! A RESP connection: requests leave in pipelines, and replies arrive in order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub struct Connection {
     output: BytesMut,
 }
 
-/// Least room for one read.
+/// Minimum free space in the buffer for one read, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
 impl Connection {
@@ -33,7 +33,7 @@ impl Connection {
         })
     }
 
-    /// Adds a request to what the next [`flush`](Self::flush) sends.
+    /// Adds a request to the output that the next [`flush`](Self::flush) sends.
     pub fn queue<A: AsRef<[u8]>>(&mut self, arguments: &[A]) {
         resp::encode_request(arguments, &mut self.output);
     }
@@ -44,7 +44,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next reply in order.
+    /// Waits for the next reply.
     pub async fn reply(&mut self) -> io::Result<Reply> {
         loop {
             match self.decoder.decode(&mut self.input) {
@@ -66,7 +66,7 @@ impl Connection {
     }
 }
 
-/// Text of a bulk or simple string.
+/// Returns the text of a bulk, verbatim or simple string.
 pub fn text(reply: &Reply) -> Option<Bytes> {
     match reply {
         Reply::Bulk(bytes) => Some(bytes.clone()),

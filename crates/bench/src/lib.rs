@@ -1,6 +1,7 @@
-//! Measuring and driving stores from outside: child processes, a RESP client that knows clusters, a load
-//! generator, YCSB, comparisons with neighbours and with the limit on the same machine, the reproduction of a paper's figures, and
-//! scenarios in which devices slow and stores fill.
+//! Tools that measure and drive stores from outside: child processes, a RESP client that knows
+//! clusters, a load generator, YCSB, comparisons with other stores and with the limits of the
+//! machine, the reproduction of a paper's figures, and scenarios in which devices slow down and
+//! stores fill.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! A closed-loop load on one server: N connections, each with P commands in flight.
 //!
-//! Latency is from the sending of a pipeline to each of its replies, as `redis-benchmark` has it. Nothing
-//! is recorded during the warm-up. The CPU time of the server's processes is taken over the same window.
+//! Latency is measured from sending a pipeline to receiving each of its replies, as
+//! `redis-benchmark` does. Nothing is recorded during the warm-up. The CPU time of the server's
+//! processes is measured over the same window.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use crate::measure::{cpu_time, histogram};
 pub enum Mix {
     Set,
     Get,
-    /// Half and half.
+    /// SET and GET, half and half.
     Mixed,
 }
 
@@ -32,7 +33,7 @@ pub struct Load {
     pub connections: usize,
     pub pipeline: usize,
     pub value_bytes: usize,
-    /// Keys are `key:000000000000` and on, each drawn equally often.
+    /// The number of keys. The first is `key:000000000000`, and each is drawn equally often.
     pub keys: u64,
     pub warmup: Duration,
     pub window: Duration,
@@ -47,7 +48,7 @@ pub struct Measured {
     pub window: Duration,
     /// Microseconds.
     pub latency: Histogram<u64>,
-    /// Of all pids over the window; `None` when one ended.
+    /// CPU time of all `pids` over the window. `None` if one of them has ended.
     pub server_cpu: Option<Duration>,
 }
 
@@ -65,7 +66,7 @@ pub fn key(number: u64) -> String {
     format!("key:{number:012}")
 }
 
-/// A value that does not compress to nothing.
+/// Returns a value that does not compress well.
 pub fn value(bytes: usize, seed: u64) -> Vec<u8> {
     let mut draw = Draw::new(seed);
     (0..bytes).map(|_| b'!' + (draw.number() % 90) as u8).collect()
@@ -108,11 +109,12 @@ fn refuse_errors(reply: Reply) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the load. Any error reply ends it: figures over errors would mean nothing.
+/// Runs the load. It is an error if the server sends an error reply, because figures over errors
+/// would mean nothing.
 pub async fn run(load: &Load) -> anyhow::Result<Measured> {
     assert!(
         load.connections > 0 && load.pipeline > 0 && load.keys > 0,
-        "a load has connections, commands and keys"
+        "a load must have connections, commands and keys"
     );
     let mut connections = Vec::with_capacity(load.connections);
     for _ in 0..load.connections {

@@ -1,4 +1,4 @@
-//! What the machine says of itself: CPU time of processes, file systems, the disk's sync time.
+//! Measurements of the machine: CPU time of processes, file systems, the disk's sync time.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// User and system time of a process so far, all its threads. `None` once it is gone.
+/// Returns the user and system time of all threads of a process. `None` if the process has ended.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_cpu_ticks(&stat).map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
-/// USER_HZ: fixed at 100 in Linux's interface to user space.
+/// USER_HZ, which is always 100 in Linux's interface to user space.
 const TICKS_PER_SECOND: u64 = 100;
 
 fn parse_cpu_ticks(stat: &str) -> Option<u64> {
-    // The name in parentheses may hold anything, spaces and parentheses too.
+    // The name in parentheses may contain spaces and parentheses.
     let after_name = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_name.split_ascii_whitespace();
-    // Fields 14 and 15 of proc(5); the first after the name is field 3.
+    // Fields 14 and 15 of proc(5). The first field after the name is number 3.
     let user: u64 = fields.nth(11)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some(user + system)
 }
 
-/// CPU time of a process by the names of its threads; of threads that share a name, the busiest one's. `None`
-/// once it is gone.
+/// Returns CPU times of a process by thread name. Of threads that share a name, the busiest one
+/// counts. `None` if the process has ended.
 pub fn threads_cpu_time(pid: u32) -> Option<BTreeMap<String, Duration>> {
     let mut times: BTreeMap<String, Duration> = BTreeMap::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        // A thread may end between the two looks.
+        // A thread may have ended after the directory was read.
         let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
         let Some((name, ticks)) = thread_name(&stat).zip(parse_cpu_ticks(&stat)) else { continue };
         let time = times.entry(name.to_owned()).or_default();
@@ -46,13 +46,15 @@ fn thread_name(stat: &str) -> Option<&str> {
     stat.get(stat.find('(')? + 1..stat.rfind(')')?)
 }
 
-/// Time that all CPUs were busy since the machine started, whoever used them; what a hypervisor took included.
+/// Returns the time that all CPUs were busy since the machine started, including time that a
+/// hypervisor took.
 pub fn machine_busy_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     parse_busy_ticks(&stat).map(|ticks| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
-/// `cpu user nice system idle iowait irq softirq steal guest ...`; guests are in user already.
+/// Parses `cpu user nice system idle iowait irq softirq steal guest ...`. The time of guests is
+/// part of user already.
 fn parse_busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -60,8 +62,8 @@ fn parse_busy_ticks(stat: &str) -> Option<u64> {
     Some(fields.iter().take(8).sum::<u64>() - idle)
 }
 
-/// The type of the file system that holds `path` (or its nearest existing parent), as `/proc/mounts` names
-/// it; empty when unknown.
+/// Returns the type of the file system that holds `path` or its nearest existing parent, as
+/// `/proc/mounts` names it. Empty if unknown.
 pub fn file_system(path: &Path) -> String {
     let Some(real) = nearest_existing(path) else { return String::new() };
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
@@ -91,7 +93,7 @@ fn mount_type<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     best.map(|(_, kind)| kind)
 }
 
-/// Bytes that may still be written to the file system of `path`.
+/// Returns the bytes that may still be written to the file system of `path`.
 #[allow(unsafe_code)]
 pub fn free_bytes(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
@@ -103,7 +105,8 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     (!failed).then(|| answer.f_bavail as u64 * answer.f_frsize as u64)
 }
 
-/// The disk's sync time now: a 4 KiB overwrite of a written file, then `fdatasync`. Microseconds.
+/// Measures the disk's sync time in microseconds: overwrites 4 KiB of a written file, then calls
+/// `fdatasync`.
 pub fn fdatasync_micros(dir: &Path, rounds: usize) -> io::Result<Histogram<u64>> {
     const BLOCK: usize = 4096;
     const BLOCKS: usize = 256;
@@ -126,12 +129,13 @@ pub fn fdatasync_micros(dir: &Path, rounds: usize) -> io::Result<Histogram<u64>>
     result
 }
 
-/// Microseconds from 1 to 100 s at three digits.
+/// Returns a histogram of microseconds from 1 to 100 s, with three significant digits.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000, 3).expect("constant bounds are valid")
 }
 
-/// The middle value; the mean of the two middle ones of an even number. 0 of none.
+/// Returns the middle value, or the mean of the two middle values of an even number. 0 for no
+/// values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

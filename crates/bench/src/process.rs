@@ -1,8 +1,9 @@
-//! Child processes that end with their starter, however that ends.
+//! Child processes that end with the process that started them.
 //!
-//! A child gets a process group of its own (a Ctrl-C at the terminal reaches the starter alone, which then
-//! ends its children in order) and a parent-death signal (it gets SIGTERM when the starter is killed).
-//! Signals go to the pid of an unreaped child only, which the kernel cannot have given to another process.
+//! A child has a process group of its own: Ctrl-C at the terminal reaches only the parent, which
+//! then ends its children in order. It has a parent-death signal: it gets SIGTERM when the parent
+//! is killed. Signals are only sent to the pid of an unreaped child. The kernel cannot have given
+//! that pid to another process.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,14 +20,14 @@ pub struct Child {
     ended: Option<ExitStatus>,
 }
 
-/// How long a child may take over a clean shutdown before it is killed.
+/// Maximum time for a clean shutdown. After it, the child is killed.
 pub const GRACE: Duration = Duration::from_secs(10);
 
 const POLL: Duration = Duration::from_millis(10);
 
 impl Child {
-    /// Starts `command`. The parent-death signal is bound to the calling *thread*: call this from one that
-    /// lives as long as the child should, which the main thread does.
+    /// Starts `command`. The parent-death signal depends on the calling *thread*, so that thread
+    /// must live as long as the child should. The main thread does.
     pub fn spawn(name: impl Into<String>, command: &mut Command) -> io::Result<Child> {
         let name = name.into();
         die_with_parent(command.process_group(0));
@@ -45,7 +46,7 @@ impl Child {
         self.inner.id()
     }
 
-    /// How the child ended; `None` while it runs.
+    /// Returns the exit status, or `None` while the child runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.inner.try_wait().ok().flatten();
@@ -53,12 +54,12 @@ impl Child {
         self.ended
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&mut self) {
         self.signal(libc::SIGTERM);
     }
 
-    /// SIGKILL, and waits until the process is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub fn kill(&mut self) {
         if self.ended().is_none() {
             let _ = self.inner.kill();
@@ -66,7 +67,7 @@ impl Child {
         }
     }
 
-    /// Waits until the child ends by itself. `false`: it still runs.
+    /// Waits until the child ends by itself. Returns false if it still runs after `patience`.
     pub fn wait(&mut self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         while self.ended().is_none() {
@@ -96,7 +97,7 @@ impl Drop for Child {
     }
 }
 
-/// Ends many children at once: the grace period runs for all of them together.
+/// Ends many children at once. The grace period covers all of them together.
 pub fn end_all<'a>(children: impl IntoIterator<Item = &'a mut Child>) {
     let mut children: Vec<&mut Child> = children.into_iter().collect();
     children.iter_mut().for_each(|child| child.terminate());
@@ -108,8 +109,8 @@ pub fn end_all<'a>(children: impl IntoIterator<Item = &'a mut Child>) {
     }
 }
 
-/// Runs a program to its end, which comes at the latest with this process's: the calling thread waits for
-/// it, and so lives as long.
+/// Runs a program to its end. The calling thread waits for the program, so the parent-death signal
+/// ends the program if this process ends.
 pub fn output(command: &mut Command) -> io::Result<Output> {
     die_with_parent(command);
     command.stdin(Stdio::null()).output()
@@ -118,13 +119,14 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
-    // SAFETY: between fork and exec only prctl, getppid and _exit-by-error run, all async-signal-safe.
+    // SAFETY: between fork and exec only prctl, getppid and _exit after an error run. All of them
+    // are async-signal-safe.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as libc::c_ulong) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // The parent may have died before the signal was asked for.
+            // The parent may have died before this call of prctl.
             if libc::getppid() as u32 != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
@@ -140,17 +142,17 @@ pub struct ThreadPriority {
 }
 
 impl ThreadPriority {
-    /// The calling thread's. None if the kernel would not let it raise its priority again. The value must stay on the
-    /// thread that made it.
+    /// Returns the calling thread's priority. `None` if the kernel would not let the thread raise
+    /// it again. The value must stay on this thread.
     pub fn changeable() -> Option<ThreadPriority> {
         let normal = nice();
         let is_raised = normal < LOWEST && set_nice(normal + 1).and_then(|()| set_nice(normal)).is_ok();
         is_raised.then_some(ThreadPriority { normal })
     }
 
-    /// Lowers the calling thread's priority as far as it goes, or restores it.
+    /// Lowers the calling thread's priority as far as possible, or restores it.
     pub fn set_low(&mut self, is_low: bool) {
-        set_nice(if is_low { LOWEST } else { self.normal }).expect("it was tried before");
+        set_nice(if is_low { LOWEST } else { self.normal }).expect("changing the priority worked before");
     }
 }
 
@@ -159,24 +161,25 @@ const LOWEST: i32 = 19;
 
 #[allow(unsafe_code)]
 fn nice() -> i32 {
-    // SAFETY: a system call without pointers. To Linux 0 is the calling thread.
+    // SAFETY: a system call without pointers. In Linux, 0 means the calling thread.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 #[allow(unsafe_code)]
 fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: a system call without pointers. To Linux 0 is the calling thread.
+    // SAFETY: a system call without pointers. In Linux, 0 means the calling thread.
     match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// `count` loopback ports that were free a moment ago, all different; this process gives one again only after
-/// thousands of others.
+/// Returns `count` different loopback ports that were free just now. This process returns a port
+/// again only after thousands of others.
 ///
-/// They are below those that the kernel gives to outgoing connections, so that no connection takes one before
-/// its server listens, nor while the server is down; and processes begin to look at different places.
+/// The ports are below the range from which the kernel takes ports of outgoing connections. So no
+/// connection takes one before its server listens, nor while the server is down. Processes begin
+/// their search at different ports.
 pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     const FIRST: u16 = 11_000;
     const SPAN: u16 = 20_000;
@@ -192,7 +195,7 @@ pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     }
 }
 
-/// Whether a server could listen there now.
+/// Returns true if a server could listen at `address` now.
 pub fn port_is_free(address: SocketAddr) -> bool {
     TcpListener::bind(address).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What every drawing shares: fonts, colours and the legend below.
+//! The parts that all drawings share: fonts, colours and the legend.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -17,7 +17,7 @@ pub const PALETTE: [RGBColor; 6] = [
 pub type Failure = Box<dyn std::error::Error>;
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A drawing as text.
+/// Returns a drawing as text.
 pub fn drawn(
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> Result<(), Failure>,
@@ -37,7 +37,7 @@ pub enum Swatch {
     Outline(RGBColor),
 }
 
-/// Names in one row at the foot of the drawing.
+/// Draws the names in one row at the foot of the drawing.
 pub fn legend<'a>(
     root: &Area<'_>,
     entries: impl IntoIterator<Item = (&'a str, Swatch)>,
@@ -52,7 +52,7 @@ pub fn legend<'a>(
             Swatch::Outline(colour) => root.draw(&Rectangle::new(square, colour.stroke_width(2)))?,
         }
         root.draw(&Text::new(name.to_owned(), (left + 20, top + 7), style.clone()))?;
-        // No font is asked for its widths: nine pixels hold a letter of this size.
+        // The widths of the font are unknown. Nine pixels are enough for a letter of this size.
         left += 36 + 9 * name.len() as i32;
     }
     Ok(())

@@ -21,7 +21,7 @@ impl Table {
         Table { columns: columns.into_iter().map(|(n, a)| (n.to_owned(), a)).collect(), rows: Vec::new() }
     }
 
-    /// One cell per column.
+    /// Adds a row, with one cell per column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
         assert_eq!(cells.len(), self.columns.len(), "one cell per column");
@@ -52,7 +52,7 @@ impl Table {
         line.trim_end().to_owned()
     }
 
-    /// Lines without a trailing newline: the heading, then the rows.
+    /// Returns the heading and the rows as lines without newlines.
     pub fn lines(&self) -> Vec<String> {
         let widths = self.widths();
         let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
@@ -79,7 +79,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// `1.5 GB`, in powers of 1000.
+/// Formats bytes in powers of 1000, such as `1.5 GB`.
 pub fn bytes(count: f64) -> String {
     const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
     let mut value = count;
@@ -95,7 +95,7 @@ pub fn bytes(count: f64) -> String {
     }
 }
 
-/// `12,345`.
+/// Formats a number such as `12,345`.
 pub fn count(value: f64) -> String {
     let digits = format!("{:.0}", value.max(0.0));
     let mut text = String::new();
@@ -108,7 +108,7 @@ pub fn count(value: f64) -> String {
     text
 }
 
-/// `850 us`, `1.25 ms`, `3.1 s`.
+/// Formats microseconds as `850 us`, `1.25 ms` or `3.1 s`.
 pub fn micros(value: f64) -> String {
     match value {
         v if v < 999.5 => format!("{v:.0} us"),
@@ -118,7 +118,7 @@ pub fn micros(value: f64) -> String {
     }
 }
 
-/// `2d 3h`, `4m 05s`, `12s`.
+/// Formats a duration as `2d 3h`, `4m 05s` or `12s`.
 pub fn duration(value: Duration) -> String {
     let s = value.as_secs();
     match s {

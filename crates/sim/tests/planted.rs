@@ -1,4 +1,5 @@
-//! Bugs planted in `replica`, `node` and `storage`: the simulator finds each, and finds nothing in the same seeds without them.
+//! Bugs planted in `replica`, `node` and `storage`. The simulator finds each of them, and finds
+//! nothing in the same seeds without them.
 
 #![cfg(feature = "planted")]
 
@@ -7,7 +8,7 @@ use std::sync::Mutex;
 use sim::invariants::Violation;
 use sim::run::{run, Bug, Options};
 
-/// A bug is found within so many seeds.
+/// Maximum number of seeds within which a bug must be found.
 const SEEDS: u64 = 3000;
 
 fn first_violation(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<(u64, Violation)> {
@@ -55,14 +56,15 @@ fn every_planted_bug_is_found_and_its_seed_is_clean_without_it() {
     assert_eq!(missed, [], "not found within {SEEDS} seeds");
 }
 
-/// Clients and the comparison of rows after each entry would find it as well; here they do not look.
+/// Clients and the comparison of rows after each entry would find the bug, too. They are switched
+/// off here.
 #[test]
 fn a_row_that_one_store_writes_differently_is_found_by_the_stores_own_checks() {
     let bug = Some(Bug::Node(node::planted::Bug::RowDiffers));
     let of = |seed, bug| Options { bug, only: Some("equal-replicas"), ..Options::of(seed) };
     let found = (0..40).filter_map(|seed| run(of(seed, bug)).violation);
     let found: Vec<_> = found.filter(|violation| violation.invariant == "equal-replicas").collect();
-    // With the reports of two of three only, there is no majority yet.
+    // The reports of two of three stores are no majority yet.
     let named = found.iter().filter(|violation| violation.what.contains("differ on [1]")).count();
     println!("found in {} of 40 seeds, store 1 named in {named}: {:?}", found.len(), found.first());
     assert!(found.len() >= 10 && named > 0, "{found:?}");

@@ -1,4 +1,5 @@
-//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines that are not equal.
+//! Steelyard: a Redis-compatible, strongly consistent key-value store for machines that are not
+//! equal.
 
 #![forbid(unsafe_code)]
 
@@ -26,19 +27,20 @@ struct Cli {
 enum Command {
     /// Run one store
     Serve(Box<serve::Serve>),
-    /// Run a local cluster of real processes, with emulated devices if wanted
+    /// Run a local cluster of real processes, with emulated devices if asked for
     Playground(playground::Playground),
-    /// Look at a running cluster, or change it
+    /// Inspect a running cluster, or change it
     Ctl(ctl::Ctl),
     /// Read a store's Raft log
     Log(log_command::Log),
-    /// Six unequal stores, real data, two policies, a kill -9
+    /// Show six unequal stores with real data, two policies and a kill -9
     Demo(demo::Demo),
-    /// Measure beside Redis and etcd
+    /// Measure workloads, and compare with Redis and etcd
     Bench(bench_command::Bench),
     /// Predict a cluster's speed and layout under each policy
     Plan(Box<plan::Plan>),
-    /// Measure what a store makes of devices of different speeds, and fit the curve that stores use
+    /// Measure how fast a store is on devices of different speeds, and fit the curve that stores
+    /// use
     Calibrate(calibrate::Calibrate),
 }
 

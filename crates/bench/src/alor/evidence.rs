@@ -1,4 +1,5 @@
-//! What a measurement leaned on: CPU, client, devices, compaction. And whether it is void.
+//! Evidence of what bounded a measurement (CPU, client, devices, compaction), and whether the
+//! measurement is void.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::bytes;
 
-/// One store at one moment; counters since its start.
+/// The state of a store at one moment. Counters count from the store's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoreSample {
     pub store: u64,
     pub device: String,
     pub cpu_s: f64,
-    /// CPU seconds by thread name, the largest of those that share a name.
+    /// CPU seconds by thread name. Of threads that share a name, the largest value counts.
     pub threads_cpu_s: BTreeMap<String, f64>,
     pub device_written_bytes: u64,
     pub device_read_bytes: u64,
     pub device_flushes: u64,
-    /// Of the emulated device, the run's speed factor included; 0: a real device.
+    /// The speeds of the emulated device with the run's speed factor applied. 0 for a real device.
     pub device_write_bytes_per_s: f64,
     pub device_read_bytes_per_s: f64,
     pub device_sync_s: f64,
     pub log_bytes: u64,
-    /// Handed to RocksDB by apply.
+    /// Bytes that applied entries handed to RocksDB.
     pub rows_bytes: u64,
     pub compactions: u64,
     pub compaction_bytes: u64,
@@ -31,21 +32,22 @@ pub struct StoreSample {
     pub used_bytes: u64,
 }
 
-/// The machine at one moment.
+/// The state of the machine at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     pub at_s: f64,
-    /// Of all CPUs, whoever used them, and what a hypervisor took.
+    /// Busy seconds of all CPUs, whichever process used them, including time that a hypervisor
+    /// took.
     pub machine_busy_s: f64,
     pub client_cpu_s: f64,
     pub stores: Vec<StoreSample>,
-    /// Operators that were ever begun.
+    /// The number of operators begun so far.
     pub moves: u64,
-    /// Log entries that the peer which lags most lags behind.
+    /// Log entries by which the peer that lags most is behind.
     pub worst_lag: u64,
 }
 
-/// What one store did between two moments; shares are of the time between them.
+/// The work of one store between two moments. Shares are parts of the time between them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoreUse {
     pub store: u64,
@@ -64,7 +66,7 @@ pub struct StoreUse {
 }
 
 impl StoreUse {
-    /// What of the device was in use most.
+    /// Returns the largest of the device's three shares: writes, reads and syncs.
     pub fn device_share(&self) -> f64 {
         self.write_share.max(self.read_share).max(self.sync_share)
     }
@@ -78,11 +80,12 @@ pub struct Evidence {
     pub stores_cpu_s: f64,
     pub client_cpu_s: f64,
     pub machine_busy_s: f64,
-    /// The store's thread that used the most of one CPU, and how much of it.
+    /// The thread of a store that used the largest share of one CPU, and that share.
     pub busiest_thread: Option<(String, f64)>,
     pub stores: Vec<StoreUse>,
     pub moves: u64,
-    /// At the end: work that the figures do not pay for.
+    /// Log entries by which the peer that lags most is behind at the end. The measured figures do
+    /// not include that work.
     pub worst_lag: u64,
 }
 
@@ -92,7 +95,8 @@ impl Evidence {
         let mut busiest: Option<(String, f64)> = None;
         let mut stores = Vec::new();
         for now in &after.stores {
-            // A store that was not there before began at zero.
+            // A store that is missing from the first sample started in between, with its counters
+            // at zero.
             let default = StoreSample::default();
             let then = before.stores.iter().find(|then| then.store == now.store).unwrap_or(&default);
             for (name, cpu) in &now.threads_cpu_s {
@@ -134,7 +138,7 @@ impl Evidence {
         }
     }
 
-    /// Of all CPUs, by stores and client.
+    /// The part of all CPUs' time that stores and client used.
     pub fn cpu_share(&self) -> f64 {
         (self.stores_cpu_s + self.client_cpu_s) / self.capacity_s()
     }
@@ -143,7 +147,7 @@ impl Evidence {
         self.client_cpu_s / (self.seconds * self.client_threads.max(1) as f64)
     }
 
-    /// Of all CPUs, by what is neither store nor client.
+    /// The part of all CPUs' time that processes other than stores and client used.
     pub fn others_share(&self) -> f64 {
         (self.machine_busy_s - self.stores_cpu_s - self.client_cpu_s).max(0.0) / self.capacity_s()
     }
@@ -156,15 +160,16 @@ impl Evidence {
         self.stores.iter().max_by(|a, b| a.device_share().total_cmp(&b.device_share()))
     }
 
-    /// Bytes that compaction wrote for each byte of rows. `None`: next to nothing was written.
+    /// Bytes that compaction wrote for each byte of rows. `None` if less than 1 MiB of rows were
+    /// written.
     pub fn compaction_ratio(&self) -> Option<f64> {
         let sum = |field: fn(&StoreUse) -> u64| self.stores.iter().map(field).sum::<u64>();
         let rows = sum(|store| store.rows_bytes);
         (rows >= ROWS_BYTES_LEAST).then(|| sum(|store| store.compaction_bytes) as f64 / rows as f64)
     }
 
-    /// Why the measurement says nothing about devices and placement; empty: it is good. `writes`: the
-    /// workload writes enough that compaction has to keep up with it.
+    /// The reasons why the measurement says nothing about devices and placement. Empty if it is
+    /// good. `writes` says that the workload writes enough to keep compaction busy.
     pub fn void(&self, writes: bool) -> Vec<String> {
         let mut reasons = Vec::new();
         let percent = |share: f64| format!("{:.0}%", 100.0 * share);
@@ -216,15 +221,18 @@ impl Evidence {
     }
 }
 
-/// Above this, waiting for a CPU is in every latency.
+/// Maximum part of all CPUs' time that stores and client may use. Above it, every latency includes
+/// waiting for a CPU.
 pub const CPU_SHARE_MAX: f64 = 0.85;
-/// One thread of a store that has no time left holds up all of its regions, whatever the device does.
+/// Maximum part of one CPU that a thread of a store may use. A thread without time left holds up
+/// all regions of its store, whatever the device does.
 pub const THREAD_SHARE_MAX: f64 = 0.90;
 pub const CLIENT_SHARE_MAX: f64 = 0.85;
 pub const OTHERS_SHARE_MAX: f64 = 0.15;
-/// Levelled compaction rewrites every row at least once, soon after its flush, when it keeps up.
+/// Minimum number of bytes that compaction writes for each byte of rows. Levelled compaction that
+/// keeps up rewrites every row at least once, soon after its flush.
 pub const COMPACTION_RATIO_MIN: f64 = 0.5;
-/// Below this a ratio to the rows written says nothing.
+/// Minimum number of bytes of rows for which a ratio to them is meaningful.
 const ROWS_BYTES_LEAST: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which figure compares what: ALOR's (NPC 2018), by their captions in §4.2 to §4.7, and our own.
+//! The figures and what each of them compares: ALOR's (NPC 2018), by their captions in §4.2 to
+//! §4.7, and our own.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::ycsb::{Kind, Workload};
 
-/// The baseline of every ratio: the usual even distribution.
+/// The baseline of every ratio: even distribution.
 pub const BASELINE: &str = "even";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     Throughput,
-    /// Of all operations of a workload, whatever they do.
+    /// The mean latency of all operations of a workload.
     MeanLatency,
     TailLatency,
     MeanWriteLatency,
@@ -35,7 +36,7 @@ impl Metric {
         }
     }
 
-    /// Kinds of operations that are counted; `None`: all.
+    /// The kinds of operations that the metric counts. `None` for all kinds.
     pub fn kinds(self) -> Option<&'static [Kind]> {
         match self {
             Metric::Throughput | Metric::MeanLatency | Metric::TailLatency => None,
@@ -44,12 +45,13 @@ impl Metric {
         }
     }
 
-    /// Whether the workload has operations that are counted.
+    /// Returns true if the workload has operations that the metric counts.
     pub fn is_of(self, workload: Workload) -> bool {
         self.kinds().is_none_or(|kinds| kinds.iter().any(|kind| workload.share(*kind) > 0))
     }
 
-    /// The same metric of all operations, where those of the workload are all counted.
+    /// Returns the same metric over all operations, if the metric counts every operation of the
+    /// workload.
     pub fn of_all(self, workload: Workload) -> Option<Metric> {
         let counted = |kinds: &[Kind]| kinds.iter().map(|kind| workload.share(*kind)).sum::<u64>();
         match self {
@@ -69,21 +71,22 @@ impl Metric {
 pub enum Comparison {
     /// The paper's main cluster under every workload (§4.2).
     Workloads,
-    /// The same number of stores, more or fewer of them fast (§4.4).
+    /// The same number of stores with different numbers of fast ones (§4.4).
     Mixes,
-    /// Four, five and six stores, the data in proportion (§4.5).
+    /// Four, five and six stores, with data in proportion (§4.5).
     Scales,
-    /// Leader migration alone, and with the skewed layout (§4.6).
+    /// Leader migration alone, and together with the skewed layout (§4.6).
     Components,
-    /// Four stores that each have an NVM cache before a plain SSD, beside one NVM store and three plain ones (§4.7).
+    /// Four stores that each have an NVM cache before a plain SSD, beside one NVM store and three
+    /// plain stores (§4.7).
     Hybrid,
-    /// Not the paper's: six stores with an NVM cache, beside one NVM store and five plain ones.
+    /// Six stores with an NVM cache, beside one NVM store and five plain stores. Not in the paper.
     SixHybrids,
-    /// Not the paper's: equal stores, on which no policy may differ from the baseline.
+    /// Equal stores, on which no policy may differ from the baseline. Not in the paper.
     Equal,
 }
 
-/// What is compared on one cluster.
+/// The policies that are compared on one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     pub mix: &'static str,
@@ -118,7 +121,8 @@ impl Comparison {
         }
     }
 
-    /// The cluster under [`BASELINE`] that `mix` is compared with: itself, but for hybrid stores.
+    /// The cluster whose runs under [`BASELINE`] are the baseline of `mix`. It is the same cluster,
+    /// except beside hybrid stores.
     pub fn baseline_mix(self, mix: &'static str) -> &'static str {
         match self {
             Comparison::Hybrid => "4Y",
@@ -127,17 +131,18 @@ impl Comparison {
         }
     }
 
-    /// Whether ratios are over this. Beside hybrid stores even distribution over unequal ones is not.
+    /// Returns true if ratios are relative to this bar. Beside hybrid stores, even distribution
+    /// over unequal stores is not the baseline.
     pub fn is_baseline(self, mix: &str, policy: &str) -> bool {
         let own = self.groups().iter().find(|group| group.mix == mix);
         policy == BASELINE && own.is_some_and(|group| self.baseline_mix(group.mix) == mix)
     }
 
-    /// A line for readers who compare with the paper's figure; may be empty.
+    /// A note for readers who compare with the paper's figure. May be empty.
     pub fn note(self) -> &'static str {
         match self {
             Comparison::Mixes | Comparison::Scales => {
-                "The paper shows Load. The other workloads are ours, and their latencies those of all operations."
+                "The paper shows Load. The other workloads are ours, and their latencies are over all operations."
             },
             Comparison::Hybrid => {
                 "As in the paper, four stores hold 5 GB, by the data factor. A hybrid's plain SSD has three quarters of a \
@@ -147,7 +152,7 @@ impl Comparison {
         }
     }
 
-    /// Workloads that are shown, those of the paper among them.
+    /// The workloads that the figure shows. They include all that the paper shows.
     pub fn workloads(self) -> &'static [Workload] {
         match self {
             Comparison::Components | Comparison::Hybrid => &[Workload::Load, Workload::C],
@@ -159,7 +164,7 @@ impl Comparison {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// The paper's number, or a name where the paper has no such figure.
+    /// The paper's number, or a name if the paper has no such figure.
     pub name: &'static str,
     pub title: &'static str,
     pub comparison: Comparison,
@@ -171,7 +176,7 @@ impl Figure {
         self.name.bytes().all(|byte| byte.is_ascii_digit())
     }
 
-    /// `Figure 5`, or the title.
+    /// Returns `Figure 5` for a figure of the paper, and the title for any other.
     pub fn heading(&self) -> String {
         if self.is_the_papers() {
             format!("Figure {}", self.name)
@@ -218,22 +223,22 @@ pub const FIGURES: [Figure; 14] = [
     figure("equal", "Six equal stores (not in the paper)", Comparison::Equal, EVERYTHING),
 ];
 
-/// Figures of the paper that are no comparison of runs: number, caption, and where the numbers are.
+/// Figures of the paper that do not compare runs: number, caption, and where their numbers are.
 const NOT_DRAWN: [(&str, &str, &str); 3] = [
     (
         "8",
         "throughput during the data loading process",
-        "no plot is made of it; every second of Load is in the runs' JSON files (`series`)",
+        "it is not plotted; every second of Load is in the runs' JSON files (`series`)",
     ),
     (
         "9",
         "latency during the data loading process",
-        "no plot is made of it; every second of Load is in the runs' JSON files (`series`)",
+        "it is not plotted; every second of Load is in the runs' JSON files (`series`)",
     ),
     (
         "10",
         "relationship between I/O and KV performance",
-        "no plot is made of it; `steelyard calibrate` measures and fits it",
+        "it is not plotted; `steelyard calibrate` measures and fits it",
     ),
 ];
 
@@ -241,10 +246,12 @@ fn is_known(name: &str) -> bool {
     FIGURES.iter().any(|figure| figure.name == name) || NOT_DRAWN.iter().any(|(number, ..)| *number == name)
 }
 
-/// The names that are asked for; an empty list asks for every figure of the paper.
+/// Returns the names of the wanted figures. An empty list means every figure of the paper.
 fn names(wanted: &[String]) -> Result<BTreeSet<String>, String> {
     let unknown = |text: &str| {
-        format!("'{text}' is no figure: 5 to 18, ranges as 5-7, all-operations, six-hybrids or equal")
+        format!(
+            "'{text}' is no figure: name 5 to 18, a range such as 5-7, all-operations, six-hybrids or equal"
+        )
     };
     let everything = ["5-18".to_owned()];
     let wanted = if wanted.is_empty() { &everything } else { wanted };
@@ -263,8 +270,9 @@ fn names(wanted: &[String]) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
-/// `5`, `5-7` or `equal`; an empty list is every figure of the paper. Of a range, those that can be drawn: see
-/// [`not_drawn`].
+/// Returns the wanted figures: `5`, `5-7` or `equal`, and every figure of the paper for an empty
+/// list. A range leaves out the figures that cannot be drawn; see [`not_drawn`]. It is an error to
+/// name one of those alone.
 pub fn select(wanted: &[String]) -> Result<Vec<Figure>, String> {
     let names = names(wanted)?;
     let alone = NOT_DRAWN.iter().find(|(number, ..)| wanted.iter().any(|text| text == number));
@@ -274,7 +282,7 @@ pub fn select(wanted: &[String]) -> Result<Vec<Figure>, String> {
     Ok(FIGURES.iter().copied().filter(|figure| names.contains(figure.name)).collect())
 }
 
-/// Figures of the paper among those asked for that [`select`] leaves out, and why.
+/// Returns the figures that are wanted but left out by [`select`], each with the reason.
 pub fn not_drawn(wanted: &[String]) -> Vec<String> {
     let names = names(wanted).unwrap_or_default();
     let asked = NOT_DRAWN.iter().filter(|(number, ..)| names.contains(*number));
@@ -318,7 +326,7 @@ mod tests {
         assert!(error.starts_with("figure 8, throughput during the data loading process: "), "{error}");
     }
 
-    /// The captions of ALOR §4.2, and §4.4 to §4.7.
+    /// The captions are in ALOR §4.2 and §4.4 to §4.7.
     #[test]
     fn figures_show_what_their_captions_say() {
         let all = |name: &str| FIGURES.into_iter().find(|figure| figure.name == name).unwrap();

@@ -1,23 +1,25 @@
-//! The clusters of the figures: which stores a mix has, and how much each of them is given.
+//! The clusters of the figures: the stores of a mix, and the data and capacity of each store.
 
 use super::scale::Scale;
 
 const HYBRID: &str = "hybrid";
 
-/// Bytes per second of the `nvm` device, and its size where stores have no capacity: that of the paper's.
+/// The speeds of the `nvm` device in bytes per second, and its size in bytes if stores have no
+/// capacity. The size is that of the paper's device.
 const NVM_WRITE: f64 = 5e9;
 const NVM_READ: f64 = 8e9;
 const NVM_BYTES: f64 = 5e9;
 
-/// The clusters of ALOR §4.7, and the part of the paper's usual 10 GB that each is loaded with: 5 GB on four stores.
+/// The clusters of ALOR §4.7. They hold 5 GB on four stores, half of the paper's usual 10 GB.
 const HYBRID_COMPARISON: [&str; 2] = ["4Y", "1N3P"];
 const HYBRID_DATA: f64 = 0.5;
-/// There each plain SSD behind a cache holds 3.75 GB, where a store of its own holds 5 GB.
+/// Capacity of a plain SSD behind a cache, as a part of a store's usual capacity: 3.75 GB of 5 GB.
 const BEHIND_A_CACHE: f64 = 0.75;
 
-/// `1N2H3P` -> the devices' names, fastest kinds first.
+/// Returns the devices' names, in the order in which the mix lists them: `1N2H3P` begins with
+/// `nvm`.
 pub fn devices(mix: &str) -> Result<Vec<&'static str>, String> {
-    let wrong = || format!("'{mix}' is no mix of devices: counts of N, H, P and Y, as in 1N2H3P");
+    let wrong = || format!("'{mix}' is no mix of devices: write counts of N, H, P and Y, as in 1N2H3P");
     let mut devices = Vec::new();
     let mut rest = mix;
     while !rest.is_empty() {
@@ -37,14 +39,17 @@ pub fn devices(mix: &str) -> Result<Vec<&'static str>, String> {
         rest = &rest[digits + 1..];
     }
     if devices.len() < 3 {
-        return Err(format!("'{mix}' has {} stores, and three copies need three", devices.len()));
+        return Err(format!("'{mix}' has {} stores, but three copies need at least three", devices.len()));
     }
     Ok(devices)
 }
 
-/// The devices of a mix as a run makes them. The caches of all hybrid stores together are one `nvm` device, as the
-/// unequal stores beside them have one: its bandwidths, and the room that a store has, in equal parts. (Of the parts
-/// ALOR §4.7 tells the room alone.) Its latencies are each cache's own, for parts of a device answer no sooner.
+/// Returns the devices of a mix with their sizes and speeds for a run.
+///
+/// The caches of all hybrid stores together are one `nvm` device, because the unequal stores beside
+/// them have one. Each cache gets an equal part of its bandwidths and of its size. (ALOR §4.7
+/// states only the size of the parts.) Latencies are not divided: a part of a device answers no
+/// sooner.
 pub fn scaled_devices(mix: &str, scale: &Scale) -> Result<Vec<String>, String> {
     let names = devices(mix)?;
     let caches = names.iter().filter(|name| **name == HYBRID).count().max(1) as f64;
@@ -58,7 +63,7 @@ pub fn scaled_devices(mix: &str, scale: &Scale) -> Result<Vec<String>, String> {
     Ok(names.into_iter().map(|name| if name == HYBRID { hybrid.clone() } else { name.to_owned() }).collect())
 }
 
-/// Records that a cluster of the mix is loaded with.
+/// Returns the number of records that a cluster of the mix is loaded with.
 pub fn records(mix: &str, scale: &Scale) -> Result<u64, String> {
     let stores = devices(mix)?.len();
     Ok(match HYBRID_COMPARISON.contains(&mix) {
@@ -67,7 +72,8 @@ pub fn records(mix: &str, scale: &Scale) -> Result<u64, String> {
     })
 }
 
-/// Live user bytes that each store of the mix is meant to hold. `None`: as much as its file system.
+/// Returns the bytes of live user data that each store of the mix may hold. `None` for as much as
+/// its file system holds.
 pub fn capacity_bytes(mix: &str, scale: &Scale) -> Option<u64> {
     let is_behind_a_cache = mix == HYBRID_COMPARISON[0];
     let part = if is_behind_a_cache { BEHIND_A_CACHE } else { 1.0 };
@@ -98,7 +104,7 @@ mod tests {
         assert!(scaled_devices("6Y", &roomy).unwrap()[0].starts_with("hybrid,cache=10000000B,"));
     }
 
-    /// ALOR §4.7: 5 GB on four stores. Each has 5 GB of room, or 3.75 GB behind 1.25 GB of cache.
+    /// ALOR §4.7: four stores hold 5 GB. Each has 5 GB of room, or 3.75 GB behind 1.25 GB of cache.
     #[test]
     fn hybrid_stores_have_the_rooms_of_the_paper() {
         let scale = Scale { data_factor: 0.01, capacity_headroom: 1.0, ..Scale::named("quick").unwrap() };

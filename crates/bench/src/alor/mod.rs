@@ -1,8 +1,8 @@
-//! The evaluation of ALOR (NPC 2018, §4) made again: real stores on emulated devices, the policies in turn,
-//! medians of several runs, and the paper's numbers beside them.
+//! The reproduction of ALOR's evaluation (NPC 2018, §4): real stores on emulated devices, all
+//! policies in turn, medians of several runs, and the paper's numbers beside them.
 //!
-//! This module knows figures, settings, evidence and reports. How a cluster is started and looked at is the
-//! caller's: see [`Laboratory`].
+//! This module has the figures, settings, evidence and reports. The caller starts and observes the
+//! clusters, through [`Laboratory`].
 
 mod evidence;
 mod figures;

@@ -1,13 +1,13 @@
-//! The paper's numbers, as far as its text and its abstract give them. Its plots are not read off.
+//! The paper's numbers that its text and abstract state. No numbers are read off its plots.
 
 use super::figures::{Comparison, Metric, BASELINE};
 use crate::ycsb::Workload;
 
-/// What the paper says of a policy over even distribution.
+/// The paper's result for a policy, relative to even distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Paper {
     Ratio(f64),
-    /// No number, only in words.
+    /// The paper describes the result in words and gives no number.
     Words(&'static str),
     Unknown,
 }
@@ -22,7 +22,7 @@ impl Paper {
     }
 }
 
-/// ALOR §4.2, §4.4, §4.6 and §4.7.
+/// Returns the paper's result from ALOR §4.2, §4.4, §4.6 and §4.7.
 pub fn paper(comparison: Comparison, mix: &str, policy: &str, workload: Workload, metric: Metric) -> Paper {
     use Metric::{MeanReadLatency, TailReadLatency, TailWriteLatency, Throughput};
     use Workload::{Load, A, B, C};
@@ -53,8 +53,8 @@ pub fn paper(comparison: Comparison, mix: &str, policy: &str, workload: Workload
     }
 }
 
-/// The means of §4.2, for `alor`. That of throughput is over Load, A, B and C; of which operations and workloads those
-/// of latency are the paper does not say.
+/// Returns the means of §4.2 for `alor`. The mean of throughput is over Load, A, B and C. The paper
+/// does not say over which operations and workloads its means of latency are.
 pub fn paper_mean(metric: Metric) -> Option<f64> {
     match metric {
         Metric::Throughput => Some(1.3689),
@@ -68,7 +68,7 @@ pub fn paper_mean(metric: Metric) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The paper's own numbers agree with each other: leader migration, then ALOR over it (§4.6).
+    /// The paper's own numbers are consistent: leader migration, then ALOR relative to it (§4.6).
     #[test]
     fn components_multiply_to_the_whole() {
         let of = |policy| match paper(
@@ -84,7 +84,8 @@ mod tests {
         assert!((of("leader-only") * 1.4053 / of("alor") - 1.0).abs() < 0.001);
     }
 
-    /// §4.2: the mean over four workloads leaves for C what is called a bit lower than even distribution.
+    /// §4.2: the mean over four workloads leaves a ratio for C that the paper calls a bit lower
+    /// than even distribution.
     #[test]
     fn the_mean_of_throughput_is_over_all_four_workloads() {
         let mean = paper_mean(Metric::Throughput).unwrap();

@@ -1,5 +1,5 @@
-//! Figures as SVG: bars are ratios to even distribution, whiskers the least and most of the runs, hollow bars
-//! the paper.
+//! The figures as SVG. Bars are ratios to even distribution, whiskers span the runs from least to
+//! most, and hollow bars are the paper's numbers.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::statistics::{Bar, Chart};
 use crate::svg::{drawn, legend, Area, Failure, Swatch, FONT, PALETTE};
 
 const SIZE: (u32, u32) = (960, 440);
-/// Of the width of a group, the rest is between groups.
+/// The part of a group's width that its bars take. The rest is the gap to the next group.
 const GROUP_WIDTH: f64 = 0.8;
 const PAPER_COLOUR: RGBColor = RGBColor(40, 40, 40);
 
@@ -22,7 +22,7 @@ pub fn file_name(chart: &Chart) -> String {
     format!("{figure}{}-{}.svg", chart.figure.name, chart.metric.name().replace(' ', "-"))
 }
 
-/// One file per chart that has anything to show.
+/// Writes one file for each chart that has a value.
 pub fn write_plots(charts: &[Chart], dir: &Path) -> anyhow::Result<()> {
     for chart in charts.iter().filter(|chart| !chart.is_empty()) {
         let path = dir.join(file_name(chart));
@@ -32,7 +32,7 @@ pub fn write_plots(charts: &[Chart], dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bars that stand together: one cluster, one workload.
+/// Returns the bars in groups, each with its label. A group is one workload on one cluster.
 fn groups(chart: &Chart) -> Vec<(String, Vec<&Bar>)> {
     let mixes = chart.figure.comparison.groups().len() > 1;
     let mut groups: Vec<(String, Vec<&Bar>)> = Vec::new();

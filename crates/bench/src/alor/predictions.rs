@@ -1,4 +1,4 @@
-//! What was predicted before it was measured, beside the measurement.
+//! The predictions that were made before measuring, beside the measurements.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::statistics::{Bar, Chart};
 use crate::table::{Align, Table};
 use crate::ycsb::Workload;
 
-/// Of a policy over even distribution.
+/// A predicted ratio of a policy to even distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     pub mix: String,
@@ -17,9 +17,9 @@ pub struct Prediction {
     pub ratio: f64,
 }
 
-/// A prediction this close in ratio is a good one.
+/// Maximum relative difference at which a prediction counts as close.
 pub const CLOSE: f64 = 0.25;
-/// Policies whose measured ratios are closer than this have no order.
+/// Ratios that differ relatively by less than this count as equal, without an order.
 pub const TIE: f64 = 0.05;
 
 fn is_baseline(chart: &Chart, bar: &Bar) -> bool {
@@ -39,14 +39,15 @@ fn predicted(predictions: &[Prediction], chart: &Chart, bar: &Bar) -> Option<f64
     predictions.iter().find(of).map(|prediction| prediction.ratio)
 }
 
-/// The cluster over which a bar is shown. The ratios of bars that share it say which of them is higher.
+/// Returns the cluster whose baseline a bar is relative to. Only bars that share it can be ordered
+/// by their ratios.
 fn over(chart: &Chart, bar: &Bar) -> Option<&'static str> {
     let comparison = chart.figure.comparison;
     let group = comparison.groups().iter().find(|group| group.mix == bar.mix)?;
     Some(comparison.baseline_mix(group.mix))
 }
 
-/// A section of the report; empty without a prediction of something that was measured.
+/// Returns a section of the report. It is empty if no measured value was predicted.
 pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
@@ -80,7 +81,8 @@ pub fn section(charts: &[Chart], predictions: &[Prediction]) -> String {
                 continue;
             }
             all += 1;
-            // As far apart one way as the other: 0.8 of it and 1.25 of it.
+            // The distance is symmetric: 0.8 times and 1.25 times the measurement are equally far
+            // from it.
             close += usize::from((predicted / measured).ln().abs() <= CLOSE.ln_1p());
             table.row([
                 chart.figure.name.to_owned(),
@@ -135,7 +137,8 @@ mod tests {
             prediction("leader-only", Workload::A, 0.9),
         ];
         let text = section(&charts, &predictions);
-        // Load: even below both is right, alor above leader-only is not. A: too close to have an order.
+        // Load: even below both is right, alor above leader-only is wrong. A: too close to have an
+        // order.
         assert!(text.contains("2 of 3 ratios are within 25%; 2 of 3 pairs"), "{text}");
         assert!(text.contains("| 5 | throughput | 1N2H3P | Load | alor | 1.55 | 2.00 | -22% |"), "{text}");
     }
@@ -150,11 +153,12 @@ mod tests {
         let predictions = [prediction("alor", Workload::Load, 1.2), prediction("alor", Workload::A, 0.9)];
         let predictions = predictions.map(|one| Prediction { mix: "1N5P".to_owned(), ..one });
         let text = judged("six-hybrids", &runs, &predictions);
-        // Load: the unequal ones above the hybrid ones is right. A: below them is not.
+        // Load: unequal stores above hybrid stores is right. A: unequal stores below hybrid stores
+        // is wrong.
         assert!(text.contains("1 of 2 ratios are within 25%; 1 of 2 pairs"), "{text}");
     }
 
-    /// Each of them has its own baseline: 1.5 over one is not more than 1.2 over another.
+    /// Each mix has its own baseline: 1.5 relative to one is not more than 1.2 relative to another.
     #[test]
     fn mixes_are_not_judged_beside_each_other() {
         let runs = [

@@ -1,5 +1,5 @@
-//! The report: what was set up, each figure beside the paper, what was void and why, and what the good runs
-//! leaned on.
+//! The report: the settings, each figure beside the paper's, void measurements with their reasons,
+//! and what bounded the good runs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::measure::median;
 use crate::table::{bytes, count, micros, Align, Table};
 use crate::ycsb::Workload;
 
-/// Charts in the order of the figures.
+/// Returns the charts in the order of the figures.
 pub fn charts(figures: &[Figure], runs: &[Run]) -> Vec<Chart> {
     let of = |figure: &Figure| -> Vec<Chart> {
         figure.metrics.iter().map(|metric| chart(*figure, *metric, runs)).collect()
@@ -24,7 +24,8 @@ pub fn charts(figures: &[Figure], runs: &[Run]) -> Vec<Chart> {
     figures.iter().flat_map(of).collect()
 }
 
-/// `predictions`: what a model said of any of the bars; may be empty.
+/// Returns the report as Markdown. `predictions` has predicted ratios of any of the bars. It may be
+/// empty.
 pub fn report(
     setup: &Setup,
     charts: &[Chart],
@@ -52,7 +53,7 @@ fn settings(setup: &Setup) -> String {
     if !scale.makes_claims() {
         let _ = writeln!(
             text,
-            "**Scale `{}`: {} run per point. It shows that everything runs, and makes no claim.**\n",
+            "**Scale `{}`: {} run per point. It shows that everything runs. It makes no claim.**\n",
             scale.name, scale.runs
         );
     }
@@ -128,7 +129,8 @@ fn settings(setup: &Setup) -> String {
     text
 }
 
-/// The paper's means over its main cluster's workloads, where a figure of that is wanted.
+/// Returns the paper's means over the workloads of its main cluster, if a figure compares
+/// workloads.
 fn summary(charts: &[Chart], runs: &[Run]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
@@ -175,7 +177,7 @@ fn summary(charts: &[Chart], runs: &[Run]) -> String {
     )
 }
 
-/// `+36.89%`.
+/// Formats a ratio as a change, such as `+36.89%`.
 fn change(ratio: f64) -> String {
     format!("{:+.2}%", 100.0 * (ratio - 1.0))
 }
@@ -233,8 +235,9 @@ fn section(chart: &Chart) -> String {
     text
 }
 
-/// What the policies moved, before the load (who leads first is for elections to say) and from then on; on equal
-/// stores it should be nothing more than the baseline moves.
+/// Returns a table of the operators that each policy began, before the load and after it began.
+/// Those before the load move the leaders that elections happened to choose. On equal stores a
+/// policy should move no more than the baseline.
 fn moves(runs: &[Run]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
@@ -379,7 +382,8 @@ mod tests {
     use super::super::runs::Case;
     use super::*;
 
-    /// The whole report of a small reproduction. After a change on purpose: REGENERATE=1, and review the diff.
+    /// Compares the whole report of a small reproduction with the golden file. Set REGENERATE=1
+    /// after an intended change, and review the diff.
     #[test]
     fn the_report_reads_as_it_should() {
         let mut void = run("1N2H3P", "alor", 2, 150.0, 155.0);

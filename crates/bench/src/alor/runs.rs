@@ -1,5 +1,5 @@
-//! Single runs: one cluster, one policy, the workloads one after the other; kept as a file each, so that an
-//! interrupted reproduction goes on where it was.
+//! Single runs: one policy on one cluster, with the workloads one after the other. Each run is
+//! saved in a file of its own, so that an interrupted reproduction can continue.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,15 +14,15 @@ use super::scale::Scale;
 use crate::scenario::Move;
 use crate::ycsb::{Summary, Workload};
 
-/// The version of the files.
+/// The version of the files of runs.
 const VERSION: u32 = 5;
 
-/// One run to make.
+/// The identity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Case {
     pub mix: String,
     pub policy: String,
-    /// From 1.
+    /// The number of the run, from 1.
     pub run: usize,
 }
 
@@ -32,16 +32,17 @@ impl Case {
     }
 }
 
-/// What every run of one directory shares: runs that were made otherwise are not compared.
+/// The settings that every run of one directory shares. Runs with other settings are not
+/// comparable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     pub scale: Scale,
     pub seed: u64,
     pub cpus: usize,
-    /// Where the stores' data was: a file system's type.
+    /// The type of the file system that held the stores' data.
     pub file_system: String,
     pub program: String,
-    /// The stores measured their devices; else they were told what the devices can do.
+    /// True if the stores measured their devices, and false if they were told the devices' speeds.
     #[serde(default)]
     pub probed: bool,
 }
@@ -50,7 +51,7 @@ pub struct Setup {
 pub struct Phase {
     pub summary: Summary,
     pub evidence: Evidence,
-    /// Why its figures are void; empty: they are good.
+    /// The reasons why the figures of this phase are void. Empty if they are good.
     pub void: Vec<String>,
 }
 
@@ -70,8 +71,8 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
     pub before: Workload,
-    /// Seconds from the end of the workload before until the stores were at rest; none: they still worked when the
-    /// next one began.
+    /// Seconds from the end of the previous workload until the stores were at rest. `None` if they
+    /// were still working when the next workload began.
     pub seconds: Option<f64>,
 }
 
@@ -82,11 +83,12 @@ pub struct Run {
     pub setup: Setup,
     pub phases: Vec<Phase>,
     pub rests: Vec<Rest>,
-    /// Operators begun from the cluster's start to its end; time counts from the beginning of the load.
+    /// The operators begun from the start of the cluster to its end. Times are relative to the
+    /// beginning of the load.
     pub moves: Vec<Move>,
 }
 
-/// What a laboratory brings back.
+/// The results of a run in a laboratory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub phases: Vec<Phase>,
@@ -105,8 +107,9 @@ impl Run {
     }
 }
 
-/// Every run that the figures need, each once, in the order to make them: run by run, cluster by cluster, and
-/// the policies in turn, another first each time. What changes slowly on a machine meets all of them alike.
+/// Returns every run that the figures need, each once, in the order to make them: run by run, and
+/// cluster by cluster. The policies rotate, so that slow changes of the machine affect all of them
+/// alike.
 pub fn cases(figures: &[Figure], policies: &[String], runs: usize) -> Vec<Case> {
     let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
     for group in figures.iter().flat_map(|figure| figure.comparison.groups()) {
@@ -145,7 +148,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Reads what an earlier reproduction left in `dir`. Refuses runs that were made with other settings.
+    /// Reads the runs that an earlier reproduction left in `dir`. It is an error if one of them was
+    /// made with other settings.
     pub fn open(dir: &Path, setup: Setup) -> anyhow::Result<Runs> {
         let dir = dir.join("runs");
         std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
@@ -184,7 +188,7 @@ impl Runs {
         self.done.iter().any(|run| run.case == *case)
     }
 
-    /// Forgets every run of which a phase is void, so that it is made again.
+    /// Deletes every run that has a void phase, so that it is made again. Returns their number.
     pub fn drop_void(&mut self) -> anyhow::Result<usize> {
         let void = |run: &Run| run.phases.iter().any(|phase| !phase.void.is_empty());
         let names: Vec<String> =
@@ -200,7 +204,8 @@ impl Runs {
         self.dir.join(format!("{name}.json"))
     }
 
-    /// Whole or not at all: a run that was cut off half-way leaves no file that would be taken for one.
+    /// Saves a run atomically, by renaming a finished file. An interrupted run leaves no file that
+    /// could be taken for a run.
     pub fn keep(&mut self, run: Run) -> anyhow::Result<()> {
         let path = self.path(&run.case.name());
         let staged = path.with_extension("part");
@@ -217,7 +222,7 @@ impl Runs {
     }
 }
 
-/// The first setting that differs, in words.
+/// Describes the first setting that differs.
 fn difference(old: &Setup, new: &Setup) -> Option<String> {
     fn walk(old: &serde_json::Value, new: &serde_json::Value, name: &str) -> Option<String> {
         match (old.as_object(), new.as_object()) {
@@ -233,7 +238,7 @@ fn difference(old: &Setup, new: &Setup) -> Option<String> {
 
 /// Starts a cluster, runs the workloads on it, and ends it.
 pub trait Laboratory {
-    /// Why this program cannot make such a run; `Ok`: it can.
+    /// Returns the reason why this program cannot make such a run as an error.
     fn supports(&self, mix: &str, policy: &str) -> Result<(), String>;
 
     fn measure(
@@ -243,7 +248,8 @@ pub trait Laboratory {
     ) -> impl std::future::Future<Output = anyhow::Result<Measured>>;
 }
 
-/// The figures that this program can make, and why not the others: those whose baseline it cannot run.
+/// Returns the figures that this program can make, and the reasons why it cannot make the others. A
+/// figure needs the runs of its baseline.
 pub fn feasible<L: Laboratory>(laboratory: &L, figures: &[Figure]) -> (Vec<Figure>, BTreeSet<String>) {
     let mut refused = BTreeSet::new();
     let mut feasible = Vec::new();
@@ -260,21 +266,22 @@ pub fn feasible<L: Laboratory>(laboratory: &L, figures: &[Figure]) -> (Vec<Figur
     (feasible, refused)
 }
 
-/// What is known after a reproduction beside its runs.
+/// The outcome of a reproduction, apart from its runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// What this program cannot do, once each.
+    /// The reasons why this program cannot make some runs, each once.
     pub refused: BTreeSet<String>,
-    /// Runs that failed, and why.
+    /// The runs that failed, and why.
     pub failed: Vec<(Case, String)>,
     pub made: usize,
     pub found: usize,
 }
 
-/// After this many failures in a row there is something wrong that the next run will not mend.
+/// Maximum number of failures in a row. After so many, the next run would most likely fail, too.
 const FAILURES_MAX: usize = 3;
 
-/// Makes every run that is not there yet. `before` is told each case and how many are left with it.
+/// Makes every run that does not exist yet. Calls `before` with each case and the number of cases
+/// left, including that case. It is an error if three runs in a row fail.
 pub async fn make<L: Laboratory>(
     laboratory: &mut L,
     runs: &mut Runs,
@@ -312,7 +319,7 @@ pub async fn make<L: Laboratory>(
     Ok(account)
 }
 
-/// The policies that were asked for; the baseline is always among them.
+/// Returns the policies that were asked for, and the baseline.
 pub fn with_baseline(policies: &[String]) -> Vec<String> {
     let mut all = vec![BASELINE.to_owned()];
     all.extend(policies.iter().filter(|policy| *policy != BASELINE).cloned());
@@ -338,7 +345,7 @@ pub mod tests {
         }
     }
 
-    /// A phase of `per_second` operations a second.
+    /// Returns a phase with `per_second` operations per second.
     pub fn phase(workload: Workload, per_second: f64) -> Phase {
         let latency = Latency {
             count: per_second as u64 * 10,
@@ -417,7 +424,7 @@ pub mod tests {
         assert_eq!((account.made, account.found), (2, 0));
         assert_eq!(account.refused.iter().collect::<Vec<_>>(), ["this program has no policy 'adaptive'"]);
 
-        // The file of a run that was cut off is no run.
+        // The partial file of an interrupted run does not count as a run.
         std::fs::write(dir.path().join("runs/1N2H3P-even-2.part"), "{").unwrap();
         let mut runs = Runs::open(dir.path(), setup()).unwrap();
         assert_eq!(runs.done().len(), 2);

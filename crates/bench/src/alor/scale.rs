@@ -1,5 +1,5 @@
-//! How large a reproduction is. One factor shrinks everything that has to do with data, one slows every
-//! device; both are stated in the report.
+//! The scale of a reproduction. One factor shrinks all sizes that depend on data, and another slows
+//! every device. The report states both.
 
 use std::time::Duration;
 
@@ -8,48 +8,54 @@ use serde::{Deserialize, Serialize};
 /// ALOR §4.1 and §4.2: 10 GB of values of 1 KB under keys of 16 bytes, over six stores.
 const PAPER_RECORDS: f64 = 10_000_000.0;
 const PAPER_STORES: f64 = 6.0;
-/// Of each store. With three copies of 10 GB its six stores were exactly full.
+/// Capacity of each store in bytes. With three copies of 10 GB the paper's six stores were exactly
+/// full.
 const PAPER_CAPACITY_BYTES: f64 = 5e9;
 
-/// What a store has before the data factor: memtables and levels as TiKV, which the paper ran, has them by
-/// default; caches as ours are.
+/// Sizes of a store before the data factor applies, in bytes. Memtables and levels have the default
+/// sizes of TiKV, which the paper ran. Caches have the default sizes of our stores.
 const MEMTABLE_BYTES: f64 = 134_217_728.0;
 const LEVEL_BASE_BYTES: f64 = 536_870_912.0;
 const BLOCK_CACHE_BYTES: f64 = 134_217_728.0;
 const ROW_CACHE_BYTES: f64 = 268_435_456.0;
-/// TiKV's, and not scaled: a table file costs a few syncs whatever its size, and syncs are slowed like the
-/// device. Files that shrank with the data would make syncs of the bytes that compaction writes.
+/// The size of table files is TiKV's and is not scaled. A table file costs a few syncs whatever its
+/// size, and syncs are slowed like the device. With files that shrink with the data, compaction
+/// would wait for syncs instead of bandwidth.
 const TABLE_FILE_BYTES: u64 = 8 << 20;
 
-/// Milliseconds at full speed, and of a store by default. Raft's clock slows with the devices, but by a
-/// twentieth as much: a cluster that waits a hundred times longer for its disks must not hold elections that an
-/// unslowed one would not, and has to notice within a run that a leader is gone.
+/// Raft's tick in milliseconds at full speed, which is a store's default. The tick grows with the
+/// slowness of the devices, but by a twentieth as much. A cluster whose disks are a hundred times
+/// slower must not hold extra elections, and it must still notice the loss of a leader within a
+/// run.
 const RAFT_TICK_MS: f64 = 50.0;
 const TICK_SHARE_OF_SLOWNESS: f64 = 20.0;
-/// Milliseconds that a command may wait: a write that takes long is a latency and not a failure.
+/// Maximum time in milliseconds that a command may wait. It is long, so that a slow write shows as
+/// a latency and not as a failure.
 pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     pub name: String,
-    /// Of the data, memtables, level sizes and caches.
+    /// The factor for the data, memtables, level sizes and caches.
     pub data_factor: f64,
-    /// Of every device's bandwidth; latencies grow by the same.
+    /// The factor for every device's bandwidth. Latencies are divided by it.
     pub device_speed: f64,
     pub runs: usize,
-    /// Closed-loop threads of the load.
+    /// The number of closed-loop threads of the load.
     pub threads: usize,
     pub regions: u16,
-    /// A workload after `Load` ends after this.
+    /// Maximum duration in seconds of each workload after `Load`.
     pub phase_at_most_s: u64,
-    /// Each workload but the first waits for the cluster to come to rest, but no longer than this.
+    /// Maximum time in seconds that each workload but the first waits for the cluster to come to
+    /// rest.
     pub settle_at_most_s: u64,
-    /// Of the paper's capacity of a store, by the data factor; 0: unlimited.
+    /// A store's capacity as a multiple of the paper's capacity times the data factor. 0 for no
+    /// limit.
     pub capacity_headroom: f64,
 }
 
-/// The paper's own set-up has none, and what was overwritten takes room until it is compacted: with less than
-/// this even distribution would be above the threshold and shed.
+/// The paper's own set-up has no headroom. Here, overwritten data takes room until it is compacted:
+/// with less headroom, even distribution would exceed the threshold and shed data.
 const CAPACITY_HEADROOM: f64 = 1.25;
 
 impl Scale {
@@ -61,7 +67,7 @@ impl Scale {
             "quick" => (160.0, 160.0, 3, 30, 60),
             "full" => (128.0, 160.0, 3, 60, 90),
             "overnight" => (48.0, 160.0, 3, 120, 180),
-            other => return Err(format!("'{other}' is no scale: {}", Scale::NAMES.join(", "))),
+            other => return Err(format!("'{other}' is no scale: use {}", Scale::NAMES.join(", "))),
         };
         Ok(Scale {
             name: name.to_owned(),
@@ -76,17 +82,19 @@ impl Scale {
         })
     }
 
-    /// Enough to see that everything works, and no more.
+    /// Returns true if the scale has enough runs for claims. A smaller scale only shows that
+    /// everything works.
     pub fn makes_claims(&self) -> bool {
         self.runs >= 3
     }
 
-    /// The paper's data per store, whatever the number of stores.
+    /// Returns the number of records that gives each store as much data as in the paper, by the
+    /// data factor.
     pub fn records(&self, stores: usize) -> u64 {
         self.records_of(stores as f64 / PAPER_STORES)
     }
 
-    /// A part of the paper's 10 GB.
+    /// Returns the number of records in a part of the paper's 10 GB, by the data factor.
     pub fn records_of(&self, part: f64) -> u64 {
         (PAPER_RECORDS * self.data_factor * part).round() as u64
     }
@@ -103,7 +111,8 @@ impl Scale {
         Duration::from_secs(self.settle_at_most_s)
     }
 
-    /// Live user bytes that each store is meant to hold. `None`: as much as its file system.
+    /// Returns the bytes of live user data that each store may hold. `None` for as much as its file
+    /// system holds.
     pub fn capacity_bytes(&self) -> Option<u64> {
         let bytes = PAPER_CAPACITY_BYTES * self.data_factor * self.capacity_headroom;
         (self.capacity_headroom > 0.0).then_some(bytes.round() as u64)
@@ -113,7 +122,7 @@ impl Scale {
         (bytes * self.data_factor).max(least) as u64
     }
 
-    /// RocksDB's options by name, and the size of the row cache before it.
+    /// Returns RocksDB's options by name, and the size of the row cache in front of it.
     pub fn store_options(&self) -> Vec<(&'static str, u64)> {
         const KIB: f64 = 1024.0;
         vec![
@@ -140,7 +149,7 @@ mod tests {
         assert!(Scale::named("huge").is_err());
     }
 
-    /// Six stores hold what three copies of the data take, and nothing is full by that alone.
+    /// Three copies of the data on six stores alone fill none of them.
     #[test]
     fn capacity_is_the_papers_by_data_factor_and_headroom() {
         let quick = Scale::named("quick").unwrap();
@@ -156,8 +165,8 @@ mod tests {
         assert_eq!([1.0, 0.1, 0.0125, 0.00625, 0.0001].map(tick), [50, 50, 200, 400, 1000]);
     }
 
-    /// Each store holds half of the records at three copies over six stores; a memtable must be a small part
-    /// of that, or nothing compacts.
+    /// Each of six stores holds half of the records, with three copies. A memtable must be a small
+    /// part of that. Otherwise nothing compacts.
     #[test]
     fn every_scale_fills_many_memtables() {
         for name in Scale::NAMES {

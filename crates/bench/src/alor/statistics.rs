@@ -1,4 +1,4 @@
-//! From runs to a figure's numbers: medians over good runs, and ratios to the baseline.
+//! The numbers of a figure, computed from runs: medians over good runs, and ratios to the baseline.
 
 use super::figures::{Figure, Metric, BASELINE};
 use super::paper::{paper, Paper};
@@ -12,20 +12,21 @@ pub struct Bar {
     pub mix: String,
     pub policy: String,
     pub workload: Workload,
-    /// Median over good runs: operations per second or microseconds. `None`: there is no good run.
+    /// Median over good runs, in operations per second or microseconds. `None` if there is no good
+    /// run.
     pub value: Option<f64>,
     pub least: f64,
     pub most: f64,
     pub runs: usize,
     pub void: usize,
-    /// Median over the baseline's median.
+    /// The median divided by the baseline's median.
     pub ratio: Option<f64>,
-    /// Least and most of this bar's runs over the baseline's median.
+    /// The least and the greatest value of this bar's runs, divided by the baseline's median.
     pub ratio_range: (f64, f64),
     pub paper: Paper,
 }
 
-/// A figure by one metric.
+/// One figure for one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     pub figure: Figure,
@@ -33,7 +34,7 @@ pub struct Chart {
     pub bars: Vec<Bar>,
 }
 
-/// `None`: it has no operations that the metric counts.
+/// Returns the phase's value. `None` if the phase has no operations that the metric counts.
 fn value(phase: &Phase, metric: Metric) -> Option<f64> {
     let latency = || -> Option<Latency> {
         match metric.kinds() {
@@ -50,7 +51,7 @@ fn value(phase: &Phase, metric: Metric) -> Option<f64> {
     }
 }
 
-/// Good values, and how many runs were void.
+/// Returns the values of good runs, and the number of void runs.
 fn values(runs: &[Run], mix: &str, policy: &str, workload: Workload, metric: Metric) -> (Vec<f64>, usize) {
     let of_case = runs.iter().filter(|run| run.case.mix == mix && run.case.policy == policy);
     let (good, void): (Vec<&Phase>, Vec<&Phase>) =
@@ -94,8 +95,9 @@ pub fn chart(figure: Figure, metric: Metric, runs: &[Run]) -> Chart {
 }
 
 impl Chart {
-    /// The mean of a policy's ratios over workloads, as the paper sums up, and which they are: those that both it
-    /// and the baseline have good runs of. `None`: there are none.
+    /// Returns the mean of a policy's ratios over workloads, as the paper computes it, and these
+    /// workloads: those for which both the policy and the baseline have good runs. `None` if there
+    /// are none.
     pub fn mean_ratio(&self, mix: &str, policy: &str) -> Option<(f64, Vec<Workload>)> {
         let of = |bar: &&Bar| bar.mix == mix && bar.policy == policy;
         let known: Vec<(f64, Workload)> =

@@ -1,4 +1,4 @@
-//! Against scripted stores on loopback sockets.
+//! Tests against scripted stores on loopback sockets.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A store that answers each request by `script(request as text)`; `None` closes the connection.
+/// Starts a store that answers each request with `script(request as text)`. `None` closes the
+/// connection.
 pub(crate) async fn scripted(script: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -34,7 +35,7 @@ pub(crate) async fn scripted(script: impl Fn(&str) -> Option<String> + Send + Sy
     address
 }
 
-/// The first whole request of `input` as words, and what follows it.
+/// Returns the first complete request of `input` as words, and the rest of the input.
 fn request(input: &str) -> Option<(String, String)> {
     let mut lines = input.split("\r\n");
     let count: usize = lines.next()?.strip_prefix('*')?.parse().ok()?;
@@ -101,7 +102,7 @@ async fn an_open_outcome_is_told_and_never_retried() {
     })
     .await;
     let client = client(store);
-    // The first request of all asks for the slot map.
+    // The first of the two requests is the client's request for the slot map.
     assert!(matches!(client.call(&call("SET k v", false)).await, Outcome::Unknown(_)));
     assert_eq!(writes.load(Ordering::Relaxed), 2);
 }

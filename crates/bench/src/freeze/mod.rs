@@ -1,9 +1,11 @@
-//! Measures how frozen rows reach flash: a writer freezes run after run while a reader asks for rows of the same database.
+//! Measures how frozen rows reach flash: a writer freezes run after run while a reader asks for
+//! rows of the same database.
 //!
-//! The reader leaves out the rows of the run that is being frozen, in every variant: in a store the RAM tier answers
-//! those. Reads count twice. *From when they were due* is what a client sees: reads that wait behind a slow one count
-//! as slow. *By step* is the time of the call alone, sorted by what the writer was doing when the call began, with the
-//! time that the reader waited for RocksDB's mutex.
+//! In every variant the reader leaves out the rows of the run that is being frozen, because in a
+//! store the RAM tier answers those. Reads are counted in two ways. *From when they were due* is
+//! what a client sees: reads that wait behind a slow one count as slow. *By step* is the time of
+//! the call alone, by the writer's step when the call began, with the time that the reader waited
+//! for RocksDB's mutex.
 
 mod reader;
 mod report;
@@ -22,37 +24,40 @@ use serde::{Deserialize, Serialize};
 pub use reader::{StepReads, QUANTILES};
 pub use report::{report, Report};
 
-/// What is written and read, and for how long.
+/// The rows that are written and read, and the duration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// Number of keys. All of them are in the lowest level, and in the page cache, before the measurement begins.
+    /// Number of keys. Before the measurement begins, all of them are in the lowest level and in
+    /// the page cache.
     pub keys: u64,
-    /// Rows of a run.
+    /// Number of rows of a run.
     pub rows: u64,
     pub value_bytes: usize,
-    /// Rows frozen per second; None is full speed.
+    /// Number of rows frozen per second. `None` for full speed.
     pub rows_per_second: Option<u64>,
     pub reads_per_second: u64,
     pub seconds: u64,
 }
 
-/// A way to freeze, with what is changed around it.
+/// A way to freeze rows, and the conditions under which it is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// Its name on the command line.
+    /// The variant's name on the command line.
     pub name: &'static str,
     pub way: Way,
-    /// A run has this fraction of the load's rows.
+    /// The divisor of the load's number of rows that gives the rows of a run.
     pub run_divisor: u64,
-    /// Compaction, and building files, run at the lowest CPU priority.
+    /// True if compaction and the building of files run at the lowest CPU priority.
     pub low_priority: bool,
-    /// Files are built on a RAM file system and copied, which leaves their pages in the page cache.
+    /// True if files are built on a RAM file system and copied, which leaves their pages in the
+    /// page cache.
     pub built_in_ram: bool,
 }
 
-/// RocksDB slows writers into memtables at 20 files in level 0. An ingest waits at this number.
+/// Number of files in level 0 at which an ingest waits. RocksDB slows writers into memtables at 20.
 const LEVEL0_FILES_MAX: u64 = 12;
-/// With about 2 ms of work per MiB the builder is busy half of the time.
+/// The pause of the builder after each MiB. A MiB takes about 2 ms of work, so the builder is busy
+/// half of the time.
 const REST: Duration = Duration::from_millis(2);
 const INGEST: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: None };
 const INGEST_SLICES: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX, rest: Some(REST) };
@@ -60,7 +65,7 @@ const INGEST_SLICES: Way = Way::SortedFile { level0_files_max: LEVEL0_FILES_MAX,
 const PLAIN: Variant =
     Variant { name: "", way: Way::Memtable, run_divisor: 1, low_priority: false, built_in_ram: false };
 
-/// Every variant that can be measured.
+/// All variants.
 pub const VARIANTS: [Variant; 8] = [
     Variant { name: "memtable", ..PLAIN },
     Variant { name: "vector", way: Way::Vector, ..PLAIN },
@@ -72,37 +77,39 @@ pub const VARIANTS: [Variant; 8] = [
     Variant { name: "ingest-low", way: INGEST, low_priority: true, ..PLAIN },
 ];
 
-/// What one variant did under one load.
+/// The results of one variant under one load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub variant: String,
     pub load: Load,
     pub rows_per_second: f64,
-    /// CPU time of the process per row: with flush and all compaction, also what is left when the writer ends; without
-    /// the reader and without making the rows.
+    /// CPU time of the process per row in microseconds. It includes the flush and all compaction,
+    /// also that after the writer has ended. It excludes the reader and the making of the rows.
     pub cpu_us_per_row: f64,
-    /// Bytes given to the file system over bytes of rows, all compaction included; without files that are built in RAM.
+    /// Bytes given to the file system divided by bytes of rows. It includes all compaction and
+    /// excludes files that are built in RAM.
     pub write_amplification: f64,
-    /// Bytes that the process read from the device over bytes of rows, all compaction included.
+    /// Bytes that the process read from the device divided by bytes of rows. It includes all
+    /// compaction.
     pub read_amplification: f64,
     pub level0_files_max: u64,
     pub freezes: u64,
-    /// Seconds that the writer was held up: by RocksDB's stalls, or before ingests by the bound on level 0.
+    /// Seconds for which the writer was held up, by RocksDB's stalls or by the limit on level 0.
     pub stalled_s: f64,
-    /// Seconds of compaction left when the writer ended.
+    /// Seconds of compaction after the writer had ended.
     pub settled_s: f64,
     /// Microseconds of reads from when they were due, at [`QUANTILES`].
     pub read_us: [f64; QUANTILES.len()],
-    /// Reads by what the writer was doing, in the order of [`STEPS`].
+    /// Reads by the step of the writer, in the order of [`STEPS`].
     pub steps: Vec<StepReads>,
-    /// CPUs that other processes used meanwhile, on average.
+    /// Average number of CPUs that other processes used during the measurement.
     pub other_cpus: f64,
 }
 
-/// The states of the writer. It is between freezes while it makes a run or waits for its pace.
+/// The steps of the writer. It is between freezes while it makes a run or waits for its pace.
 pub const STEPS: [&str; 4] = ["between", "waits", "writes", "publishes"];
 
-/// The writer's state, as the reader sees it.
+/// The writer's step, as the reader sees it.
 #[derive(Default)]
 struct Now(AtomicU8);
 
@@ -117,33 +124,34 @@ impl Now {
         self.0.store(at, Ordering::Release);
     }
 
-    /// An index into [`STEPS`].
+    /// Returns an index into [`STEPS`].
     fn get(&self) -> usize {
         usize::from(self.0.load(Ordering::Acquire))
     }
 }
 
-/// Memtables of the store that is meant to use this; RocksDB unpins filters of files above 1.5 times this size.
+/// Minimum size of a memtable in bytes: that of the stores that freeze rows. RocksDB unpins filters
+/// of files larger than 1.5 times this size.
 const WRITE_BUFFER_BYTES_MIN: u64 = 256 << 20;
-/// Compaction that is not done by then is left undone.
+/// Maximum time to wait for compaction at the end.
 const SETTLE_MAX: Duration = Duration::from_secs(300);
 const SETTLE_POLL: Duration = Duration::from_millis(50);
-/// RocksDB has nothing to do if it says so this many times in a row.
+/// Number of times in a row that RocksDB must report no work before it counts as settled.
 const SETTLE_LOOKS: u32 = 4;
 
-/// Measures one variant in this process, which should do nothing else. `dir` is empty.
+/// Measures one variant in this process, which should do nothing else. `dir` must be empty.
 ///
 /// # Errors
-/// The load is impossible, the database cannot be written, or a row that must be there is not.
+/// The load is impossible, the database cannot be written, or a row is missing or wrong.
 pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     let variant = variant(name)?;
     let fill_rows = load.rows;
     let load = Load { rows: load.rows / variant.run_divisor, ..load };
     ensure!(
         load.rows > 0 && load.rows <= load.keys,
-        "a run has at least one row and at most as many as there are keys"
+        "a run must have at least one row and at most as many rows as there are keys"
     );
-    ensure!(load.value_bytes >= 8, "a value has at least 8 bytes");
+    ensure!(load.value_bytes >= 8, "a value must have at least 8 bytes");
     let priority = if variant.low_priority { CompactionPriority::Low } else { CompactionPriority::Normal };
     let mut freezer = Freezer::open(dir, variant.way, &options(load), priority)?;
     let ram = if variant.built_in_ram { Some(ram_directory()?) } else { None };
@@ -202,24 +210,24 @@ pub fn measure(dir: &Path, name: &str, load: Load) -> anyhow::Result<Measured> {
     })
 }
 
-/// Finds a variant by its name.
+/// Returns the variant with a name.
 ///
 /// # Errors
-/// There is none; the error lists all names.
+/// There is no such variant. The error lists all names.
 pub fn variant(name: &str) -> anyhow::Result<&'static Variant> {
     VARIANTS.iter().find(|variant| variant.name == name).with_context(|| {
         let names = VARIANTS.map(|variant| variant.name).join(", ");
-        format!("there is no variant '{name}', but {names}")
+        format!("there is no variant '{name}'; the variants are {names}")
     })
 }
 
-/// A directory on a RAM file system, which is removed when it is dropped.
+/// Makes a directory on a RAM file system. It is removed when it is dropped.
 fn ram_directory() -> anyhow::Result<tempfile::TempDir> {
     let dir = tempfile::Builder::new().prefix("steelyard-freeze-").tempdir_in("/dev/shm");
-    dir.context("a directory on a RAM file system")
+    dir.context("no directory can be made in /dev/shm")
 }
 
-/// The same for every variant: a run fits into one memtable, and nothing is compressed.
+/// Returns the options of every variant. A run fits into one memtable, and nothing is compressed.
 fn options(load: Load) -> rocks::Options {
     let run_bytes = load.rows * (load.value_bytes as u64 + 64);
     rocks::Options {
@@ -229,7 +237,8 @@ fn options(load: Load) -> rocks::Options {
     }
 }
 
-/// Reads all files once, so that every variant begins with the same pages in the page cache: as many as fit.
+/// Reads all files once, so that every variant begins with the same pages in the page cache, as far
+/// as they fit.
 fn warm(dir: &Path) -> anyhow::Result<()> {
     let database = dir.join("rows");
     let entries = std::fs::read_dir(&database).with_context(|| database.display().to_string())?;
@@ -240,7 +249,7 @@ fn warm(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until RocksDB has compacted what there is to compact.
+/// Waits until RocksDB has no compaction left to do, for at most [`SETTLE_MAX`].
 fn settle(freezer: &Freezer) -> anyhow::Result<()> {
     let (started, mut quiet) = (Instant::now(), 0);
     while quiet < SETTLE_LOOKS && started.elapsed() < SETTLE_MAX {
@@ -254,7 +263,7 @@ fn settle(freezer: &Freezer) -> anyhow::Result<()> {
 
 const KEY_BYTES: usize = 16;
 
-/// Keys sort as their numbers do.
+/// Returns a key. Keys sort in the order of their numbers.
 fn key(number: u64) -> Bytes {
     Bytes::from(format!("{number:0KEY_BYTES$}"))
 }
@@ -265,7 +274,7 @@ fn row(number: u64, value_bytes: usize) -> Row {
     (key(number), Some(Bytes::from(value)))
 }
 
-/// Evenly spread numbers from a seed: SplitMix64 (Steele, Lea and Flood).
+/// A generator of evenly distributed numbers from a seed: SplitMix64 (Steele, Lea and Flood).
 struct Draw(u64);
 
 impl Draw {
@@ -278,14 +287,14 @@ impl Draw {
     }
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 fn thread_cpu() -> anyhow::Result<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").context("the thread's CPU time")?;
     let nanos = stat.split_ascii_whitespace().next().and_then(|field| field.parse().ok());
     Ok(Duration::from_nanos(nanos.context("the thread's CPU time is a number")?))
 }
 
-/// CPU time of all threads of this process, those that have ended included.
+/// Returns the CPU time of all threads of this process, including those that have ended.
 fn process_cpu() -> anyhow::Result<Duration> {
     crate::measure::cpu_time(std::process::id()).context("the process's CPU time")
 }
@@ -294,8 +303,9 @@ fn machine_cpu() -> anyhow::Result<Duration> {
     crate::measure::machine_busy_time().context("the machine's CPU time")
 }
 
-/// The bytes that this process has given to the file system by write calls, and that it has read from a device. (The
-/// kernel's own count of bytes written has whole large folios.)
+/// Returns the bytes that this process has given to the file system by write calls, and the bytes
+/// that it has read from a device. The kernel's own count of written bytes is not used, because it
+/// counts whole large folios.
 fn bytes_written_and_read() -> anyhow::Result<[u64; 2]> {
     let io = std::fs::read_to_string("/proc/self/io").context("the process's bytes")?;
     let count = |name: &str| {

@@ -1,4 +1,4 @@
-//! The thread that reads at a pace.
+//! The thread that reads at a given rate.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{key, thread_cpu, Draw, Load, Now, STEPS};
 
-/// The quantiles of reads that are reported.
+/// The reported quantiles of reads.
 pub const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
-/// The reads of one step of the writer.
+/// The reads during one step of the writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepReads {
     /// Seconds that the writer spent in the step.
@@ -21,14 +21,14 @@ pub struct StepReads {
     pub reads: u64,
     /// Microseconds of the call alone, at [`QUANTILES`].
     pub call_us: [f64; QUANTILES.len()],
-    /// Milliseconds that the reader waited for RocksDB's mutex: the sum and the longest wait.
+    /// Milliseconds for which the reader waited for RocksDB's mutex: the sum and the longest wait.
     pub mutex_ms: [f64; 2],
 }
 
 pub(super) struct Reader {
-    /// Nanoseconds from when a read was due.
+    /// Nanoseconds from when a read was due until it ended.
     due: Histogram<u64>,
-    /// By the step in which the call began.
+    /// Times of calls by the step in which the call began.
     steps: [CallTimes; STEPS.len()],
     pub(super) cpu: Duration,
 }
@@ -61,7 +61,7 @@ fn quantiles_us(times: &Histogram<u64>) -> [f64; QUANTILES.len()] {
     QUANTILES.map(|(_, quantile)| times.value_at_quantile(quantile) as f64 / 1e3)
 }
 
-/// Nanoseconds up to 100 s.
+/// Returns a histogram of nanoseconds up to 100 s.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid")
 }
@@ -80,7 +80,8 @@ pub(super) fn read(
     let (mut draw, started, mut asked) = (Draw(2), Instant::now(), 0u64);
     let cpu_before = thread_cpu()?;
     while !over.load(Ordering::Acquire) {
-        // Reads that became due during a slow one follow at once, and count from when they were due.
+        // Reads that became due during a slow read follow at once. They count from when they were
+        // due.
         let due = Duration::from_secs_f64(asked as f64 / load.reads_per_second as f64);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
         asked += 1;

@@ -1,4 +1,4 @@
-//! The report of what was measured, in Markdown.
+//! The report of the measurements in Markdown.
 
 use std::path::PathBuf;
 
@@ -9,23 +9,25 @@ pub struct Report {
     pub measured: Vec<Measured>,
     pub dir: PathBuf,
     pub file_system: String,
-    /// `fdatasync` of 4 KiB there, before and after: median and 99th percentile, microseconds.
+    /// Microseconds of an `fdatasync` of 4 KiB in `dir` before and after: median and 99th
+    /// percentile.
     pub sync_us: [[f64; 2]; 2],
     /// The machine's load average over a minute, before and after.
     pub load_average: [String; 2],
 }
 
-/// Two tables: one line for each variant and load, and one line for each step of those.
+/// Formats two tables: one with a line for each variant and load, and one with a line for each step
+/// of these.
 pub fn report(report: &Report) -> String {
     let Some(first) = report.measured.first() else { return String::new() };
     let load = first.load;
     let sync = report.sync_us.map(|[median, p99]| format!("{} (p50), {} (p99)", micros(median), micros(p99)));
     let [load_before, load_after] = &report.load_average;
     format!(
-        "# How frozen rows reach flash\n\nValues of {} bytes over {} keys, {} s each, {} reads/s beside.\n\
+        "# How frozen rows reach flash\n\nValues of {} bytes over {} keys, {} s each, {} reads/s meanwhile.\n\
          {} ({}); fdatasync of 4 KiB {} before, {} after. Load average {load_before} before, {load_after} after.\n\n\
          Reads count from when they were due.\n\n{}\n\
-         Reads by what the writer was doing; the time of the call alone.\n\n{}",
+         Reads by the step of the writer; the time of the call alone.\n\n{}",
         load.value_bytes,
         count(load.keys as f64),
         load.seconds,

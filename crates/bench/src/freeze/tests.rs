@@ -17,10 +17,10 @@ fn every_variant_is_measured_and_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         measure(dir.path(), variant.name, small(1)).expect("every row is found")
     };
-    // All at once: what they measure is not judged.
+    // The variants run at the same time, because their figures are not checked.
     let measured: Vec<Measured> = std::thread::scope(|scope| {
         let running: Vec<_> = VARIANTS.iter().map(|variant| scope.spawn(|| measure_one(variant))).collect();
-        running.into_iter().map(|one| one.join().expect("it does not panic")).collect()
+        running.into_iter().map(|one| one.join().expect("the measurement does not panic")).collect()
     });
     for (variant, one) in VARIANTS.iter().zip(&measured) {
         assert!(one.freezes > 0 && one.rows_per_second > 0.0, "{one:?}");

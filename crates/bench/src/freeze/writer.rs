@@ -1,4 +1,4 @@
-//! The thread that freezes.
+//! The thread that freezes runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::process::ThreadPriority;
 pub(super) struct Writer {
     pub(super) rows: u64,
     pub(super) freezes: u64,
-    /// Wall time by [`STEPS`].
+    /// Wall time by step, in the order of [`STEPS`].
     pub(super) in_step: [Duration; STEPS.len()],
-    /// CPU time of making the runs, which a RAM tier has at hand.
+    /// CPU time spent on making the runs. A RAM tier has its rows at hand.
     pub(super) making: Duration,
     pub(super) level0_files_max: u64,
 }
 
-/// Freezes runs of random keys until the time is over. `hidden` says which keys are in the present run.
+/// Freezes runs of random keys until the time is over. `hidden` marks the keys of the current run.
 pub(super) fn write(
     freezer: &Freezer,
     variant: &Variant,
@@ -45,7 +45,7 @@ pub(super) fn write(
             writer.in_step[now.get()] += step_since.elapsed();
             step_since = Instant::now();
             now.set(step);
-            // An ingest holds RocksDB's mutex, so it must not be at low priority.
+            // An ingest holds RocksDB's mutex, so it must not run at low priority.
             if let Some(priority) = &mut priority {
                 priority.set_low(step == Some(Step::Writes));
             }

@@ -1,8 +1,8 @@
-//! A batch: entries that go to the log and to the followers together.
+//! A batch: entries that go to the log and to the followers together. Numbers are little-endian.
 //!
 //! ```text
-//! batch    length u64, of the entries | number u64 | committed u64 | xxh3 u64 of all the rest | entries
-//! entry    key length u32 | value length u32 | key | value                           little-endian
+//! batch    length of the entries u64 | number u64 | committed u64 | xxh3 of the rest u64 | entries
+//! entry    key length u32 | value length u32 | key | value
 //! ```
 
 use xxhash_rust::xxh3::Xxh3;
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub(super) const HEADER_BYTES: usize = 32;
 const ENTRY_HEADER_BYTES: usize = 8;
 
-/// A batch as it is filled.
+/// A batch that is being filled.
 pub(super) struct Batch {
     bytes: Vec<u8>,
     pub(super) entries: usize,
@@ -27,7 +27,7 @@ impl Batch {
         self.bytes.len()
     }
 
-    /// Keys and values are shorter than 4 GiB: a request is.
+    /// Appends an entry. Keys and values are shorter than 4 GiB, because requests are.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("a request is shorter").to_le_bytes();
         self.bytes.extend_from_slice(&length(key));
@@ -37,7 +37,7 @@ impl Batch {
         self.entries += 1;
     }
 
-    /// The finished batch.
+    /// Writes the header and returns the finished batch.
     pub(super) fn seal(mut self, number: u64, committed: u64) -> Vec<u8> {
         let length = (self.bytes.len() - HEADER_BYTES) as u64;
         for (at, field) in [length, number, committed].into_iter().enumerate() {
@@ -56,16 +56,19 @@ fn checksum(batch: &[u8]) -> u64 {
     hasher.digest()
 }
 
-/// A finished batch at the front of some bytes.
+/// The header of a finished batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Header included.
+    /// The length of the batch in bytes, with its header.
     pub(super) bytes: usize,
     pub(super) number: u64,
     pub(super) committed: u64,
 }
 
-/// `Ok(None)`: the batch has not arrived in full.
+/// Finds the batch at the beginning of `bytes`. Returns `Ok(None)` if it is not complete yet.
+///
+/// # Errors
+/// The length is impossible, or the checksum is wrong.
 pub(super) fn find(bytes: &[u8]) -> anyhow::Result<Option<Found>> {
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
@@ -73,14 +76,14 @@ pub(super) fn find(bytes: &[u8]) -> anyhow::Result<Option<Found>> {
     let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let Some(length) = usize::try_from(field(0)).ok().and_then(|length| length.checked_add(HEADER_BYTES))
     else {
-        anyhow::bail!("a batch of an impossible length")
+        anyhow::bail!("a batch has an impossible length")
     };
     let Some(batch) = bytes.get(..length) else { return Ok(None) };
-    anyhow::ensure!(field(24) == checksum(batch), "a batch was damaged on its way");
+    anyhow::ensure!(field(24) == checksum(batch), "a batch was damaged in transit");
     Ok(Some(Found { bytes: length, number: field(8), committed: field(16) }))
 }
 
-/// The entries of a finished batch.
+/// Returns the entries of a finished batch.
 pub(super) fn entries(batch: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = &batch[HEADER_BYTES..];
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Connections of clients: requests in, replies out in order.
+//! The clients' connections: requests in, replies out in order.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -19,20 +19,21 @@ struct Client {
     decoder: Decoder,
     input: BytesMut,
     output: BytesMut,
-    /// SETs that are not committed. Their replies are the next ones.
+    /// The number of SETs that are not committed. Their replies are the next ones.
     waits: usize,
-    /// A request that waits for them, since its reply is behind theirs. What came behind it is not looked at.
+    /// A request that must wait for these SETs, because its reply comes after theirs. Input after
+    /// it is not decoded yet.
     held: Option<Request>,
-    /// No event follows any more.
+    /// True if no more events of the socket will come.
     is_ending: bool,
 }
 
-/// Who has SETs in a batch, and how many.
+/// The clients with SETs in a batch, and the number of SETs of each.
 pub(super) type Writers = Vec<(Token, usize)>;
 
 pub(super) struct Clients {
     clients: HashMap<Token, Client, Xxh3DefaultBuilder>,
-    /// Of the batch that is being filled.
+    /// The writers of the batch that is being filled.
     writers: Writers,
     scratch: Box<[u8]>,
 }
@@ -59,12 +60,13 @@ impl Clients {
         self.clients.insert(token, client);
     }
 
-    /// The writers of the batch that is finished now.
+    /// Returns the writers of the batch that is now finished.
     pub(super) fn take_writers(&mut self) -> Writers {
         std::mem::take(&mut self.writers)
     }
 
-    /// A client's socket is ready, and perhaps its end is near, or a request that was held may be worked on.
+    /// Serves a client whose socket is ready, or whose held request may go on. `is_ending` says
+    /// that the client may have closed the connection.
     pub(super) fn ready(&mut self, token: Token, is_ending: bool, batch: &mut Batch, table: &Table) {
         let Some(client) = self.clients.get_mut(&token) else { return };
         client.is_ending |= is_ending;
@@ -78,7 +80,7 @@ impl Clients {
         }
     }
 
-    /// A batch is committed: its writers are answered, and what they sent next is worked on.
+    /// Answers the writers of a committed batch, and serves the requests that waited for it.
     pub(super) fn committed(&mut self, writers: Writers, batch: &mut Batch, table: &Table) {
         for (token, sets) in writers {
             let Some(client) = self.clients.get_mut(&token) else { continue };
@@ -94,7 +96,7 @@ impl Clients {
 }
 
 impl Client {
-    /// Works on requests until there are no more, or one has to wait.
+    /// Serves requests until there are no more, or one has to wait.
     fn pump(&mut self, scratch: &mut [u8], batch: &mut Batch, table: &Table) -> io::Result<()> {
         let mut is_emptied = false;
         loop {
@@ -103,7 +105,7 @@ impl Client {
                     return Ok(());
                 }
             }
-            // A short read has emptied the socket: what comes next is a new event.
+            // A short read has emptied the socket. More input causes a new event.
             if is_emptied {
                 return Ok(());
             }
@@ -130,7 +132,7 @@ impl Client {
         }
     }
 
-    /// False: the request is held.
+    /// Serves one request. Returns false if the request has to wait.
     fn work_on(&mut self, request: Request, batch: &mut Batch, table: &Table) -> bool {
         let args = &request.args[..];
         let is = |name: &str| args[0].eq_ignore_ascii_case(name.as_bytes());
@@ -153,7 +155,7 @@ impl Client {
             [_] if is("PING") => Reply::Simple("PONG".into()),
             [_] if is("DBSIZE") => Reply::Int(table.len() as i64),
             [name, ..] => Reply::error(format!(
-                "ERR unknown command '{}': the limit knows SET key value, GET, PING and DBSIZE",
+                "ERR unknown command '{}': the limit serves SET key value, GET, PING and DBSIZE",
                 String::from_utf8_lossy(name).chars().take(32).collect::<String>().escape_debug()
             )),
             [] => unreachable!("a request has a name"),
@@ -167,7 +169,7 @@ impl Client {
             match self.stream.write(&self.output) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.output.advance(bytes),
-                // The rest goes when the socket has room: that is an event.
+                // The rest is sent when an event says that the socket has room.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! The loop of a follower: batches of one leader to the log, acknowledgements back.
+//! The loop of a follower: it writes the batches of one leader to the log and acknowledges them.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -24,19 +24,19 @@ struct Follower {
     input: Vec<u8>,
     scratch: Vec<u8>,
     output: Vec<u8>,
-    /// Arrived, and not given to the log yet.
+    /// Batches that arrived and are not yet given to the log.
     to_write: Vec<Arc<Vec<u8>>>,
-    /// Arrived, and not in the table yet, with their numbers.
+    /// Batches that arrived and are not yet in the table, with their numbers.
     to_apply: VecDeque<(u64, Arc<Vec<u8>>)>,
-    /// Numbers of batches: the last that arrived, that was given to the log, that the log has synced, and that
-    /// the leader says is committed.
+    /// Numbers of batches: the last one that arrived, that was given to the log, that the log has
+    /// synced, and that is committed according to the leader.
     arrived: u64,
     written: u64,
     synced: u64,
     committed: u64,
 }
 
-/// Ends when the leader is gone.
+/// Serves one leader until it closes the connection.
 pub(super) fn serve(mut listener: TcpListener, options: &Options) -> anyhow::Result<()> {
     let mut poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), LOG)?;
@@ -87,7 +87,7 @@ fn wait(poll: &mut Poll, events: &mut Events) -> io::Result<()> {
 }
 
 impl Follower {
-    /// Reads all that has come. False: the leader is gone.
+    /// Reads all input. Returns false if the leader closed the connection.
     fn hear(&mut self) -> anyhow::Result<bool> {
         loop {
             match self.leader.read(&mut self.scratch) {
@@ -95,7 +95,7 @@ impl Follower {
                 Ok(bytes) => self.input.extend_from_slice(&self.scratch[..bytes]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("the leader"),
+                Err(error) => return Err(error).context("the leader's connection failed"),
             }
         }
         let mut at = 0;

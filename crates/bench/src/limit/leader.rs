@@ -1,4 +1,4 @@
-//! The loop that answers clients.
+//! The leader's loop, which answers clients.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,8 @@ use super::Options;
 
 const LISTENER: Token = Token(0);
 const LOG: Token = Token(1);
-/// Of the first follower. Clients' tokens follow those of the followers, and none is given twice.
+/// The token of the first follower. Clients' tokens follow those of the followers and are never
+/// reused.
 const FIRST_FOLLOWER: usize = 2;
 const EVENTS: usize = 1024;
 
@@ -35,7 +36,7 @@ struct Leader {
     table: Table,
     batch: Batch,
     in_flight: VecDeque<InFlight>,
-    /// The last batch that was given to the log, and the last that the log has synced.
+    /// Numbers of batches: the last one given to the log, and the last one that the log has synced.
     written: u64,
     synced: u64,
     committed: u64,
@@ -48,7 +49,8 @@ pub(super) fn serve(
 ) -> anyhow::Result<()> {
     let mut poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), LOG)?;
-    // A wake-up that fails would have to be out of memory: the next event does for it.
+    // A failed wake-up is ignored. It can only fail for lack of memory, and any later event also
+    // runs the turn.
     let log = Log::start(&options.dir, options.log_bytes, move || drop(waker.wake()))?;
     let connect = |(at, &address)| Replica::connect(address, poll.registry(), Token(FIRST_FOLLOWER + at));
     let replicas = followers.iter().enumerate().map(connect).collect::<anyhow::Result<Vec<_>>>()?;
@@ -108,7 +110,7 @@ fn accept(
 }
 
 impl Leader {
-    /// Commits what can be committed, and gives the log the next batch when it is free.
+    /// Commits the batches that can be committed, and gives the log the next batch if it is free.
     fn turn(&mut self) -> anyhow::Result<()> {
         if self.log.take_done()? {
             self.synced = self.written;
@@ -125,7 +127,7 @@ impl Leader {
         self.written += 1;
         let empty = Batch::new(self.batch.len());
         let bytes = Arc::new(std::mem::replace(&mut self.batch, empty).seal(self.written, self.committed));
-        // The followers' disks work while the own one does.
+        // Send first: the followers' disks then work at the same time as the leader's own.
         self.replicas.iter_mut().try_for_each(|replica| replica.send(bytes.clone()))?;
         self.log.write(vec![bytes.clone()])?;
         let writers = self.clients.take_writers();

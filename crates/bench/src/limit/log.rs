@@ -1,6 +1,6 @@
-//! The log: one preallocated file, overwritten in a circle by a thread of its own.
+//! The log: one preallocated file, which a thread of its own overwrites in a circle.
 //!
-//! Its blocks were written once before, so that to overwrite them changes no metadata.
+//! All blocks of the file were written once before, so that overwriting them changes no metadata.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-/// Batches begin at multiples of this, so that no page is read before it is written.
+/// Batches begin at multiples of this number of bytes, so that the kernel never reads a page before
+/// it is written.
 const PAGE_BYTES: u64 = 4 << 10;
 
-/// Finished batches, written one after the other and synced once.
+/// Finished batches that are written in turn and synced once.
 pub(super) type Write = Vec<Arc<Vec<u8>>>;
 
-/// Takes one write at a time.
+/// The log. It takes one write at a time.
 pub(super) struct Log {
     writes: SyncSender<Write>,
     done: Receiver<io::Result<()>>,
@@ -25,7 +26,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// `wake` is called when a write is done.
+    /// Makes the file and starts the thread. The thread calls `wake` when a write is done.
     pub(super) fn start(dir: &Path, bytes: u64, wake: impl Fn() + Send + 'static) -> anyhow::Result<Log> {
         let path = dir.join("LOG");
         let file = preallocate(&path, bytes).with_context(|| format!("{} cannot be made", path.display()))?;
@@ -48,7 +49,7 @@ impl Log {
         self.is_busy
     }
 
-    /// Only while the log is not busy.
+    /// Starts a write. Must not be called while the log is busy.
     pub(super) fn write(&mut self, write: Write) -> anyhow::Result<()> {
         debug_assert!(!self.is_busy);
         self.is_busy = true;
@@ -58,7 +59,7 @@ impl Log {
         })
     }
 
-    /// Whether the write is done that was under way.
+    /// Returns true if the write in flight is done.
     pub(super) fn take_done(&mut self) -> anyhow::Result<bool> {
         let Ok(result) = self.done.try_recv() else { return Ok(false) };
         self.is_busy = false;
@@ -74,7 +75,7 @@ fn preallocate(path: &Path, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where in the file the next batch goes.
+/// The position of the next batch in the file.
 struct Circle {
     bytes: u64,
     next: u64,
@@ -109,7 +110,11 @@ mod tests {
         assert_eq!(circle.place(PAGE_BYTES).unwrap(), PAGE_BYTES);
         assert_eq!(circle.place(PAGE_BYTES).unwrap(), 2 * PAGE_BYTES);
         assert_eq!(circle.place(PAGE_BYTES + 1).unwrap(), 0);
-        assert_eq!(circle.place(PAGE_BYTES + 1).unwrap(), 0, "it does not fit behind the last");
+        assert_eq!(
+            circle.place(PAGE_BYTES + 1).unwrap(),
+            0,
+            "there is not enough room behind the last batch"
+        );
         assert_eq!(circle.place(3 * PAGE_BYTES).unwrap(), 0);
         assert!(circle.place(3 * PAGE_BYTES + 1).is_err());
     }

@@ -9,17 +9,17 @@ use anyhow::Context;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-/// An acknowledgement: the number of the last batch that is synced, u64, little-endian.
+/// The length of an acknowledgement: the number of the last synced batch as u64, little-endian.
 pub(super) const ACKNOWLEDGEMENT_BYTES: usize = 8;
 
 pub(super) struct Replica {
     address: SocketAddr,
     stream: TcpStream,
     to_send: VecDeque<Arc<Vec<u8>>>,
-    /// Bytes of the first of them that are sent.
+    /// The bytes of the first batch in `to_send` that are sent already.
     sent: usize,
     input: Vec<u8>,
-    /// The last batch that it has synced.
+    /// The number of the last batch that the follower has synced.
     synced: u64,
 }
 
@@ -42,9 +42,9 @@ impl Replica {
         self.flush()
     }
 
-    /// Its socket is ready.
+    /// Serves a socket that is ready.
     pub(super) fn ready(&mut self) -> anyhow::Result<()> {
-        self.hear().with_context(|| format!("the follower at {}", self.address))?;
+        self.hear().with_context(|| format!("lost follower {}", self.address))?;
         self.flush()
     }
 
@@ -79,14 +79,15 @@ impl Replica {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).with_context(|| format!("the follower at {}", self.address)),
+                Err(error) => return Err(error).with_context(|| format!("lost follower {}", self.address)),
             }
         }
         Ok(())
     }
 }
 
-/// The last batch that a majority of the copies has synced, the leader's own among them.
+/// Returns the number of the last batch that a majority of the copies has synced. The leader's own
+/// log is one copy.
 pub(super) fn committed(own: u64, replicas: &[Replica]) -> u64 {
     majority(std::iter::once(own).chain(replicas.iter().map(|replica| replica.synced)).collect())
 }

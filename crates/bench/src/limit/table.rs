@@ -1,4 +1,4 @@
-//! Keys and values in RAM.
+//! The table of keys and values in RAM.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// Takes in a committed batch.
+    /// Applies a committed batch.
     pub(super) fn apply(&mut self, batch: &Arc<Vec<u8>>) {
         for (key, value) in batch::entries(batch) {
             match self.rows.get_mut(key) {

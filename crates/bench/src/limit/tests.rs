@@ -1,4 +1,4 @@
-//! The limit in threads of this process. They end with it.
+//! Tests of the limit in threads of this process. The threads end with the process.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use super::*;
 use crate::process::free_ports;
 
-/// Long enough for a slow machine; no test waits for it when things are right.
+/// Maximum time to wait on a slow machine. No passing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOG_BYTES: u64 = 256 << 10;
 
@@ -60,9 +60,9 @@ fn requests_of_a_connection_are_answered_in_order_and_from_what_is_committed() {
     ask(&mut client, &[&[b"DBSIZE"], &[b"SET", b"b"], &[b"DBSIZE"]]);
     expect(
         &mut client,
-        b":1\r\n-ERR unknown command 'SET': the limit knows SET key value, GET, PING and DBSIZE\r\n:1\r\n",
+        b":1\r\n-ERR unknown command 'SET': the limit serves SET key value, GET, PING and DBSIZE\r\n:1\r\n",
     );
-    // Once round the log and more.
+    // Write more than the log holds, so that it wraps around.
     let value = vec![b'x'; 5000];
     for number in 0..2 * LOG_BYTES as usize / value.len() {
         let key = number.to_string();
@@ -73,7 +73,7 @@ fn requests_of_a_connection_are_answered_in_order_and_from_what_is_committed() {
     ask(&mut other, &[&[b"GET", b"3"]]);
     expect(&mut other, &[b"$5000\r\n", &value[..], b"\r\n"].concat());
     assert_eq!(std::fs::metadata(dir.path().join("LOG")).unwrap().len(), LOG_BYTES);
-    // The server hangs up on a client that does not speak the protocol, and on no other.
+    // The server closes the connection of a client that breaks the protocol, and no other.
     other.write_all(b"*1\r\n!\r\n").unwrap();
     let end = other.read(&mut [0]).map_err(|error| error.kind());
     assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
@@ -86,7 +86,8 @@ fn what_is_answered_is_in_the_logs_of_a_majority() {
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let (first, _) = start(dirs[1].path(), Role::Follower);
     let (second, _) = start(dirs[2].path(), Role::Follower);
-    // A follower takes one connection, so it is not tried out: its log is preallocated before it accepts.
+    // A follower accepts only one connection, so the test does not try to connect. A follower
+    // preallocates its log before it accepts.
     let is_ready = |dir: &Path| std::fs::metadata(dir.join("LOG")).is_ok_and(|log| log.len() == LOG_BYTES);
     while !dirs[1..].iter().all(|dir| is_ready(dir.path())) {
         std::thread::sleep(Duration::from_millis(5));
@@ -131,7 +132,7 @@ fn one_acknowledgement_of_two_is_enough_and_none_is_not() {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     first.write_all(&found.number.to_le_bytes()).unwrap();
     expect(&mut client, b"+OK\r\n$5\r\nvalue\r\n");
-    // A copy that is gone does not come back.
+    // The leader fails when it loses a copy.
     drop(second);
     assert!(running.join().unwrap().is_err());
 }

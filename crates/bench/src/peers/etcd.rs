@@ -1,11 +1,12 @@
-//! Three stores beside three etcd nodes and three copies at the limit: inserts of 1 KiB by go-ycsb at 64 and at 512 clients.
+//! Three stores beside three etcd nodes and three copies of the limit: inserts of 1 KiB by go-ycsb
+//! with 64 and with 512 clients.
 
 use super::servers::{self, Server};
 use super::ycsb::{self, Inserts, Target};
 use super::{say, Comparison, Plan, Report, Side, SyncTime};
 use crate::measure::{cpu_time, fdatasync_micros};
 
-/// Clients and the aim for the ratio.
+/// The number of clients, and the ratio to reach.
 const LOADS: [(usize, f64); 2] = [(64, 3.0), (512, 5.0)];
 
 pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
@@ -60,7 +61,7 @@ pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All processes of a server together.
+/// The use of resources by all processes of a server.
 struct Usage {
     cpu_us: Option<f64>,
     syncs: Option<f64>,

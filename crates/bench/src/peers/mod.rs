@@ -1,9 +1,10 @@
-//! Neighbours on the same machine in the same run: Redis beside one store, etcd beside three, and beside both the
-//! limit, the smallest durable server that can be written ([`crate::limit`]).
+//! Comparisons with other servers on the same machine in the same run: Redis beside one store, etcd
+//! beside three. The limit, the smallest durable server that can be written ([`crate::limit`]),
+//! runs beside both.
 //!
-//! Rounds are interleaved (us, them, the limit, them ...), so that a disk whose speed changes by the hour changes
-//! for all; figures are medians over rounds and ratios of them. Every server keeps its data on the same
-//! file system and syncs before it acknowledges.
+//! Rounds alternate between the servers, so that a disk whose speed changes by the hour changes for
+//! all of them. Figures are medians over rounds, and ratios of medians. Every server keeps its data
+//! on the same file system and syncs before it acknowledges.
 
 mod etcd;
 mod redis;
@@ -24,18 +25,18 @@ use crate::measure;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Everything is made below this directory, and removed.
+    /// The directory in which everything is made. It is all removed at the end.
     pub dir: PathBuf,
     /// The `steelyard` program.
     pub steelyard: PathBuf,
-    /// Where go-ycsb is built and kept.
+    /// The directory in which go-ycsb is built and kept.
     pub tools: PathBuf,
     pub rounds: usize,
-    /// Per measurement beside Redis.
+    /// The duration of each measurement beside Redis.
     pub window: Duration,
-    /// Inserts per measurement beside etcd, per client.
+    /// The number of inserts per client in each measurement beside etcd.
     pub inserts_per_client: usize,
-    /// Regions of the three stores.
+    /// The number of regions of the three stores.
     pub regions: u16,
     pub redis: bool,
     pub etcd: bool,
@@ -48,13 +49,13 @@ pub struct Sample {
     pub per_second: f64,
     pub mean_us: f64,
     pub p99_us: f64,
-    /// CPU time of the server's processes.
+    /// CPU time of the server's processes in microseconds.
     pub cpu_us_per_operation: Option<f64>,
-    /// Syncs of the log, where the server tells.
+    /// Syncs of the log, if the server counts them.
     pub syncs_per_operation: Option<f64>,
 }
 
-/// One load on both servers, round by round.
+/// The samples of one load on all servers, from every round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub load: String,
@@ -63,7 +64,7 @@ pub struct Comparison {
     pub ours: Vec<Sample>,
     pub theirs: Vec<Sample>,
     pub limit: Vec<Sample>,
-    /// The aim for the ratio.
+    /// The ratio to reach.
     pub aim: f64,
 }
 
@@ -76,7 +77,7 @@ enum Side {
 }
 
 impl Side {
-    /// Who goes first changes from round to round: nobody always gets the colder disk.
+    /// Returns the order of a round. It rotates, so that no server always runs first.
     fn order(round: usize) -> [Side; 3] {
         let mut order = [Side::Ours, Side::Theirs, Side::Limit];
         order.rotate_left(round % 3);
@@ -98,12 +99,12 @@ impl Comparison {
         }
     }
 
-    /// Of our rate to the neighbour's.
+    /// Returns the ratio of our rate to the neighbour's.
     pub fn ratio(&self) -> f64 {
         rate(&self.ours) / rate(&self.theirs)
     }
 
-    /// Of our rate to the limit's.
+    /// Returns the ratio of our rate to the limit's.
     pub fn part_of_limit(&self) -> f64 {
         rate(&self.ours) / rate(&self.limit)
     }
@@ -114,7 +115,7 @@ fn rate(samples: &[Sample]) -> f64 {
     measure::median(&rates).max(f64::MIN_POSITIVE)
 }
 
-/// `fdatasync` of 4 KiB in the data directory, microseconds.
+/// Microseconds of an `fdatasync` of 4 KiB in the data directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct SyncTime {
     pub round: usize,
@@ -134,15 +135,15 @@ impl SyncTime {
     }
 }
 
-/// Runs everything that the plan and the machine allow. Call it from the main thread, whose life the
-/// servers are bound to.
+/// Runs all comparisons that the plan asks for and the machine allows. Must be called from the main
+/// thread, because the servers end when the calling thread ends.
 pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
-    ensure!(plan.rounds > 0, "at least one round");
+    ensure!(plan.rounds > 0, "a comparison needs at least one round");
     std::fs::create_dir_all(&plan.dir).with_context(|| format!("{} cannot be made", plan.dir.display()))?;
     let file_system = measure::file_system(&plan.dir);
     ensure!(
         file_system != "tmpfs" && file_system != "ramfs",
-        "{} is in RAM ({file_system}), where a sync costs nothing: give --dir on a disk",
+        "{} is in RAM ({file_system}), where a sync costs nothing: give a --dir that is on a disk",
         plan.dir.display()
     );
     let mut report = Report::new(plan, file_system);
@@ -155,7 +156,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Progress for people goes to stderr; stdout carries the report.
+/// Prints progress to stderr, because stdout carries the report.
 fn say(text: &str) {
     eprintln!("{text}");
 }

@@ -1,6 +1,6 @@
-//! One store beside `redis-server --appendonly yes --appendfsync always` and the limit: SET and GET of 1 KiB over 50
-//! connections, one command in flight on each and sixteen. The client is our own load generator;
-//! `redis-benchmark` measures the same once more, as a cross-check of it.
+//! One store beside `redis-server --appendonly yes --appendfsync always` and the limit: SET and GET
+//! of 1 KiB over 50 connections, with one and with sixteen commands in flight on each. The client
+//! is our own load generator. `redis-benchmark` repeats the measurements as a cross-check.
 
 use std::process::Command;
 use std::time::Duration;
@@ -50,7 +50,8 @@ pub async fn compare(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
                 let rate = sample.per_second;
                 own[index].of(side).push(sample);
                 if let Some(benchmark) = &benchmark {
-                    // As many requests as our own run of the window made, within bounds.
+                    // The benchmark sends half as many requests as our run of the window made,
+                    // within bounds.
                     let requests = (rate * plan.window.as_secs_f64() / 2.0) as u64;
                     let requests = requests.clamp(5_000, 2_000_000);
                     let sample = cross_check(benchmark, &server, load, requests, round).await?;
@@ -84,7 +85,7 @@ async fn measure(
         pids: server.pids(),
         seed: round as u64,
     };
-    // Syncs and commands are both counted over the whole run, warm-up included.
+    // Both syncs and commands are counted over the whole run with its warm-up.
     let counters = || async { Some((server.counter("log_syncs").await?, server.counter("commands").await?)) };
     let before = counters().await;
     let measured = load::run(&load).await?;
@@ -120,7 +121,8 @@ async fn cross_check(
     parse_csv(&text, round).with_context(|| format!("redis-benchmark said: {}", text.trim()))
 }
 
-/// `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms",...`
+/// Parses a line of names (`"test","rps","avg_latency_ms",...,"p99_latency_ms",...`) and a line of
+/// values.
 fn parse_csv(text: &str, round: usize) -> Option<Sample> {
     let mut lines = text.lines().filter(|line| line.starts_with('"'));
     let fields =

@@ -1,4 +1,4 @@
-//! What was measured, as a table, as Markdown and as JSON.
+//! The report of the comparisons, as a table, as Markdown and as JSON.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct Report {
     pub rounds: usize,
     pub comparisons: Vec<Comparison>,
     pub syncs: Vec<SyncTime>,
-    /// What could not be measured here, and why.
+    /// The comparisons that could not be made here, and why.
     pub skipped: Vec<String>,
 }
 
@@ -106,7 +106,8 @@ impl Report {
     }
 }
 
-/// Rate, its range over the rounds, mean, p99, CPU and syncs per operation.
+/// Returns the rate, its range over the rounds, the mean and p99 latency, and CPU and syncs per
+/// operation.
 fn figures(samples: &[Sample]) -> [String; 6] {
     let of = |field: fn(&Sample) -> f64| median(&samples.iter().map(field).collect::<Vec<_>>());
     let optional = |field: fn(&Sample) -> Option<f64>| {

@@ -1,4 +1,4 @@
-//! Starting the servers that are compared, each in a directory of its own that goes with it.
+//! Starts the servers that are compared. Each has a directory that is removed with the server.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::admin::AdminClient;
 use crate::connection::Connection;
 use crate::process::{end_all, free_ports, Child};
 
-/// A server of one or more processes. Dropping it ends them, then removes its data.
+/// A server of one or more processes. Dropping it ends them and then removes its data.
 pub struct Server {
     pub clients: Vec<SocketAddr>,
-    /// Admin endpoints, where it has them.
+    /// The admin endpoints, if the server has them.
     pub admins: Vec<AdminClient>,
     children: Vec<Child>,
     dir: TempDir,
@@ -26,7 +26,7 @@ impl Server {
         self.children.iter().map(Child::pid).collect()
     }
 
-    /// A counter summed over the stores; `None` where there is none.
+    /// Returns a counter summed over the stores. `None` if there is no such counter.
     pub async fn counter(&self, name: &'static str) -> Option<u64> {
         let admins = self.admins.clone();
         let sum = move || admins.iter().map(|admin| admin.counter(name).ok()).sum::<Option<u64>>();
@@ -72,7 +72,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The full path of a program on PATH.
+/// Returns the full path of a program on PATH.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
@@ -101,13 +101,14 @@ async fn answers_ping(address: SocketAddr) -> bool {
 
 async fn wait(deadline: Instant, what: &str) -> anyhow::Result<()> {
     if Instant::now() >= deadline {
-        bail!("{what} does not serve after {} s", START.as_secs());
+        bail!("{what} does not answer after {} s", START.as_secs());
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     Ok(())
 }
 
-/// `stores` stores that sync before they acknowledge. More than one: cluster mode, three copies.
+/// Starts `stores` stores that sync before they acknowledge. More than one store run in cluster
+/// mode with three copies.
 pub async fn steelyard(parent: &Path, program: &Path, stores: usize, regions: u16) -> anyhow::Result<Server> {
     let dir = directory(parent, "steelyard")?;
     let ports = free_ports(3 * stores)?;
@@ -118,7 +119,7 @@ pub async fn steelyard(parent: &Path, program: &Path, stores: usize, regions: u1
     for i in 0..stores {
         let mut command = Command::new(program);
         command.args(["serve", "--store-id", &i.to_string(), "--stores", &list.join(",")]);
-        // A probe beside what is measured would be in it.
+        // The probe of the device would disturb the measurement.
         command
             .args(["--fsync", "always", "--probe", "no", "--dir"])
             .arg(dir.path().join(format!("store-{i}")));
@@ -142,11 +143,11 @@ pub async fn steelyard(parent: &Path, program: &Path, stores: usize, regions: u1
     }
 }
 
-/// The smallest durable server, with so many copies.
+/// Starts the limit with `copies` copies.
 pub async fn limit(parent: &Path, program: &Path, copies: usize) -> anyhow::Result<Server> {
     let dir = directory(parent, "limit")?;
     let ports = free_ports(copies)?;
-    let (leader, followers) = ports.split_first().context("no copy")?;
+    let (leader, followers) = ports.split_first().context("the limit needs at least one copy")?;
     let mut server =
         Server { clients: vec![loopback(*leader)], admins: Vec::new(), children: Vec::new(), dir };
     let deadline = Instant::now() + START;
@@ -162,7 +163,7 @@ pub async fn limit(parent: &Path, program: &Path, copies: usize) -> anyhow::Resu
             command.args(["--followers", &list.join(",")]);
         }
         server.children.push(start(&name, server.dir.path(), &mut command)?);
-        // A follower listens for one connection, which is the leader's.
+        // A follower accepts only one connection, the leader's. The check must not use it up.
         while port != leader && !is_bound(*port) {
             server.fail_if_dead()?;
             wait(deadline, "a follower at the limit").await?;
@@ -175,12 +176,12 @@ pub async fn limit(parent: &Path, program: &Path, copies: usize) -> anyhow::Resu
     Ok(server)
 }
 
-/// Whether somebody listens there.
+/// Returns true if a process listens at the port.
 fn is_bound(port: u16) -> bool {
     std::net::TcpListener::bind(loopback(port)).is_err()
 }
 
-/// Three nodes.
+/// Starts three etcd nodes.
 pub async fn etcd(parent: &Path, program: &Path) -> anyhow::Result<Server> {
     const NODES: usize = 3;
     let dir = directory(parent, "etcd")?;

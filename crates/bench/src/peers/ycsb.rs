@@ -1,4 +1,4 @@
-//! go-ycsb: one client program that speaks to us (as to a Redis cluster) and to etcd.
+//! go-ycsb: one client program for both Steelyard (as a Redis cluster) and etcd.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::Sample;
 const MODULE: &str = "github.com/pingcap/go-ycsb";
 const VERSION: &str = "v1.0.1";
 
-/// The program, built on first use. `None`: Go is not installed.
+/// Returns the path of the program and builds it on first use. `None` if Go is not installed.
 pub fn program(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
     let binary = std::path::absolute(tools)?.join("go-ycsb");
     if binary.is_file() {
@@ -25,7 +25,7 @@ pub fn program(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
     std::fs::write(source.path().join("go.mod"), "module tools\n\ngo 1.21\n")?;
     let require = format!("-require={MODULE}@{VERSION}");
     let package = format!("{MODULE}/cmd/go-ycsb");
-    // Built beside its place and moved: an interrupted build leaves no half program behind.
+    // Build elsewhere and move the file: an interrupted build must not leave a partial program.
     let partial = source.path().join("go-ycsb");
     let partial = partial.to_str().context("the temporary directory has an odd name")?;
     for arguments in [vec!["mod", "edit", &require], vec!["build", "-mod=mod", "-o", partial, &package]] {
@@ -45,21 +45,22 @@ pub fn program(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
 }
 
 pub enum Target<'a> {
-    /// Cluster mode; records are stored as strings, encoded as etcd's driver encodes them.
+    /// Stores in cluster mode. Records are stored as strings, encoded as etcd's driver encodes
+    /// them.
     Stores(&'a [SocketAddr]),
     Etcd(&'a [SocketAddr]),
-    /// Something that knows SET, encoded likewise.
+    /// One server with the command SET. Records are encoded in the same way.
     One(SocketAddr),
 }
 
 pub struct Inserts {
     pub clients: usize,
     pub count: usize,
-    /// The first record's number: every run inserts new keys.
+    /// The number of the first record. Every run inserts new keys.
     pub first: usize,
 }
 
-/// Inserts records of one field of 1 KiB.
+/// Inserts records with one field of 1 KiB.
 pub async fn insert(
     program: &Path,
     target: Target<'_>,
@@ -78,7 +79,7 @@ pub async fn insert(
         format!("threadcount={}", inserts.clients),
         "fieldcount=1".to_owned(),
         "fieldlength=1024".to_owned(),
-        // Progress lines would be read as results.
+        // Progress lines would be parsed as results.
         "measurement.interval=3600".to_owned(),
     ];
     match target {
@@ -115,8 +116,8 @@ pub async fn insert(
     Ok(sample)
 }
 
-/// The last `INSERT - Takes(s): 0.8, Count: 20000, OPS: 26328.8, Avg(us): 2359, ..., 99th(us): 7755, ...`, or
-/// that of another operation.
+/// Parses the last line of an operation: `INSERT - Takes(s): 0.8, Count: 20000, OPS: 26328.8,
+/// Avg(us): 2359, ..., 99th(us): 7755, ...`
 pub(crate) fn parse(text: &str, operation: &str, round: usize) -> Option<(Sample, u64)> {
     let of_operation =
         |line: &&str| line.strip_prefix(operation).is_some_and(|rest| rest.trim_start().starts_with("- "));

@@ -1,6 +1,6 @@
-//! The emulation checked without emulation: stores on a RAM file system beside stores on a real disk, and beside
-//! them the same cluster with emulated devices that have the numbers which a probe found in the two places. What
-//! the policies do to throughput must have the same sign.
+//! A check of the emulation against real devices: stores on a RAM file system beside stores on a
+//! real disk, and the same cluster on emulated devices with the numbers that a probe measured in
+//! both places. The policies must change throughput in the same direction on both sides.
 
 use std::fmt::Write as _;
 
@@ -14,19 +14,19 @@ use crate::ycsb::Workload;
 
 pub const VERSION: u32 = 1;
 
-/// A ratio this close to one has no sign.
+/// Maximum difference from 1 at which a ratio counts as the same.
 pub const NOISE: f64 = 0.05;
 
-/// A kind of device and how many stores are on it.
+/// A kind of device and the number of stores on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     pub file_system: String,
     pub stores: usize,
     pub write_bytes_per_s: f64,
     pub sync_us: f64,
-    /// KV bytes/s that its stores are given as capability.
+    /// Capability that its stores are given, in KV bytes per second.
     pub capability_bytes_per_s: f64,
-    /// The emulated device that stands for it, in numbers.
+    /// The numbers of the emulated device that replaces it.
     pub emulated_as: String,
 }
 
@@ -57,9 +57,9 @@ pub struct Row {
     pub per_second: f64,
     pub mean_us: f64,
     pub p99_us: f64,
-    /// Why it says little of devices; it still has a sign.
+    /// The reasons why the row says little about devices. Its ratio still has a sign.
     pub doubts: Vec<String>,
-    /// Leaders on each store at the end.
+    /// Number of leaders on each store at the end.
     pub leaders: Vec<u64>,
 }
 
@@ -97,7 +97,7 @@ impl Check {
         (!rates.is_empty()).then(|| crate::measure::median(&rates)).filter(|rate| *rate > 0.0)
     }
 
-    /// Over even distribution.
+    /// Returns the throughput of a policy divided by that of even distribution.
     pub fn ratio(&self, side: Side, policy: &str, workload: Workload) -> Option<f64> {
         Some(self.median(side, policy, workload)? / self.median(side, BASELINE, workload)?)
     }

@@ -1,6 +1,6 @@
-//! Equal stores that measure themselves: does the cluster take them for equal?
+//! Equal stores that measure themselves: does the cluster treat them as equal?
 //!
-//! The same cluster is started many times, since a measurement that goes wrong once in ten is what is looked for.
+//! The same cluster is started many times, because a measurement may go wrong once in ten starts.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -18,32 +18,32 @@ pub struct Setup {
     pub stores: usize,
     pub regions: usize,
     pub replicas: usize,
-    /// Emulated devices of all stores; `None`: the disk under them.
+    /// The emulated devices of all stores. `None` for the disk under them.
     pub device: Option<String>,
     pub starts: usize,
-    /// Seconds after the start that belong to placing; then seconds under load, and at rest.
+    /// Seconds after the start for placing, then seconds under load, then seconds at rest.
     pub settle_s: f64,
     pub load_s: f64,
     pub calm_s: f64,
     pub machine: Machine,
 }
 
-/// What one store has, and is believed to do.
+/// The regions of a store, and the capability that the cluster attributes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     pub store: u64,
-    /// User regions that it leads and that it holds a peer of.
+    /// Number of user regions that it leads, and number of those that it holds a peer of.
     pub leads: usize,
     pub holds: usize,
     pub capability_bytes_per_s: f64,
-    /// How sure that is, a factor; 0: not known.
+    /// The uncertainty of the capability as a factor. 0 if unknown.
     pub spread: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     pub policy: String,
-    /// When the first minute was over, and at the end.
+    /// The shares when `settle_s` was over, and at the end.
     pub settled: Vec<Share>,
     pub ended: Vec<Share>,
     pub load: Span,
@@ -61,7 +61,8 @@ pub struct EqualStores {
 
 pub const VERSION: u32 = 1;
 
-/// Who has what at that moment. `believed` says of a store its capability and how sure that is.
+/// Returns each store's share at one moment. `believed` returns a store's capability and its
+/// uncertainty.
 pub fn shares(look: &Look, believed: impl Fn(u64) -> (f64, f64)) -> Vec<Share> {
     let share = |store: u64| {
         let (capability_bytes_per_s, spread) = believed(store);
@@ -76,7 +77,7 @@ pub fn shares(look: &Look, believed: impl Fn(u64) -> (f64, f64)) -> Vec<Share> {
     look.stores.iter().map(|look| share(look.store)).collect()
 }
 
-/// One more or less than an equal share is even.
+/// Returns the range of an even share: an equal share, or one more or less.
 fn even(whole: usize, stores: usize) -> RangeInclusive<usize> {
     (whole / stores).saturating_sub(1)..=whole.div_ceil(stores) + 1
 }
@@ -104,7 +105,7 @@ impl Start {
         self.spans(setup).map(|span| span.moves(&self.moves).count())
     }
 
-    /// The largest capability as a multiple of the smallest.
+    /// Returns the largest capability divided by the smallest.
     fn ratio(&self) -> f64 {
         let each = || self.ended.iter().map(|share| share.capability_bytes_per_s);
         each().fold(0.0, f64::max) / each().fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE)

@@ -1,5 +1,5 @@
-//! A load that fills stores with data of unequal heat: every record is inserted once, and those of some slots are
-//! read and written again and again.
+//! A load that fills stores with data of unequal heat. It inserts every record once, and reads and
+//! overwrites the records of some slots again and again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,28 +13,29 @@ use types::{slot_of_key, Draw, SLOT_COUNT};
 use crate::cluster_client::{ClusterClient, Outcome};
 use crate::ycsb::{key, Inserts, Records};
 
-/// Slots in equal bands, as the regions of a new cluster; neighbours differ in heat by these weights. Data of the
-/// last kind is written once.
+/// Weights of the slots' heat. The slots are in equal bands, like the regions of a new cluster, and
+/// neighbouring bands have different weights. Data of the last kind is written only once.
 const HEAT: [u64; 4] = [8, 4, 2, 0];
-/// Of all operations; the others go to records that are there, half of them reads.
+/// Part of the operations that insert, in percent. The others go to existing records: half of them
+/// read, half of them overwrite.
 const INSERT_PERCENT: u64 = 50;
-/// Before a refused write is tried again.
+/// The pause before a refused write is sent again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Draws until one hits a record of the heat wanted.
+/// Maximum number of draws to find a record of the wanted heat.
 const DRAWS: usize = 64;
 
-/// Counts so far.
+/// Counts of operations so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Written {
     pub inserted: u64,
     pub updated: u64,
     pub read: u64,
-    /// Writes refused for lack of space.
+    /// Writes that a store refused for lack of space.
     pub refused: u64,
-    /// Operations that no store could serve in time.
+    /// Operations that no store served in time.
     pub not_done: u64,
     pub unknown: u64,
-    /// Other errors of stores, and the last of them.
+    /// Other errors of stores, and the text of the last one.
     pub errors: u64,
     pub last_error: Option<String>,
 }
@@ -45,7 +46,7 @@ impl Written {
     }
 }
 
-/// Threads that fill until they are told to stop.
+/// Threads that fill stores until they are stopped.
 pub struct Filling {
     shared: Arc<Shared>,
     threads: JoinSet<()>,
@@ -57,7 +58,7 @@ struct Shared {
     inserts: Inserts,
     bands: u16,
     started: Instant,
-    /// Operations per second, whoever does them.
+    /// Operations per second of all threads together.
     per_second: f64,
     tickets: AtomicU64,
     paused: AtomicBool,
@@ -85,8 +86,9 @@ enum Step {
 }
 
 impl Filling {
-    /// `bands`: as many as the cluster was made with regions. `inserts_per_second` at most, and as many other
-    /// operations: a full store can shed no faster than others can take it.
+    /// Starts the threads. `bands` is the number of regions that the cluster was created with. At
+    /// most `inserts_per_second` records are inserted, with as many other operations. The limit is
+    /// needed because a full store can shed no faster than others take its data.
     pub fn start(
         client: Arc<ClusterClient>,
         threads: usize,
@@ -94,7 +96,10 @@ impl Filling {
         bands: u16,
         seed: u64,
     ) -> Filling {
-        assert!(inserts_per_second.is_finite() && inserts_per_second > 0.0, "a filling fills");
+        assert!(
+            inserts_per_second.is_finite() && inserts_per_second > 0.0,
+            "the number of inserts per second must be positive"
+        );
         let shared = Arc::new(Shared {
             client,
             records: Records::new(1, 1024, seed),
@@ -130,12 +135,13 @@ impl Filling {
         }
     }
 
-    /// Whether insertion pauses. Inserts that are under way end; what is there is read and written on as before.
+    /// Pauses or resumes insertion. Inserts in flight are completed, and existing records are read
+    /// and written as before.
     pub fn pause_inserts(&self, paused: bool) {
         self.shared.paused.store(paused, Relaxed);
     }
 
-    /// Waits for what is under way.
+    /// Stops the threads and waits for operations in flight.
     pub async fn stop(mut self) -> anyhow::Result<Written> {
         self.shared.stop.store(true, Relaxed);
         while let Some(ended) = self.threads.join_next().await {
@@ -145,13 +151,13 @@ impl Filling {
     }
 }
 
-/// 0 to 3, the hottest first.
+/// Returns a record's heat class, from 0 to 3. Class 0 is the hottest.
 fn heat_class(record: u64, bands: u16) -> usize {
     let slot = usize::from(slot_of_key(key(record).as_bytes()));
     slot * usize::from(bands) / usize::from(SLOT_COUNT) % HEAT.len()
 }
 
-/// What to do next while there are `records`.
+/// Chooses the next operation, given the number of existing records.
 fn choose(draw: &mut Draw, records: u64, bands: u16) -> Step {
     if records == 0 || draw.below(100) < INSERT_PERCENT {
         return Step::Insert;
@@ -180,13 +186,14 @@ async fn drive(shared: Arc<Shared>, mut draw: Draw) {
         let due = shared.tickets.fetch_add(1, Relaxed) as f64 / shared.per_second;
         tokio::time::sleep_until((shared.started + Duration::from_secs_f64(due)).into()).await;
         match choose(&mut draw, shared.inserts.records(), shared.bands) {
-            // Its turn passes and takes its time, so that the others come no more often.
+            // The turn passes and takes as long as an insert, so that other operations do not
+            // become more frequent.
             Step::Insert if shared.paused.load(Relaxed) => tokio::time::sleep(insert_took).await,
             Step::Insert => {
                 let Some(record) = shared.inserts.take() else { return };
                 let call = shared.records.insert(record, &mut draw);
                 let began = tokio::time::Instant::now();
-                // An insert may be repeated: it comes to the same.
+                // An insert may be repeated, because the repetition writes the same record.
                 while !shared.stop.load(Relaxed) {
                     if counts.note(shared.client.call(&call).await, &counts.inserted) {
                         shared.inserts.acknowledge(record);
@@ -210,7 +217,7 @@ async fn drive(shared: Arc<Shared>, mut draw: Draw) {
 }
 
 impl Counts {
-    /// Whether it was acknowledged.
+    /// Counts an outcome. Returns true if the operation was acknowledged.
     fn note(&self, outcome: Outcome, done: &AtomicU64) -> bool {
         let acknowledged = outcome.acknowledged();
         let count = match &outcome {
@@ -260,7 +267,7 @@ mod tests {
         assert_eq!([0, edge - 1, edge, 4 * edge].map(class_of_slot), [0, 0, 1, 0]);
     }
 
-    /// A client of one store that answers everything.
+    /// Returns a client of one store that answers everything.
     async fn of_one_store() -> Arc<ClusterClient> {
         let address = Arc::new(std::sync::OnceLock::new());
         let own = address.clone();
@@ -283,7 +290,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let (seconds, written) = (filling.shared.started.elapsed().as_secs_f64(), filling.written());
-        // The last of them was not due before: a bound that no busy machine breaks.
+        // The last operation was not due before this. A busy machine cannot break the bound.
         assert!(written.operations() as f64 <= 100.0 * seconds + 1.0, "{seconds} s: {written:?}");
     }
 

@@ -1,7 +1,9 @@
-//! Stores of equal capacity and unequal speed are written until all of them are full (ALOR §3.2): the fast ones
-//! fill first, shed what is coldest while others have room, and in the end there is nowhere to shed to. Copies are
-//! slower than the load, so that meanwhile no store would come below the band: insertion pauses once, with room
-//! left, until shedding has come to rest.
+//! Stores of equal capacity and unequal speed are written until all of them are full (ALOR §3.2).
+//! The fast stores fill first. They shed their coldest regions while other stores have room, until
+//! no store has.
+//!
+//! Copies are slower than the load, so no store would fall below the band while records are
+//! inserted. Therefore insertion pauses once, while there is room left, until shedding is at rest.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,45 +21,51 @@ use crate::table::{bytes, count, Align, Table};
 
 pub const VERSION: u32 = 5;
 
-/// A planner knows of a store what its last heartbeats said.
+/// Maximum age in seconds of a planner's knowledge of a store, which comes from heartbeats.
 const LATE_S: f64 = 5.0;
-/// For so long what has ended is planned around still, an operator or what bound a region to its store: a planner knows
-/// of it within a second, and so do we.
+/// Time in seconds for which a planner may still plan around something that has ended: an operator,
+/// or the reason why a region could not leave its store. A planner learns of the end within a
+/// second, and so does the observer.
 const TOLD_S: f64 = 2.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Devices, as in 1N2H3P.
+    /// Devices, such as 1N2H3P.
     pub stores: String,
     pub policy: String,
     pub scale: Scale,
     pub capacity_bytes: u64,
     pub inserts_per_second: f64,
-    /// Insertion pauses when the stores together hold so much of their capacity, copies included …
+    /// Insertion pauses when the stores together hold this percentage of their capacity, copies
+    /// included.
     pub pause_at_percent: u32,
-    /// … until shedding has rested for so long, and for so long at the most.
+    /// Insertion resumes when shedding has been at rest for `rest_s` seconds, or after
+    /// `pause_s_max` seconds.
     pub rest_s: f64,
     pub pause_s_max: f64,
-    /// Of each emulated device, log and what compaction needs included; none: unlimited.
+    /// Size of each emulated device, including the log and the space that compaction needs. `None`
+    /// for unlimited devices.
     pub device_bytes: Option<u64>,
     pub regions: u16,
-    /// In percent of capacity: a store sheds above the one until it is below the other.
+    /// A store begins to shed above the first percentage of its capacity and stops below the
+    /// second.
     pub full_percent: u32,
     pub full_percent_low: u32,
-    /// Regions that are hotter than the coldest by no more count as equally cold.
+    /// Maximum percentage by which a region may be hotter than the coldest and still count as
+    /// equally cold.
     pub heat_gap_percent: u32,
-    /// From or towards one store at a time.
+    /// Maximum number of copies at a time from or towards one store.
     pub copies_per_store: usize,
     pub machine: Machine,
 }
 
-/// Nothing was inserted meanwhile.
+/// The time during which nothing was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pause {
     pub from_s: f64,
-    /// `None`: the run was over before insertion went on.
+    /// The end of the pause. `None` if the run ended first.
     pub to_s: Option<f64>,
-    /// Shedding had come to rest by then.
+    /// True if shedding was at rest at the end of the pause.
     pub at_rest: bool,
 }
 
@@ -65,21 +73,22 @@ pub struct Pause {
 pub struct FullStore {
     pub version: u32,
     pub setup: Setup,
-    /// Device of each store.
+    /// The device of each store.
     pub devices: BTreeMap<u64, String>,
-    /// About one a second.
+    /// The states of the cluster, about one per second.
     pub looks: Vec<Look>,
-    /// What had been written at each of them.
+    /// The counts of operations at each of these moments.
     pub written: Vec<Written>,
-    /// `None`: the stores never held enough.
+    /// The pause. `None` if the stores never held enough.
     pub pause: Option<Pause>,
     pub moves: Vec<Move>,
-    /// When the load was stopped.
+    /// The time in seconds at which the load was stopped.
     pub ended_s: f64,
 }
 
 impl FullStore {
-    /// Notes a look, with the moves that are known by then. Whether insertion pauses from now on.
+    /// Adds a state of the cluster, with the moves known by then. Returns true if insertion should
+    /// be paused from now on.
     pub fn note(&mut self, look: Look, written: Written, moves: &[Move]) -> bool {
         let setup = &self.setup;
         match self.pause {
@@ -110,7 +119,7 @@ impl FullStore {
         sheds(&self.looks, &self.moves, bounds)
     }
 
-    /// The first look at which no store was below its threshold.
+    /// Returns the first moment at which no store was below its threshold.
     pub fn all_full_at(&self) -> Option<f64> {
         self.looks.iter().find(|look| !self.has_room(look)).map(|look| look.at_s)
     }
@@ -119,7 +128,7 @@ impl FullStore {
         look.stores.is_empty() || look.has_room(self.setup.full_percent)
     }
 
-    /// Everything written up to the last moment at which some store had room.
+    /// Returns the last moment at which some store had room, and the counts up to then.
     fn while_room(&self) -> (f64, Written) {
         let last = self.looks.iter().zip(&self.written).rfind(|(look, _)| self.has_room(look));
         last.map_or((0.0, Written::default()), |(look, written)| (look.at_s, written.clone()))
@@ -129,7 +138,8 @@ impl FullStore {
         self.written.last().cloned().unwrap_or_default()
     }
 
-    /// Of a store, as share of its capacity: the first time above the threshold, and the most it ever held.
+    /// Returns when a store first exceeded the threshold, and the largest part of its capacity that
+    /// it ever held.
     fn filled(&self, store: u64) -> (Option<f64>, f64) {
         let full = f64::from(self.setup.full_percent) / 100.0;
         let first = self.looks.iter().find(|look| look.share(store) > full).map(|look| look.at_s);
@@ -140,17 +150,17 @@ impl FullStore {
         (self.setup.full_percent, self.setup.full_percent_low)
     }
 
-    /// When a store that had been above the threshold came below the band.
+    /// Returns the moments at which a store that had exceeded the threshold fell below the band.
     fn relieved(&self, store: u64) -> Vec<f64> {
         relieved(&self.looks, &self.moves, store, self.band())
     }
 
-    /// When insertion went on after the pause.
+    /// Returns the moment at which insertion resumed after the pause.
     fn went_on_at(&self) -> Option<f64> {
         self.pause.and_then(|pause| pause.to_s)
     }
 
-    /// The last look up to that moment, and what had been written.
+    /// Returns the last state at or before `at_s`, and the counts at that moment.
     fn at(&self, at_s: f64) -> Option<(&Look, &Written)> {
         self.looks.iter().zip(&self.written).rfind(|(look, _)| look.at_s <= at_s)
     }
@@ -233,7 +243,7 @@ impl FullStore {
     fn marks(&self) -> Vec<Mark> {
         let moments = [
             ("insertion pauses", self.pause.map(|pause| pause.from_s)),
-            ("goes on", self.went_on_at()),
+            ("insertion resumes", self.went_on_at()),
             ("all are full", self.all_full_at()),
         ];
         let mark = |(text, at_s): (&str, Option<f64>)| at_s.map(|at_s| Mark { at_s, text: text.to_owned() });
@@ -323,13 +333,17 @@ impl FullStore {
         format!("## Stores\n\n{}\n", table.markdown())
     }
 
-    /// What was shed while nothing was inserted.
+    /// Describes the shedding while nothing was inserted.
     fn rest(&self) -> String {
         use Align::{Left, Right};
         let setup = &self.setup;
         let mut text = String::from("## While insertion paused\n\n");
         let Some(pause) = self.pause else {
-            let _ = writeln!(text, "The stores never held {}% of their capacity.\n", setup.pause_at_percent);
+            let _ = writeln!(
+                text,
+                "The stores never held {}% of their capacity together.\n",
+                setup.pause_at_percent
+            );
             return text;
         };
         let to_s = pause.to_s.unwrap_or(self.ended_s);
@@ -381,13 +395,13 @@ impl FullStore {
         text
     }
 
-    /// What happened when no store had room any more.
+    /// Describes the time after no store had room left.
     fn end(&self) -> String {
         let (_, before) = self.while_room();
         let last = self.last();
         let mut text = String::from("## When all are full\n\n");
         let Some(at_s) = self.all_full_at() else {
-            let _ = writeln!(text, "In {:.0} s it did not come to that.\n", self.ended_s);
+            let _ = writeln!(text, "In {:.0} s the stores did not all fill.\n", self.ended_s);
             return text;
         };
         let after = Span::new("after", at_s, f64::INFINITY);
@@ -450,12 +464,12 @@ impl FullStore {
     }
 }
 
-/// `96%`.
+/// Formats a share such as `96%`.
 fn percent(share: f64) -> String {
     format!("{:.0}%", 100.0 * share)
 }
 
-/// `115 s`, if it came.
+/// Formats a moment such as `115 s`, or `-` if there is none.
 fn moment(at_s: Option<f64>) -> String {
     at_s.map_or("-".to_owned(), |at_s| format!("{at_s:.0} s"))
 }
@@ -469,8 +483,8 @@ mod tests {
         Written { inserted, refused, ..Written::default() }
     }
 
-    /// Store 0 fills and sheds twice, once until it is below the band; in the end all are full, and then writes are
-    /// refused.
+    /// Store 0 fills and sheds twice, the second time until it is below the band. In the end all
+    /// stores are full, and writes are refused.
     fn full_store() -> FullStore {
         let heats = [0.1, 5.0, 9.0, 2.0];
         let mut looks: Vec<Look> = [50, 96, 93, 89, 96, 97]
@@ -511,12 +525,12 @@ mod tests {
         }
     }
 
-    /// Nothing is known yet.
+    /// A run of which nothing is known yet.
     fn empty() -> FullStore {
         FullStore { looks: Vec::new(), written: Vec::new(), pause: None, moves: Vec::new(), ..full_store() }
     }
 
-    /// Stores with so many MB of 100 each.
+    /// Returns stores that hold `used` MB of 100 MB each.
     fn stores_at(at_s: f64, used: [u64; 4]) -> Look {
         let mut one = look(at_s, 0, &[1.0]);
         for (store, used) in one.stores.iter_mut().zip(used) {

@@ -1,8 +1,8 @@
-//! Scenarios beside the paper's figures: a device that slows and recovers, stores that fill, equal
-//! stores that measure themselves, and the emulation beside real devices.
+//! Scenarios beyond the paper's figures: a device that slows down and recovers, stores that fill,
+//! equal stores that measure themselves, and the emulation compared with real devices.
 //!
-//! Here is what is kept of such a run, how it is judged, and its report. How clusters are started, changed and
-//! looked at is the caller's.
+//! This module has the data of such runs, their verdicts and their reports. The caller starts,
+//! changes and observes the clusters.
 
 pub mod emulation;
 pub mod equal;
@@ -27,7 +27,7 @@ use std::path::Path;
 use anyhow::{anyhow, Context};
 use serde::Serialize;
 
-/// What a scenario leaves behind: `NAME.json`, `NAME.md` and its plots.
+/// Writes the results of a scenario: `NAME.json`, `NAME.md` and its plots.
 pub fn keep<T: Serialize>(
     dir: &Path,
     name: &str,
@@ -46,11 +46,11 @@ pub fn keep<T: Serialize>(
     write(format!("{name}.md"), report.to_owned())
 }
 
-/// Where and on what a scenario was run.
+/// The machine on which a scenario ran.
 #[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
 pub struct Machine {
     pub cpus: usize,
-    /// Where the stores' data was: a file system's type.
+    /// The type of the file system that held the stores' data.
     pub file_system: String,
     pub program: String,
 }

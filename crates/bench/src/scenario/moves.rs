@@ -1,4 +1,4 @@
-//! Operators that were begun, on the time axis of a scenario.
+//! The operators of a scenario, on its time axis.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Move {
-    /// When it began; before the workload that is watched, a negative number.
+    /// The time at which the operator began. Negative before the observed workload.
     pub at_s: f64,
-    /// `None`: it had not ended when it was last seen.
+    /// The time at which it ended. `None` if it had not ended when it was last seen.
     pub ended_s: Option<f64>,
     pub region: u64,
-    /// `transfer-leader`, `move-peer`, ...
+    /// The kind of operator: `transfer-leader`, `move-peer`, ...
     pub kind: String,
     pub from: Option<u64>,
     pub to: Option<u64>,
@@ -23,26 +23,27 @@ impl Move {
         self.in_flight_lately(at_s, 0.0)
     }
 
-    /// Whether it was in flight then, or at some moment of the `late_s` before.
+    /// Returns true if the operator was in flight at `at_s` or within the `late_s` before.
     pub fn in_flight_lately(&self, at_s: f64, late_s: f64) -> bool {
         self.at_s <= at_s && self.ended_s.is_none_or(|ended| ended > at_s - late_s)
     }
 
-    /// Whether it fills a store with a copy, as one end of it.
+    /// Returns true if the operator copies data from or to the store.
     fn copies_at(&self, store: u64) -> bool {
         self.kind.ends_with("-peer") && (self.from == Some(store) || self.to == Some(store))
     }
 }
 
-/// Copies under way from or towards a store, at the most, at that moment and in the `late_s` before it.
+/// Returns the maximum number of copies from or towards a store that were in flight at the same
+/// time, within the `late_s` before `at_s`.
 pub fn copies(moves: &[Move], store: u64, at_s: f64, late_s: f64) -> usize {
     let lately = || moves.iter().filter(|one| one.in_flight_lately(at_s, late_s) && one.copies_at(store));
-    // There are never more than when one begins, or at first.
+    // The maximum is reached when a copy begins, or at the beginning of the interval.
     let moments = lately().map(|one| one.at_s.max(at_s - late_s));
     moments.map(|moment| lately().filter(|one| one.in_flight(moment)).count()).max().unwrap_or(0)
 }
 
-/// A named part of a scenario.
+/// A named interval of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     pub name: String,
@@ -63,7 +64,7 @@ impl Span {
         moves.iter().filter(|one| self.holds(one.at_s))
     }
 
-    /// `12 (8 move-peer, 4 transfer-leader)`.
+    /// Formats the number of moves, such as `12 (8 move-peer, 4 transfer-leader)`.
     pub fn moves_text(&self, moves: &[Move]) -> String {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         for one in self.moves(moves) {
@@ -77,8 +78,8 @@ impl Span {
     }
 }
 
-/// How many of the moves took a peer or a leader back to where an earlier one of the same kind had taken it from:
-/// thrashing, when nothing has changed between the two.
+/// Returns the number of moves that took a peer or leader back to a store that an earlier move of
+/// the same kind had taken it from. That is thrashing if nothing changed in between.
 pub fn reversals<'a>(moves: impl IntoIterator<Item = &'a Move>) -> usize {
     let mut left: BTreeMap<(u64, &str), Vec<u64>> = BTreeMap::new();
     let mut number = 0;
@@ -121,7 +122,7 @@ pub mod tests {
             [count(0, 1.2), count(3, 1.2), count(1, 1.2), count(3, 0.9), count(3, 1.4)],
             [1, 1, 0, 0, 0]
         );
-        // Until 1.4 and from 1.6 on: never two at once.
+        // One copy ends at 1.4 and the other begins at 1.6, so there are never two at once.
         let moves = [moves[0].clone(), moved(1.6, 3, "move-peer", 0, 3)];
         assert_eq!([0.1, 1.0].map(|late_s| copies(&moves, 3, 1.8, late_s)), [1, 1]);
         assert_eq!([0.1, 1.0].map(|late_s| copies(&moves, 3, 2.1, late_s)), [0, 1]);

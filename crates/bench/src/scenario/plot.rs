@@ -1,4 +1,4 @@
-//! Values over time as SVG, with the moments at which something was done.
+//! A plot of values over time as SVG, with marked moments.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -10,12 +10,12 @@ const SIZE: (u32, u32) = (1080, 440);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plot {
     pub title: String,
-    /// What is drawn upwards. To the right it is seconds.
+    /// The unit of the vertical axis. The horizontal axis is in seconds.
     pub unit: String,
     pub lines: Vec<Line>,
     pub levels: Vec<Level>,
     pub marks: Vec<Mark>,
-    /// Moments at which operators were begun: short strokes at the foot.
+    /// The moments at which operators began, drawn as short strokes at the bottom.
     pub moves: Vec<f64>,
 }
 
@@ -25,14 +25,14 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A value across the whole plot.
+/// A horizontal line at a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     pub name: String,
     pub value: f64,
 }
 
-/// A moment.
+/// A vertical line at a moment, with a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     pub at_s: f64,
@@ -102,7 +102,7 @@ impl Plot {
     }
 }
 
-/// With decimals where the whole axis is small, as shares are.
+/// Formats a value. It has decimals if the whole axis is below 10, as for shares.
 fn label(value: f64, top: f64) -> String {
     if top < 10.0 {
         format!("{value:.2}")
@@ -134,6 +134,6 @@ mod tests {
         {
             assert!(text.contains(wanted), "{wanted}: {text}");
         }
-        assert!(Plot::default().svg().is_ok(), "a plot of nothing is empty and no failure");
+        assert!(Plot::default().svg().is_ok(), "an empty plot is no failure");
     }
 }

@@ -1,15 +1,15 @@
-//! Throughput over time: means over spans, and when it was back after something happened.
+//! Throughput over time: means over intervals, and the time of recovery after an event.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ycsb::Second;
 
-/// Throughput is judged by means over this long: a single second says more about a compaction than about a
-/// layout.
+/// The length in seconds over which throughput is averaged. A single second depends more on a
+/// compaction than on the layout.
 pub const WINDOW_S: f64 = 10.0;
 
-/// Operations per second over `(from_s, to_s]`. A second that lies across an edge counts by its share.
-/// `None`: the series has nothing there.
+/// Returns the mean operations per second over `(from_s, to_s]`. A second that crosses an edge
+/// counts by its share. `None` if the series has nothing there.
 pub fn mean_between(series: &[Second], from_s: f64, to_s: f64) -> Option<f64> {
     let (mut operations, mut covered) = (0.0, 0.0);
     let mut began = 0.0;
@@ -25,14 +25,14 @@ pub fn mean_between(series: &[Second], from_s: f64, to_s: f64) -> Option<f64> {
     (covered > 0.0).then(|| operations / covered)
 }
 
-/// What throughput did after an event.
+/// The recovery of throughput after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Recovery {
-    /// It never was below the threshold.
+    /// Throughput never fell below the threshold.
     NeverFell,
-    /// From so many seconds after the event on it was at the threshold, by the mean of the next [`WINDOW_S`] and
-    /// by the mean of all that is left.
+    /// Throughput was back at the threshold this many seconds after the event. Both the mean of the
+    /// next [`WINDOW_S`] and the mean of all the rest reached the threshold.
     After {
         seconds: f64,
     },
@@ -40,7 +40,7 @@ pub enum Recovery {
 }
 
 impl Recovery {
-    /// `None`: never.
+    /// Returns the seconds until recovery. `None` if throughput never recovered.
     pub fn seconds(self) -> Option<f64> {
         match self {
             Recovery::NeverFell => Some(0.0),
@@ -58,8 +58,9 @@ impl Recovery {
     }
 }
 
-/// When throughput, after an event at `event_s`, was back at `threshold` operations per second and stayed until
-/// `end_s`. Looks at the windows that begin every second and lie between the two.
+/// Returns when throughput was back at `threshold` operations per second after an event at
+/// `event_s`, and stayed there until `end_s`. It checks the windows between the two that begin at
+/// every full second after the event.
 pub fn recovery(series: &[Second], event_s: f64, end_s: f64, threshold: f64) -> Recovery {
     let windows = ((end_s - WINDOW_S - event_s).floor().max(0.0)) as usize;
     let at = |index: usize| event_s + index as f64;
@@ -77,7 +78,7 @@ pub fn recovery(series: &[Second], event_s: f64, end_s: f64, threshold: f64) -> 
 pub mod tests {
     use super::*;
 
-    /// Each part: so many seconds at so many operations.
+    /// Returns a series. Each part is a number of seconds and the operations in each of them.
     pub fn series(parts: &[(usize, u64)]) -> Vec<Second> {
         let rates = parts.iter().flat_map(|(seconds, rate)| std::iter::repeat_n(*rate, *seconds));
         let second = |(index, operations)| Second {
@@ -102,13 +103,15 @@ pub mod tests {
     #[test]
     fn recovery_is_the_first_window_that_is_back_and_stays() {
         let fell = series(&[(60, 1000), (45, 100), (75, 900)]);
-        // The window that begins 43 s after the event has two slow seconds: (2 x 100 + 8 x 900) / 10 = 740.
+        // The window that begins 43 s after the event has two slow seconds: (2 x 100 + 8 x 900) /
+        // 10 = 740.
         assert_eq!(recovery(&fell, 60.0, 180.0, 800.0), Recovery::After { seconds: 44.0 });
         assert_eq!(recovery(&fell, 60.0, 180.0, 950.0), Recovery::Never);
         assert_eq!(recovery(&series(&[(180, 1000)]), 60.0, 180.0, 800.0), Recovery::NeverFell);
     }
 
-    /// The first seconds after an event live on what was under way, and a burst is no recovery.
+    /// The first seconds after an event complete operations that began before it. A burst is no
+    /// recovery.
     #[test]
     fn what_comes_before_the_fall_and_what_does_not_last_is_no_recovery() {
         let late = series(&[(60, 1000), (15, 1000), (30, 100), (75, 900)]);

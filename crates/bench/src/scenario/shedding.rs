@@ -1,10 +1,11 @@
-//! What a full store sheds, and how cold that was beside everything else that it held at that moment.
+//! The regions that full stores shed, and how cold each was among the regions of its store at that
+//! moment.
 
 use serde::{Deserialize, Serialize};
 
 use super::moves::{copies, Move};
 
-/// One store at one moment.
+/// The state of a store at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreLook {
     pub store: u64,
@@ -15,7 +16,7 @@ pub struct StoreLook {
 }
 
 impl StoreLook {
-    /// Used over capacity; 0 where capacity is not known.
+    /// Returns the used part of the capacity. 0 if the capacity is unknown.
     pub fn share(&self) -> f64 {
         if self.capacity_bytes == 0 {
             return 0.0;
@@ -28,29 +29,30 @@ impl StoreLook {
 pub struct RegionLook {
     pub region: u64,
     pub bytes: u64,
-    /// Operations per second with a long memory.
+    /// Operations per second, averaged over a long time.
     pub heat: f64,
     pub peers: Vec<u64>,
     pub leader: Option<u64>,
-    /// Some other peer could take its lead over.
+    /// True if another peer could become leader.
     pub has_heir: bool,
-    /// An operator is in flight for it, or nobody knows how far some peer of it is.
+    /// True if an operator is in flight for the region, or if the progress of one of its peers is
+    /// unknown.
     pub bound: bool,
 }
 
 impl RegionLook {
-    /// Whether its peer on that store can be spared: if it leads, somebody else can.
+    /// Returns true if the store's peer can leave. If it leads, another peer must be able to.
     fn can_leave(&self, store: u64) -> bool {
         !self.bound && (self.leader != Some(store) || self.has_heir)
     }
 
-    /// Heat per GB: the least is the coldest.
+    /// Returns the heat per GB. The coldest region has the least.
     pub fn density(&self) -> f64 {
         self.heat.max(0.0) * 1e9 / self.bytes.max(1) as f64
     }
 }
 
-/// The cluster at one moment, as it said itself.
+/// The state of the cluster at one moment, as the cluster reported it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Look {
     pub at_s: f64,
@@ -71,7 +73,7 @@ impl Look {
         self.store(store).map_or(0.0, StoreLook::share)
     }
 
-    /// Used over capacity, with the copies that are on their way to the store.
+    /// Returns the used part of the capacity, with the copies that are on their way to the store.
     fn share_with(&self, store: u64, moves: &[Move]) -> f64 {
         let Some(look) = self.store(store) else { return 0.0 };
         let comes = |region: &&RegionLook| {
@@ -85,7 +87,7 @@ impl Look {
         StoreLook { used_bytes: look.used_bytes + coming, ..*look }.share()
     }
 
-    /// Used over capacity of all stores together; 0 where no capacity is known.
+    /// Returns the used part of the capacity of all stores together. 0 if no capacity is known.
     pub fn share_of_all(&self) -> f64 {
         let sum = |field: fn(&StoreLook) -> u64| self.stores.iter().map(field).sum::<u64>() as f64;
         let capacity = sum(|store| store.capacity_bytes);
@@ -95,13 +97,13 @@ impl Look {
         sum(|store| store.used_bytes) / capacity
     }
 
-    /// Whether some store is below `percent` of its capacity.
+    /// Returns true if some store is below `percent` of its capacity.
     pub fn has_room(&self, percent: u32) -> bool {
         self.stores.iter().any(|store| store.share() * 100.0 < f64::from(percent))
     }
 
-    /// Whether there is a store for the region without a peer of it that is `open` and stays below `percent`
-    /// with it.
+    /// Returns true if a store can take a peer of the region: it has none yet, it is `open`, and it
+    /// stays below `percent` of its capacity.
     fn is_taken(&self, region: &RegionLook, percent: u32, open: impl Fn(u64) -> bool) -> bool {
         let takes = |store: &StoreLook| {
             !region.peers.contains(&store.store)
@@ -113,30 +115,32 @@ impl Look {
     }
 }
 
-/// A region that was sent away because its store was full.
+/// A region that a store sent away because the store was full.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shed {
     pub at_s: f64,
     pub region: u64,
     pub from: u64,
     pub to: u64,
-    /// Of the store's capacity, when it was last looked at before.
+    /// The used part of the store's capacity at the last state before.
     pub used_share: f64,
     pub heat_per_gb: f64,
-    /// 1: the coldest of all regions of that store …
+    /// The rank by coldness among all regions of the store, and their number. 1 is the coldest.
     pub rank: usize,
     pub of: usize,
-    /// … and of those that could go: no operator was in flight for them and all their peers had been heard of, another
-    /// peer could lead in place of the store's, and another store had room and was not busy with copies.
+    /// The rank among the regions that could go, and their number. A region could go if no operator
+    /// was in flight for it, all its peers had reported, another peer could lead in place of the
+    /// store's, and another store had room and was not busy with copies.
     pub free_rank: usize,
     pub free: usize,
-    /// The coldest of those that could go.
+    /// Heat of the coldest region that could go.
     pub coldest_per_gb: f64,
-    /// Mean of the store's regions.
+    /// Mean heat of the store's regions.
     pub mean_per_gb: f64,
 }
 
-/// What the planner knows is a heartbeat old and more, and what we know is as well.
+/// Tolerances for heat, because the knowledge of both planner and observer is at least a heartbeat
+/// old.
 const SLACK_SHARE: f64 = 0.25;
 const SLACK_OF_MEAN: f64 = 0.01;
 
@@ -145,37 +149,39 @@ impl Shed {
         self.heat_per_gb > self.mean_per_gb
     }
 
-    /// Nothing that could go was colder by more than what counts as equal and what heartbeats are late.
+    /// Returns true if no region that could go was colder. Regions within `heat_gap_percent` count
+    /// as equally cold, and late heartbeats are tolerated.
     pub fn was_coldest(&self, heat_gap_percent: u32) -> bool {
         let as_cold = (1.0 + f64::from(heat_gap_percent) / 100.0) * (1.0 + SLACK_SHARE);
         self.heat_per_gb <= self.coldest_per_gb * as_cold + self.mean_per_gb * SLACK_OF_MEAN
     }
 
-    /// Whether anything else could have gone.
+    /// Returns true if another region could have gone instead.
     pub fn had_rivals(&self) -> bool {
         self.free > 1
     }
 }
 
-/// A move that a full store asked for.
+/// Returns true if a full store caused the move.
 pub fn is_shedding(one: &Move) -> bool {
-    // The reason is a sentence for people; this is the only one with a superlative of cold.
+    // The reason is a sentence for people. Only that of shedding says "coldest".
     one.kind == "move-peer" && one.reason.contains("coldest")
 }
 
-/// What bounds the choice of what goes where.
+/// The limits of which region can go where.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// In percent of capacity: to what extent others are filled.
+    /// Maximum percentage of capacity up to which other stores are filled.
     pub low_percent: u32,
-    /// Copies from or towards one store at a time.
+    /// Maximum number of copies at a time from or towards one store.
     pub copies_per_store: usize,
-    /// How old a planner's knowledge may be: what ended since is planned around still, and what could not leave its
-    /// store then may be thought to stay.
+    /// Maximum age in seconds of a planner's knowledge. A planner may still plan around an operator
+    /// that ended within this time, or believe that a region cannot leave its store although it can
+    /// by now.
     pub late_s: f64,
 }
 
-/// What was shed, each beside the last look before it.
+/// Returns the shed regions, each compared with the last state before the move.
 pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
     let mut all = Vec::new();
     for (index, one) in moves.iter().enumerate().filter(|(_, one)| is_shedding(one)) {
@@ -183,11 +189,11 @@ pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
         let Some(last) = looks.iter().rposition(|look| look.at_s <= one.at_s) else { continue };
         let look = &looks[last];
         let since = looks.partition_point(|look| look.at_s < one.at_s - bounds.late_s).min(last);
-        // What a planner knows may be as old as the first of these.
+        // The planner may know only the oldest of these states.
         let could_leave = |region: u64| {
             looks[since..=last].iter().all(|look| look.region(region).is_none_or(|look| look.can_leave(from)))
         };
-        // What a planner had begun before counts, later looks or not.
+        // The planner counts its earlier operators, even if no later state shows them.
         let earlier = &moves[..index];
         let begun = |region: u64| {
             earlier
@@ -225,7 +231,8 @@ pub fn sheds(looks: &[Look], moves: &[Move], bounds: Bounds) -> Vec<Shed> {
     all
 }
 
-/// Shed regions of which a later move took a peer back to the store that had shed it.
+/// Returns the number of shed regions that a later move brought back to the store that had shed
+/// them.
 pub fn came_back(sheds: &[Shed], moves: &[Move]) -> usize {
     let back = |shed: &&Shed| {
         let later = moves.iter().filter(|one| one.at_s > shed.at_s && one.region == shed.region);
@@ -234,8 +241,9 @@ pub fn came_back(sheds: &[Shed], moves: &[Move]) -> usize {
     sheds.iter().filter(back).count()
 }
 
-/// Whether a store is shedding, at one look after the other: with what is on its way to it, it is above `full_percent`,
-/// or was and has not been below `low_percent` since. Looks at which its capacity is not known are left out.
+/// Returns for each state whether a store is shedding. It starts when the store, with the copies on
+/// their way to it, exceeds `full_percent`, and stops when it is below `low_percent`. States in
+/// which the store's capacity is unknown are left out.
 fn shedding<'a>(
     looks: &'a [Look],
     moves: &'a [Move],
@@ -252,14 +260,16 @@ fn shedding<'a>(
     })
 }
 
-/// When a store that had been above `full_percent` came below `low_percent`, with what was on its way to it.
+/// Returns the moments at which a store that had exceeded `full_percent` fell below `low_percent`,
+/// with the copies on their way to it counted.
 pub fn relieved(looks: &[Look], moves: &[Move], store: u64, band: (u32, u32)) -> Vec<f64> {
     let states: Vec<(f64, bool)> = shedding(looks, moves, store, band).collect();
     states.windows(2).filter(|pair| pair[0].1 && !pair[1].1).map(|pair| pair[1].0).collect()
 }
 
-/// Shedding that began although its store was below the band: with what was on its way to it, it had not been above
-/// `full_percent` since it was last below `low_percent`. `late_s`: how old a planner's knowledge may be.
+/// Returns the number of regions that a store shed without need. With the copies on their way to
+/// it, the store had not exceeded `full_percent` since it was last below `low_percent`. `late_s` is
+/// the maximum age of a planner's knowledge.
 pub fn needless(looks: &[Look], moves: &[Move], sheds: &[Shed], band: (u32, u32), late_s: f64) -> usize {
     let was_above = |shed: &Shed| {
         shedding(looks, moves, shed.from, band)
@@ -269,7 +279,8 @@ pub fn needless(looks: &[Look], moves: &[Move], sheds: &[Shed], band: (u32, u32)
     sheds.iter().filter(|shed| !was_above(shed)).count()
 }
 
-/// Whether shedding is over for now: no store is above `full_percent`, and for `rest_s` no operator was in flight.
+/// Returns true if shedding is over for now: no store exceeds `full_percent`, and no operator was
+/// in flight for `rest_s`.
 pub fn at_rest(look: &Look, moves: &[Move], full_percent: u32, rest_s: f64) -> bool {
     let above = look.stores.iter().any(|store| store.share() * 100.0 > f64::from(full_percent));
     let busy = moves.iter().any(|one| one.in_flight_lately(look.at_s, rest_s));
@@ -289,7 +300,8 @@ pub mod tests {
         Move { reason: reason.to_owned(), ..moved(at_s, region, "move-peer", from, to) }
     }
 
-    /// Store 0 with `used` MB of 100 and stores 1 to 3 with 10; regions of 1 MB on 0, 1 and 2 by their heat.
+    /// Returns a state in which store 0 holds `used` MB of 100 and stores 1 to 3 hold 10. Stores 0,
+    /// 1 and 2 hold regions of 1 MB with the given heats.
     pub fn look(at_s: f64, used: u64, heats: &[f64]) -> Look {
         let store = |store, used| StoreLook {
             store,
@@ -320,7 +332,8 @@ pub mod tests {
         let sheds = sheds(&looks, &[shed_move(10.5, 2, 0, 3), shed_move(10.5, 1, 0, 3)], BOUNDS);
         assert_eq!((sheds[0].rank, sheds[0].of, sheds[0].free_rank, sheds[0].free), (1, 4, 1, 4));
         assert!(sheds[0].was_coldest(0));
-        // The second of the same round: the coldest had gone before, and region 4 was colder.
+        // The second move of the same round: the coldest region had gone before, and region 4 was
+        // colder.
         assert_eq!((sheds[1].rank, sheds[1].free_rank, sheds[1].free), (3, 2, 3));
         assert!(!sheds[1].was_coldest(0) && !sheds[1].was_coldest(90) && sheds[1].was_coldest(110));
     }
@@ -359,7 +372,7 @@ pub mod tests {
             sheds(&looks, &[moves, &[shed_move(at_s, 1, 0, 3)]].concat(), BOUNDS)[0].free
         };
         assert_eq!([free(10.3, &busy), free(10.3, &busy[..1])], [1, 4]);
-        // They ended at 10.5; until a second later nobody need know.
+        // The copies ended at 10.5. A planner may not know it until a second later.
         assert_eq!([free(11.4, &busy), free(11.6, &busy)], [1, 4]);
     }
 

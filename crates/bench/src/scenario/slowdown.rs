@@ -1,8 +1,8 @@
-//! A store's device becomes many times slower while the cluster is at work, and later as fast as before.
+//! A store's device becomes many times slower while the cluster works, and later recovers.
 //!
-//! What would be best after the slow-down is measured and not guessed: the same cluster is started anew with
-//! that store slow from the beginning and known to be slow, so that the layout suits it, and its steady
-//! throughput is the measure of recovery.
+//! The best possible throughput after the slow-down is measured. The same cluster is started again
+//! with that store slow and known to be slow from the beginning, so that the layout suits it.
+//! Recovery is judged against its steady throughput.
 
 use std::fmt::Write as _;
 
@@ -17,23 +17,24 @@ use crate::alor::Scale;
 use crate::table::{bytes, count, Align, Table};
 use crate::ycsb::{Second, Workload};
 
-/// Of the best possible.
+/// The part of the best possible throughput that counts as recovered.
 pub const RECOVERED_SHARE: f64 = 0.8;
 pub const RECOVERED_WITHIN_S: f64 = 120.0;
-/// A slow store has lost weight by then.
+/// Maximum time in seconds until a slow store has lost weight.
 pub const WEIGHT_LOST_WITHIN_S: f64 = 60.0;
-/// The end of the run in which a cluster that does not thrash moves next to nothing.
+/// Length in seconds of the end of the run, in which a cluster that does not thrash moves almost
+/// nothing.
 pub const CALM_S: f64 = 60.0;
 pub const CALM_MOVES_MAX: usize = 2;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Devices, as in 1N2H3P.
+    /// Devices, such as 1N2H3P.
     pub stores: String,
     pub workload: Workload,
     pub scale: Scale,
     pub records: u64,
-    /// None: as fast as answers come.
+    /// The rate of operations. `None` for closed-loop threads.
     pub target_per_s: Option<f64>,
     pub slow_factor: f64,
     pub steady_s: f64,
@@ -66,11 +67,11 @@ impl Setup {
     }
 }
 
-/// The store that is slowed, at one moment.
+/// The state of the slowed store at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreLook {
     pub at_s: f64,
-    /// KV bytes/s that the cluster believes of it.
+    /// The capability that the cluster attributes to it, in KV bytes per second.
     pub capability_bytes_per_s: f64,
     pub leaders: u64,
     pub regions: u64,
@@ -82,21 +83,21 @@ pub struct Subject {
     pub policy: String,
     pub store: u64,
     pub device: String,
-    /// The factors that were really set, and when.
+    /// The times at which the factors were actually set.
     pub slowed_at_s: f64,
     pub restored_at_s: f64,
     pub series: Vec<Second>,
     pub looks: Vec<StoreLook>,
     pub moves: Vec<Move>,
-    /// What makes the series doubtful: failed operations, CPU.
+    /// The reasons to doubt the series, such as failed operations or CPU use.
     pub faults: Vec<String>,
 }
 
-/// A cluster in which the store was slow from the beginning, and known to be.
+/// A cluster whose store was slow, and known to be slow, from the beginning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reference {
     pub policy: String,
-    /// Of its second half, when caches are warm.
+    /// Throughput of the second half of the run, when caches are warm.
     pub steady_per_s: f64,
     pub series: Vec<Second>,
     pub faults: Vec<String>,
@@ -112,13 +113,13 @@ pub struct Slowdown {
 
 pub const VERSION: u32 = 1;
 
-/// The steady rate of a reference run of so many seconds.
+/// Returns the steady rate of a reference run that took `seconds`.
 pub fn steady_rate(series: &[Second], seconds: f64) -> Option<f64> {
     mean_between(series, seconds / 2.0, seconds)
 }
 
 impl Slowdown {
-    /// The best that any of the layouts did that were made for the slow store.
+    /// Returns the best steady rate of the layouts that were made for the slow store.
     pub fn best_per_s(&self) -> Option<f64> {
         self.references.iter().map(|reference| reference.steady_per_s).reduce(f64::max)
     }
@@ -135,7 +136,8 @@ impl Slowdown {
         mean_between(&subject.series, span.from_s, span.to_s)
     }
 
-    /// What `subject` was to show; comparisons with a policy that does not react are not judged.
+    /// Judges the claims about `subject`. A policy that does not react is only shown and not
+    /// judged.
     pub fn judge(&self, subject: &Subject) -> Vec<Verdict> {
         let [steady, slowed, restored, calm] = self.setup.spans();
         let recovered = self.recovered(subject);
@@ -203,8 +205,8 @@ impl Slowdown {
         ]
     }
 
-    /// Seconds from the slow-down until the cluster believed of the store less than half of what it had
-    /// believed before.
+    /// Returns the seconds from the slow-down until the cluster attributed to the store less than
+    /// half of its capability before.
     fn weight_lost_after(&self, subject: &Subject) -> Option<f64> {
         let before = subject.looks.iter().rfind(|look| look.at_s <= subject.slowed_at_s)?;
         let half = before.capability_bytes_per_s / 2.0;
@@ -244,7 +246,8 @@ impl Slowdown {
         }
     }
 
-    /// What the cluster made of the slowed store: its share of the leaders and of what it was believed to do.
+    /// Returns a plot of the slowed store's leaders, regions and capability as seen by the cluster,
+    /// each as a part of its maximum.
     pub fn store_plot(&self, subject: &Subject) -> Plot {
         let most =
             |field: fn(&StoreLook) -> f64| subject.looks.iter().map(field).fold(f64::MIN_POSITIVE, f64::max);
@@ -393,14 +396,15 @@ impl Slowdown {
     }
 }
 
-/// What the cluster believes of the store at the end, as a share of what it did before the slow-down.
+/// Returns the store's capability at the end, as seen by the cluster, as a part of that before the
+/// slow-down.
 fn weight_regained(subject: &Subject) -> Option<f64> {
     let before = subject.looks.iter().rfind(|look| look.at_s <= subject.slowed_at_s)?;
     let end = subject.looks.iter().rfind(|look| look.at_s > subject.restored_at_s)?;
     Some(end.capability_bytes_per_s / before.capability_bytes_per_s.max(f64::MIN_POSITIVE))
 }
 
-/// Means of five seconds: single ones hide the line in its own noise.
+/// Returns means over five seconds, because single seconds vary too much.
 fn smooth(series: &[Second]) -> Vec<(f64, f64)> {
     let mean = |at: f64| mean_between(series, at - 2.5, at + 2.5).map(|rate| (at, rate));
     series.iter().filter_map(|second| mean(second.at_s - 0.5)).collect()
@@ -485,7 +489,7 @@ mod tests {
         assert_eq!(slowdown.weight_lost_after(&slowdown.subjects[0]), Some(35.0));
         slowdown.subjects[0].looks.retain(|look| look.at_s != 95.0);
         let verdicts = slowdown.judge(&slowdown.subjects[0]);
-        assert!(!verdicts[1].passed, "its weight when restored is no loss");
+        assert!(!verdicts[1].passed, "a lower weight after the recovery does not count");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a scenario was to show, and whether it did.
+//! The claims of a scenario, and whether they hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::table::{Align, Table};
 pub struct Verdict {
     pub claim: String,
     pub passed: bool,
-    /// The numbers that it rests on.
+    /// The numbers on which the verdict is based.
     pub because: String,
 }
 
@@ -18,7 +18,7 @@ impl Verdict {
     }
 }
 
-/// As a section of a report.
+/// Formats verdicts as a section of a report.
 pub fn verdicts(all: &[Verdict]) -> String {
     let mut table = Table::new([("claim", Align::Left), ("", Align::Left), ("numbers", Align::Left)]);
     for verdict in all {

@@ -1,7 +1,8 @@
-//! The same workload by two programs on the same cluster: ours, and go-ycsb.
+//! The same workload run by two programs on the same cluster: ours and go-ycsb.
 //!
-//! Absolute rates differ, for the clients cost different amounts of CPU. What must agree is what either of
-//! them says about two placements: the ratio of its figures under one policy and under another.
+//! Absolute rates differ, because the clients need different amounts of CPU. The two must agree on
+//! the comparison of two placements: on the ratio of the figures under one policy and under
+//! another.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,38 +24,38 @@ pub struct Side {
     pub p99_us: f64,
 }
 
-/// One workload by both.
+/// The results of one workload by both programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossCheck {
     pub workload: Workload,
     pub ours: Side,
     pub go_ycsb: Side,
-    /// Operations of go-ycsb that failed: few, or there is no result.
+    /// Number of go-ycsb's operations that failed. With too many there is no result.
     pub go_ycsb_errors: u64,
 }
 
 impl CrossCheck {
-    /// Of rates, ours over go-ycsb's.
+    /// Returns our rate divided by go-ycsb's.
     pub fn ratio(&self) -> f64 {
         self.ours.per_second / self.go_ycsb.per_second.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Who begins: what the first has left to compact, the second meets.
+/// The program that runs first. The compaction that it leaves behind slows the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     Ours,
     GoYcsb,
 }
 
-/// Whether both can run it.
+/// Returns an error if the two programs cannot run the same workload.
 pub fn comparable(workload: Workload) -> anyhow::Result<()> {
     ensure!(workload != Workload::E, "go-ycsb reads no ranges from Redis: workload E cannot be compared");
     Ok(())
 }
 
-/// Runs `settings` by one after the other. Both insert records of their own when the workload is `Load`, and
-/// so must have done that before they run another.
+/// Runs `settings` by both programs, one after the other. Each inserts its own records under
+/// `Load`, so both must have run `Load` before another workload.
 pub async fn cross_check(
     stores: &[SocketAddr],
     tools: &Path,
@@ -83,7 +84,7 @@ async fn by_ours(stores: &[SocketAddr], settings: &Settings, patience: Patience)
     let failed = summary.missing + summary.not_done + summary.unknown;
     ensure!(
         failed as f64 <= summary.operations as f64 * ERRORS_MAX,
-        "our run had faults, so its figures mean nothing: {}",
+        "too many operations of our run failed, so its figures mean nothing: {}",
         summary.faults().join(", ")
     );
     Ok(Side {
@@ -93,7 +94,7 @@ async fn by_ours(stores: &[SocketAddr], settings: &Settings, patience: Patience)
     })
 }
 
-/// What it measured, and how many operations failed.
+/// Returns go-ycsb's results, and the number of its operations that failed.
 async fn by_go_ycsb(
     program: &Path,
     stores: &[SocketAddr],
@@ -118,21 +119,21 @@ async fn by_go_ycsb(
     Ok((side, go_ycsb_errors))
 }
 
-/// Above this share of failed operations a rate says nothing. A leader that changes while it runs costs
-/// go-ycsb a few operations, which it does not try again.
+/// Maximum part of operations that may fail. With more, the rate means nothing. A leader that
+/// changes during the run costs go-ycsb a few operations, because it does not send them again.
 const ERRORS_MAX: f64 = 0.001;
 
-/// Over all kinds of operations.
+/// Returns the number of failed operations of all kinds.
 fn errors(text: &str) -> u64 {
     let kinds = ["READ_ERROR", "UPDATE_ERROR", "INSERT_ERROR", "READ_MODIFY_WRITE_ERROR"];
     kinds.iter().filter_map(|kind| go_ycsb::parse(text, kind, 0)).map(|(_, count)| count).sum()
 }
 
-/// What makes go-ycsb run the same thing.
+/// Returns the arguments that make go-ycsb run the same workload.
 fn arguments(stores: &[SocketAddr], settings: &Settings, patience: Patience) -> anyhow::Result<Vec<String>> {
     ensure!(
         settings.pipeline == 1 && settings.fields == 1 && settings.group == 1 && settings.at_most.is_none(),
-        "go-ycsb knows no pipelines, no groups and no end by time, and is compared by records of one field"
+        "go-ycsb has no pipelines, no groups and no time limit, and the comparison needs records of one field"
     );
     comparable(settings.workload)?;
     let load = settings.workload == Workload::Load;
@@ -147,10 +148,10 @@ fn arguments(stores: &[SocketAddr], settings: &Settings, patience: Patience) -> 
         "fieldcount=1".to_owned(),
         format!("fieldlength={}", settings.field_bytes),
         format!("requestdistribution={}", settings.distribution.name()),
-        // Nanoseconds; and by default its threads would share ten connections for each CPU.
+        // The timeout is in nanoseconds. By default, threads would share ten connections per CPU.
         format!("redis.read_timeout={}", patience.reply.as_nanos()),
         format!("redis.pool_size={}", settings.threads),
-        // Progress lines would be read as results.
+        // Progress lines would be parsed as results.
         "measurement.interval=3600".to_owned(),
         "redis.mode=cluster".to_owned(),
         "redis.datatype=string".to_owned(),

@@ -1,25 +1,26 @@
-//! Which record an operation goes to: YCSB's request distributions with YCSB's constants, so that a figure
-//! made here is a figure of the workload that others mean by the name.
+//! Request distributions: which record an operation goes to. They are YCSB's, with YCSB's
+//! constants, so that figures are comparable with those that others measured.
 //!
-//! The zipfian generator is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases"
-//! (SIGMOD 1994), as YCSB has it. All of them draw from a [`Draw`], so a seed repeats a run.
+//! The zipfian generator is that of Gray et al., "Quickly Generating Billion-Record Synthetic
+//! Databases" (SIGMOD 1994), as implemented in YCSB. All of them draw from a [`Draw`], so a seed
+//! repeats a run.
 
 use types::Draw;
 
-/// YCSB's skew.
+/// The exponent of YCSB's zipfian distribution.
 pub const ZIPFIAN_CONSTANT: f64 = 0.99;
 
-/// Items that the scrambled generator draws from before it hashes: so many that the number of records does
-/// not change the shape.
+/// Number of items that the scrambled generator draws from before it hashes. It is so large that
+/// the number of records does not change the shape of the distribution.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
-/// zeta(`SCRAMBLED_ITEMS`, 0.99), which nobody wants to sum again.
+/// zeta(`SCRAMBLED_ITEMS`, 0.99) as a constant, because the sum takes long.
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// Ranks 0, 1, 2, ... with probability proportional to 1 / (rank + 1)^0.99.
+/// A generator of ranks 0, 1, 2, ... with probability proportional to 1 / (rank + 1)^0.99.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     items: u64,
-    /// Sum of 1 / i^theta over all items.
+    /// The sum of 1 / i^theta over all items.
     zeta: f64,
     alpha: f64,
     eta: f64,
@@ -44,7 +45,7 @@ impl Zipfian {
             (1.0 - (2.0 / self.items as f64).powf(1.0 - ZIPFIAN_CONSTANT)) / (1.0 - zeta_of_two / self.zeta);
     }
 
-    /// Costs as much as the items that are new.
+    /// Raises the number of items. Takes time in proportion to the new items.
     pub fn grow(&mut self, items: u64) {
         if items > self.items {
             self.zeta = zeta(self.items, items, self.zeta);
@@ -67,12 +68,12 @@ impl Zipfian {
     }
 }
 
-/// `known` plus the terms of items `from` to `to`.
+/// Returns `known` plus the terms of items `from` to `to`.
 fn zeta(from: u64, to: u64, known: f64) -> f64 {
     (from..to).fold(known, |sum, item| sum + 1.0 / ((item + 1) as f64).powf(ZIPFIAN_CONSTANT))
 }
 
-/// FNV-1a over the number's eight bytes, without its sign bit, as YCSB hashes.
+/// Returns the absolute value of FNV-1a over the number's eight bytes, as YCSB does.
 pub fn fnv_hash(number: u64) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -81,12 +82,12 @@ pub fn fnv_hash(number: u64) -> u64 {
     (hash as i64).unsigned_abs()
 }
 
-/// A record's number below a count that may grow while the load runs.
+/// A generator of record numbers. The number of records may grow while the load runs.
 #[derive(Clone, Debug)]
 pub enum Chooser {
     Uniform,
-    /// A few records are popular, and they are spread over the whole key space: that of so many records, some of
-    /// which may not be there yet.
+    /// A few records are popular. They are spread over a key space of this many records, some of
+    /// which may not be inserted yet.
     Scrambled(Zipfian, u64),
     /// The newest records are popular.
     Latest(Zipfian),
@@ -120,13 +121,17 @@ impl std::str::FromStr for Distribution {
             "uniform" => Ok(Distribution::Uniform),
             "zipfian" => Ok(Distribution::Zipfian),
             "latest" => Ok(Distribution::Latest),
-            other => Err(format!("'{other}' is none of {}", Distribution::NAMES.join(", "))),
+            other => Err(format!(
+                "'{other}' is no distribution; the distributions are {}",
+                Distribution::NAMES.join(", ")
+            )),
         }
     }
 }
 
 impl Chooser {
-    /// `coming`: as many as may be inserted, lest each insert make other records the popular ones.
+    /// Creates a generator. `coming` is the maximum number of inserts. Without it each insert would
+    /// change which records are popular.
     pub fn new(distribution: Distribution, records: u64, coming: u64) -> Chooser {
         match distribution {
             Distribution::Uniform => Chooser::Uniform,
@@ -138,9 +143,9 @@ impl Chooser {
         }
     }
 
-    /// A number below `records`, which never shrinks.
+    /// Returns a number below `records`, which must never shrink.
     pub fn next(&mut self, records: u64, draw: &mut Draw) -> u64 {
-        assert!(records > 0, "there is a record to choose");
+        assert!(records > 0, "there must be a record to choose");
         match self {
             Chooser::Uniform => draw.below(records),
             Chooser::Scrambled(zipfian, items) => loop {
@@ -172,7 +177,7 @@ mod tests {
         counts
     }
 
-    /// Sum of (observed - expected)^2 / expected.
+    /// Returns the sum of (observed - expected)^2 / expected.
     fn chi_square(observed: &[u32], expected: impl Fn(usize) -> f64) -> f64 {
         observed.iter().enumerate().map(|(i, n)| (f64::from(*n) - expected(i)).powi(2) / expected(i)).sum()
     }
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn uniform_requests_are_even() {
         let counts = counts(&mut Chooser::Uniform, 1000, 1);
-        // 999 degrees of freedom: mean 999, standard deviation 44.7; five of them.
+        // 999 degrees of freedom: mean 999, standard deviation 44.7. The bound is five of them.
         let chi = chi_square(&counts, |_| f64::from(DRAWS) / 1000.0);
         assert!((999.0 - 224.0..999.0 + 224.0).contains(&chi), "{chi}");
     }
@@ -207,7 +212,8 @@ mod tests {
         assert!(counts.windows(2).take(3).all(|pair| pair[0] > pair[1]));
     }
 
-    /// The popular records are the same popularity whatever the number of records, and lie anywhere.
+    /// The popularity of the popular records does not depend on the number of records, and they lie
+    /// anywhere.
     #[test]
     fn scrambled_requests_are_skewed_and_spread() {
         let records = 10_000;
@@ -216,7 +222,8 @@ mod tests {
         assert_eq!(hottest, fnv_hash(0) % records);
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let share = |n: usize| f64::from(counts[..n].iter().sum::<u32>()) / f64::from(DRAWS);
-        // 1 / zeta(10^10) is 3.8% for the first alone, zeta(100) / zeta(10^10) 20% for a hundred.
+        // 1 / zeta(10^10) is 3.8% for the first item alone, zeta(100) / zeta(10^10) is 20% for a
+        // hundred.
         assert!((0.034..0.042).contains(&share(1)), "{}", share(1));
         assert!((0.19..0.24).contains(&share(100)), "{}", share(100));
         assert!(counts.iter().filter(|n| **n > 0).count() > 9_000, "every record is asked for now and then");
@@ -251,7 +258,7 @@ mod tests {
         assert_eq!(Zipfian::new(1).rank(&mut Draw::new(9)), 0);
     }
 
-    /// Values of YCSB's own hash, so that the popular keys are the same ones.
+    /// The hash has YCSB's values, so that the popular keys are the same.
     #[test]
     fn the_hash_is_ycsbs() {
         // FNV-1a of eight zero bytes is 0xa8c7f832281a39c5, negative as an i64.

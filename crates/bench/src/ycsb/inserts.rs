@@ -1,22 +1,24 @@
-//! Which records exist while a load inserts more: numbers are handed out in order and acknowledged in any.
+//! The records that exist while a load inserts more. Numbers are handed out in order and
+//! acknowledged in any order.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
-/// Readers choose below [`Inserts::records`] and so never ask for a record that may not be there yet.
+/// The numbers of inserted records. Readers choose below [`Inserts::records`], so they never ask
+/// for a record that may not exist yet.
 #[derive(Debug)]
 pub struct Inserts {
     next: AtomicU64,
     end: u64,
-    /// Every record below is acknowledged.
+    /// Every record below this number is acknowledged.
     records: AtomicU64,
-    /// Acknowledged above `records`.
+    /// Acknowledged records above `records`.
     ahead: Mutex<BTreeSet<u64>>,
 }
 
 impl Inserts {
-    /// Records below `first` exist; those from `end` on are not inserted.
+    /// Creates the numbers from `first` to `end`. Records below `first` exist already.
     pub fn new(first: u64, end: u64) -> Inserts {
         Inserts {
             next: AtomicU64::new(first),
@@ -30,14 +32,14 @@ impl Inserts {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// The next record to insert. `None`: all were handed out.
+    /// Returns the next record to insert. `None` if all were handed out.
     pub fn take(&self) -> Option<u64> {
         let take = |next: u64| (next < self.end).then(|| next + 1);
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
     }
 
     pub fn acknowledge(&self, record: u64) {
-        // No code that can panic runs under this lock.
+        // A poisoned set is still consistent: no code that can panic runs under this lock.
         let mut ahead = self.ahead.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         ahead.insert(record);
         let mut records = self.records.load(Ordering::Relaxed);

@@ -1,9 +1,11 @@
-//! YCSB's core workloads over the protocol of Redis Cluster: each key's commands go to the store that leads it.
+//! YCSB's core workloads over the protocol of Redis Cluster: each command goes to the store that
+//! leads the slot of its key.
 //!
-//! A record is one string of 1 KiB under a key of 16 bytes, unless more fields are asked for, which makes it
-//! a hash. `Load` inserts every record once; `A B C E F` choose records by a scrambled zipfian distribution,
-//! `D` prefers the newest. `E` reads ranges of records with consecutive numbers: keys are hashed to slots and have no
-//! order there, so a client names those that it wants; see [`Settings::group`].
+//! A record is one string of 1 KiB under a key of 16 bytes, or a hash if it has more than one
+//! field. `Load` inserts every record once. `A B C E F` choose records by a scrambled zipfian
+//! distribution, and `D` prefers the newest. `E` reads ranges of records with consecutive numbers.
+//! Keys are hashed to slots and have no order there, so a client names the records that it wants;
+//! see [`Settings::group`].
 
 mod cross_check;
 mod generator;

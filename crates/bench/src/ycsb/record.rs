@@ -1,4 +1,4 @@
-//! A record as commands: one string, or a hash of several fields.
+//! The commands for a record, which is one string or a hash of several fields.
 
 use std::ops::Range;
 
@@ -8,26 +8,27 @@ use types::Draw;
 use super::workload::{grouped_key, key};
 use crate::cluster_client::Call;
 
-/// Values are cut out of this much that does not compress; a table block holds a few of them.
+/// Number of bytes, which do not compress, from which values are cut. A table block holds a few
+/// values.
 const POOL_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Records {
     fields: usize,
     field_bytes: usize,
-    /// So many consecutive records are in one slot.
+    /// The number of consecutive records in one slot.
     group: u64,
     pool: Bytes,
 }
 
 impl Records {
     pub fn new(fields: usize, field_bytes: usize, seed: u64) -> Records {
-        assert!(fields > 0 && field_bytes > 0, "a record has a field, and a field has bytes");
+        assert!(fields > 0 && field_bytes > 0, "a record must have a field, and a field must have bytes");
         let pool = Bytes::from(crate::load::value(POOL_BYTES + field_bytes, seed));
         Records { fields, field_bytes, group: 1, pool }
     }
 
-    /// Keys of which so many consecutive ones share a hash tag.
+    /// Returns records whose keys share a hash tag in groups of `group` consecutive records.
     pub fn grouped(self, group: u64) -> Records {
         Records { group: group.max(1), ..self }
     }
@@ -57,7 +58,7 @@ impl Records {
         Call::new(arguments, false)
     }
 
-    /// Writes one field, as YCSB does unless told otherwise.
+    /// Writes one field, as YCSB does by default.
     pub fn update(&self, record: u64, draw: &mut Draw) -> Call {
         if self.fields == 1 {
             return self.insert(record, draw);
@@ -73,7 +74,8 @@ impl Records {
         Call::new(vec![Bytes::from_static(name), self.key(record)], true)
     }
 
-    /// Reads consecutive records: strings of one slot by one command, all others one by one.
+    /// Reads consecutive records. Strings of one slot are read by one command, all other records
+    /// one by one.
     pub fn scan(&self, records: Range<u64>) -> Vec<Call> {
         if self.fields > 1 || self.group == 1 {
             return records.map(|record| self.read(record)).collect();

@@ -1,8 +1,9 @@
-//! Running a workload: closed-loop threads, or operations that are due at a rate.
+//! Runs a workload, either with closed-loop threads or with operations that are due at a rate.
 //!
-//! Without a target rate each thread waits for its answer before it goes on, and latency counts from the
-//! sending: a stalled store then slows the load that would have shown the stall. With a target every
-//! operation has a moment at which it is due, and latency counts from there, sent late or not.
+//! Without a target rate each thread waits for its answer before it goes on, and latency counts
+//! from the sending. A stalled store then slows the load, which hides the stall. With a target rate
+//! every operation is due at a given moment, and latency counts from that moment even if it is sent
+//! late.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,22 +27,24 @@ use crate::measure::histogram;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub workload: Workload,
-    /// The workload's own, unless another is asked for.
+    /// The distribution of requests: the workload's own, unless another is chosen.
     pub distribution: Distribution,
-    /// Records that exist, or that `Load` makes.
+    /// Number of records that exist, or that `Load` inserts.
     pub records: u64,
     pub fields: usize,
     pub field_bytes: usize,
-    /// So many consecutive records share a slot, by a hash tag in their keys; 1: each has its own.
+    /// Number of consecutive records that share a slot, by a hash tag in their keys. 1 for no hash
+    /// tag.
     pub group: u64,
-    /// Not for `Load`, which inserts every record once.
+    /// Number of operations. Ignored by `Load`, which inserts every record once.
     pub operations: u64,
-    /// No operation begins after this, whatever is left to do. Those under way are waited for: their latencies
-    /// count, or a run under which operations stall would look the better for it; they are no throughput. Not
-    /// for `Load`.
+    /// Maximum time after which no operation begins. Operations in flight are awaited. They count
+    /// as latencies, because a run in which operations stall would otherwise look better. They do
+    /// not count as throughput. Ignored by `Load`.
     pub at_most: Option<Duration>,
     pub threads: usize,
-    /// Commands that a thread sends at once. One unless reads and writes of a record belong together.
+    /// Number of commands that a thread sends at once. Must be 1 for the workloads E and F, and if
+    /// there is a target rate.
     pub pipeline: usize,
     pub target_per_s: Option<f64>,
     pub seed: u64,
@@ -66,43 +69,49 @@ impl Settings {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        ensure!(self.records > 0, "a workload needs records");
-        ensure!(self.threads > 0 && self.pipeline > 0, "a load has threads, and they send something");
-        ensure!(self.fields > 0 && self.field_bytes > 0, "a record has a field, and a field has bytes");
+        ensure!(self.records > 0, "a workload must have records");
+        ensure!(
+            self.threads > 0 && self.pipeline > 0,
+            "a load must have threads, and each must send at least one command at once"
+        );
+        ensure!(
+            self.fields > 0 && self.field_bytes > 0,
+            "a record must have a field, and a field must have bytes"
+        );
         ensure!(
             self.target_per_s.is_none_or(|target| target.is_finite() && target > 0.0),
-            "a target is a number of operations per second above 0"
+            "a target must be a number of operations per second above 0"
         );
         ensure!(
             self.pipeline == 1 || self.workload != Workload::F,
-            "workload F writes what it has read: it cannot be pipelined"
+            "workload F writes records that it has read, so it cannot be pipelined"
         );
         ensure!(
             self.pipeline == 1 || self.workload != Workload::E,
-            "workload E asks for all records of a range at once: it cannot be pipelined"
+            "workload E asks for all records of a range at once, so it cannot be pipelined"
         );
-        ensure!(self.group > 0, "a group has a record");
+        ensure!(self.group > 0, "a group must have a record");
         ensure!(
             self.pipeline == 1 || self.target_per_s.is_none(),
-            "operations that are due one by one are not sent in pipelines"
+            "operations with a target rate are due one by one, so they cannot be pipelined"
         );
         Ok(())
     }
 }
 
-/// An insert, which changes nothing when it is repeated, is tried this often.
+/// Maximum number of attempts of an insert. Repeating an insert changes nothing.
 const INSERT_ATTEMPTS: usize = 10;
-/// Threads share recorders, so that many threads do not need many histograms.
+/// Number of recorders. Threads share them, so that many threads do not need many histograms.
 const RECORDERS: usize = 8;
 
-/// The runtime's timers end up to this late.
+/// Maximum time by which the runtime's timers are late.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
 struct Recorder {
     kinds: BTreeMap<Kind, Histogram<u64>>,
     service: Histogram<u64>,
     second: Histogram<u64>,
-    /// Ended before the run's time did.
+    /// Number of operations that ended within the run's time.
     in_time: u64,
     missing: u64,
     not_done: u64,
@@ -126,7 +135,7 @@ impl Recorder {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Histograms stay consistent: no code that can panic runs under these locks.
+    // Poisoned histograms are still consistent: no code that can panic runs under these locks.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -135,14 +144,15 @@ struct Shared {
     settings: Settings,
     records: Records,
     inserts: Inserts,
-    /// Operations that were begun.
+    /// Number of operations begun.
     tickets: AtomicU64,
     recorders: Vec<Mutex<Recorder>>,
     started: Instant,
     until: Option<Instant>,
 }
 
-/// Runs a workload to its end. `progress` is told the operations completed, every second.
+/// Runs a workload to its end. Calls `progress` every second with the number of completed
+/// operations.
 pub async fn run(
     client: Arc<ClusterClient>,
     settings: Settings,
@@ -183,7 +193,7 @@ pub async fn run(
             _ = tick.tick() => {
                 let second = shared.turn();
                 completed += second.operations;
-                // Nothing but stragglers is left after the time is over.
+                // After the run's time is over, only operations in flight are left.
                 if second.operations > 0 || shared.until.is_none_or(|until| Instant::now() <= until) {
                     series.push(second);
                 }
@@ -201,12 +211,12 @@ pub async fn run(
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// What ended since the last turn.
+    /// Returns the operations that ended since the last turn.
     fn turn(&self) -> Second {
         let mut all = histogram();
         for recorder in &self.recorders {
             let mut recorder = lock(recorder);
-            // Histograms of equal bounds always add.
+            // Adding histograms of equal bounds cannot fail.
             let _ = all.add(&recorder.second);
             recorder.second.reset();
         }
@@ -266,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// Whether one more operation may begin.
+    /// Returns true if one more operation may begin.
     fn ticket(&self) -> bool {
         let time = self.until.is_none_or(|until| Instant::now() < until);
         let wanted = match self.settings.workload {
@@ -277,11 +287,11 @@ impl Shared {
     }
 }
 
-/// An operation on its way.
+/// An operation in flight.
 struct Step {
     kind: Kind,
     record: u64,
-    /// One, but for ranges.
+    /// The commands of the operation. Only a range has more than one.
     calls: Vec<Call>,
 }
 
@@ -313,7 +323,8 @@ async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
                 let due = *moment;
                 *moment += *apart;
                 tokio::time::sleep_until((due - TIMER_GRAIN.min(due - shared.started)).into()).await;
-                // Early by a grain at most is as good as in time, and late is charged.
+                // An operation sent early by at most a timer's grain counts from the sending. A
+                // late one counts from when it was due.
                 due.min(Instant::now())
             }
             None => Instant::now(),
@@ -338,7 +349,7 @@ async fn drive(shared: Arc<Shared>, number: usize) -> anyhow::Result<()> {
     }
 }
 
-/// `None`: a `Load` has handed out every record.
+/// Returns the next operation. `None` if every record has been handed out.
 fn next(shared: &Shared, operations: &mut Operations, draw: &mut Draw) -> Option<Step> {
     if shared.settings.workload == Workload::Load {
         let record = shared.inserts.take()?;
@@ -384,7 +395,7 @@ async fn insist(shared: &Shared, call: &Call, first: Outcome) -> Outcome {
     outcome
 }
 
-/// Of a range's parts: what is amiss with one is amiss with all of it, and the worst counts.
+/// Returns the outcome of a range, which is the worst outcome of its parts.
 fn whole(parts: Vec<Outcome>) -> Outcome {
     let amiss = |part: &Outcome| match part {
         Outcome::Done(Reply::Error(_)) => 3,
@@ -394,7 +405,7 @@ fn whole(parts: Vec<Outcome>) -> Outcome {
     parts.into_iter().max_by_key(amiss).unwrap_or(Outcome::Done(Reply::NilArray))
 }
 
-/// A record, or one of those that were asked for.
+/// Returns true if the record, or one of the records asked for, was missing.
 fn is_missing(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(Reply::Nil | Reply::NilArray) => true,

@@ -1,4 +1,4 @@
-//! What a run measured, as it is kept in files and shown.
+//! The results of a run, as they are saved in files and shown.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::workload::{Kind, Workload};
 use super::Distribution;
 use crate::table::{count, micros, Align, Table};
 
-/// Microseconds.
+/// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     pub count: u64,
@@ -39,10 +39,10 @@ impl Latency {
     }
 }
 
-/// One second of a run, by when operations ended.
+/// One second of a run, with the operations that ended in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Since the run began, at this second's end. The last one may be shorter than the others.
+    /// Seconds from the beginning of the run to this second's end. The last second may be shorter.
     pub at_s: f64,
     pub operations: u64,
     pub mean_us: f64,
@@ -57,26 +57,27 @@ pub struct Summary {
     pub threads: usize,
     pub pipeline: usize,
     pub seed: u64,
-    /// Operations per second that were asked for; none: as fast as answers came.
+    /// The target rate in operations per second. `None` for closed-loop threads.
     pub target_per_s: Option<f64>,
     pub seconds: f64,
-    /// Completed within `seconds`; the failed are not among them.
+    /// Number of operations completed within `seconds`, without failed ones.
     pub operations: u64,
-    /// With a target, from the moment an operation was due and not from when it was sent: a store that
-    /// stalls is charged for the operations that it kept from being sent. Of all that were begun in time.
+    /// Latencies of all operations begun in time. With a target they count from the moment an
+    /// operation was due. So the operations that a stalled store kept from being sent include the
+    /// stall.
     pub latency: Latency,
-    /// With a target, from the sending.
+    /// Latencies from the sending. Only with a target.
     pub service: Option<Latency>,
     pub kinds: BTreeMap<Kind, Latency>,
     pub series: Vec<Second>,
-    /// Reads that found no record although it had been inserted.
+    /// Reads that did not find a record that had been inserted.
     pub missing: u64,
-    /// Operations that had no effect: no store could serve them in time.
+    /// Operations that no store could serve in time and that had no effect.
     pub not_done: u64,
-    /// Writes whose outcome nobody told.
+    /// Writes with an unknown outcome.
     pub unknown: u64,
     pub redirections: u64,
-    /// Ended by time, before all operations were done.
+    /// True if the run's time ended before all operations were done.
     pub cut_short: bool,
 }
 
@@ -89,7 +90,7 @@ impl Summary {
         }
     }
 
-    /// What makes the figures doubtful whatever they are.
+    /// Returns the reasons to doubt the figures.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut add = |number: u64, what: &str| {

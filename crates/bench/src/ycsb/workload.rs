@@ -1,4 +1,4 @@
-//! The core workloads: what share of operations reads, updates, inserts, and by which distribution.
+//! The core workloads: the shares of reads, updates and inserts, and the distribution of requests.
 
 use serde::{Deserialize, Serialize};
 use types::Draw;
@@ -24,13 +24,13 @@ pub enum Kind {
     Read,
     Update,
     Insert,
-    /// A read, and then a write of the same record; one latency.
+    /// A read, then a write of the same record. They count as one latency.
     ReadModifyWrite,
-    /// A read of consecutive records; one latency.
+    /// A read of consecutive records. It counts as one latency.
     Scan,
 }
 
-/// YCSB's for its workload E.
+/// Maximum number of records of a scan: YCSB's value for its workload E.
 const SCANNED_MAX: u64 = 100;
 
 impl Kind {
@@ -61,7 +61,7 @@ impl Workload {
         }
     }
 
-    /// Shares of the kinds, in percent.
+    /// Returns the shares of the kinds of operations in percent.
     pub fn shares(self) -> &'static [(Kind, u64)] {
         match self {
             Workload::Load => &[(Kind::Insert, 100)],
@@ -82,13 +82,13 @@ impl Workload {
         }
     }
 
-    /// Whether it writes enough for compaction to have work all the time.
+    /// Returns true if the workload writes enough to keep compaction busy.
     pub fn is_write_heavy(self) -> bool {
         let reads = self.share(Kind::Read) + self.share(Kind::Scan);
         reads <= 50
     }
 
-    /// In percent.
+    /// Returns the share of a kind of operation in percent.
     pub fn share(self, kind: Kind) -> u64 {
         self.shares().iter().filter(|(known, _)| *known == kind).map(|(_, share)| share).sum()
     }
@@ -99,17 +99,18 @@ impl std::str::FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Workload, String> {
         let found = Workload::ALL.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("'{text}' is no workload: load, a, b, c, d, e, f"))
+        found.ok_or_else(|| format!("'{text}' is no workload; the workloads are load, a, b, c, d, e and f"))
     }
 }
 
-/// `user` and twelve digits: sixteen bytes, ordered by number. The slot is the CRC16 of all of it.
+/// Returns the key `user` and twelve digits: sixteen bytes in the order of the numbers. The slot is
+/// the CRC16 of the whole key.
 pub fn key(record: u64) -> String {
     assert!(record < 1_000_000_000_000, "a record's number has at most twelve digits");
     format!("user{record:012}")
 }
 
-/// So that `group` consecutive records share a hash tag, and with it a slot.
+/// Returns a key with a hash tag. `group` consecutive records share it, and with it a slot.
 pub fn grouped_key(record: u64, group: u64) -> String {
     format!("user{{{:012}}}{}", record / group, record % group)
 }
@@ -117,13 +118,15 @@ pub fn grouped_key(record: u64, group: u64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     pub kind: Kind,
-    /// Of an insert, chosen by the caller: the next record that nobody has inserted.
+    /// The record. `None` for an insert: the caller then chooses the next record that is not
+    /// inserted yet.
     pub record: Option<u64>,
-    /// From that record on, as far as there are any.
+    /// Maximum number of records from that record on.
     pub length: u64,
 }
 
-/// One thread's operations: the same for the same seed, as far as the count of records that it is told is.
+/// The operations of one thread. The same seed gives the same operations if the numbers of records
+/// are the same.
 #[derive(Clone, Debug)]
 pub struct Operations {
     workload: Workload,
@@ -132,7 +135,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// `operations`: of all threads, at most.
+    /// Creates the generator. `operations` is the maximum number for all threads together.
     pub fn new(
         workload: Workload,
         distribution: Distribution,
@@ -140,13 +143,14 @@ impl Operations {
         operations: u64,
         draw: Draw,
     ) -> Operations {
-        // Twice as many as are expected, as YCSB reckons; and as operations may have no end, no more than there are:
-        // those that are inserted beyond are not asked for.
+        // YCSB reckons with twice the expected inserts. The number of operations may be unbounded,
+        // so it is limited to the number of existing records. Records inserted beyond that are
+        // never asked for.
         let coming = (operations.saturating_mul(2 * workload.share(Kind::Insert)) / 100).min(records);
         Operations { workload, chooser: Chooser::new(distribution, records, coming), draw }
     }
 
-    /// `records`: how many there are now.
+    /// Returns the next operation, given the number of existing records.
     pub fn next(&mut self, records: u64) -> Operation {
         let mut at = self.draw.below(100);
         let mut kind = Kind::Read;

@@ -1,5 +1,5 @@
-//! `steelyard bench check-emulation`: the policies on devices that are unequal in truth, a RAM file system and a
-//! disk, and on emulated ones with the same numbers.
+//! `steelyard bench check-emulation`: the policies on real unequal devices, which are a RAM file
+//! system and a disk, and on emulated devices with the same numbers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,20 +31,20 @@ pub struct CheckEmulation {
     /// A directory on a disk [default: the build's target directory]
     #[arg(long, value_name = "DIR")]
     disk: Option<PathBuf>,
-    /// Stores in each of the two
+    /// Number of stores in each of the two directories
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=8))]
     each: u16,
-    /// Policies, beside `even`, that are compared
+    /// Policies to compare with `even`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "alor")]
     policies: Vec<String>,
-    /// Runs of each
+    /// Number of runs of each policy
     #[arg(long, value_name = "R", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     #[command(flatten)]
     ground: Ground,
 }
 
-/// The page cache answers reads of real files.
+/// Read speed of the emulated devices, because the page cache answers reads of real files.
 const READ_BYTES_PER_S: u64 = 8_000_000_000;
 const PROBE_TIME: Duration = Duration::from_secs(5);
 const PROBE_BYTES: u64 = 1 << 30;
@@ -59,14 +59,18 @@ struct Grounds {
 }
 
 pub async fn run(options: CheckEmulation) -> anyhow::Result<()> {
-    // Real devices run at their own speed, and so do those that stand for them. They are not filled.
+    // The emulated devices run at full speed, like the real ones. The stores are not filled.
     let scale = Scale { device_speed: 1.0, capacity_headroom: 0.0, ..options.ground.scale()? };
     for policy in &options.policies {
         policy.parse::<placement::Policy>()?;
     }
     let disk = options.disk.clone().unwrap_or_else(target);
-    ensure!(file_system(&options.ram) == "tmpfs", "{} is on no RAM file system", options.ram.display());
-    ensure!(file_system(&disk) != "tmpfs", "{} is on a RAM file system and not on a disk", disk.display());
+    ensure!(file_system(&options.ram) == "tmpfs", "{} is not on a RAM file system", options.ram.display());
+    ensure!(
+        file_system(&disk) != "tmpfs",
+        "{} is on a RAM file system, but must be on a disk",
+        disk.display()
+    );
     let stores = options.ground.stores()?;
     let out = options.ground.out("check-emulation")?;
     let grounds = Grounds::probe([options.ram.clone(), disk], usize::from(options.each), scale).await?;
@@ -141,7 +145,7 @@ impl Grounds {
         store / self.each
     }
 
-    /// The same capabilities on both sides, so that the policies see the same cluster.
+    /// Sets the same capabilities on both sides, so that the policies see the same cluster.
     fn members(&self, members: Vec<Member>, side: Side) -> Vec<Member> {
         let known = |mut member: Member| {
             let place = self.place_of(member.id as usize);
@@ -239,7 +243,7 @@ impl Grounds {
                 rest(&observer, &client, self.scale.regions, self.scale.settle_at_most()).await?;
             }
         }
-        ensure!(rows.len() == 2, "both workloads were run");
+        ensure!(rows.len() == 2, "not both workloads were run");
         Ok(rows)
     }
 }
@@ -252,7 +256,7 @@ fn directory(within: &Path) -> anyhow::Result<tempfile::TempDir> {
         .with_context(|| format!("{} cannot be used", within.display()))
 }
 
-/// An emulated device that writes and syncs as a real one was found to.
+/// Returns an emulated device with the measured speeds of a real one.
 fn emulated_as(measured: &Measured) -> String {
     format!(
         "write={}KB/s,read={}KB/s,sync={}us",

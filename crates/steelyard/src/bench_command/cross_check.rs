@@ -1,8 +1,9 @@
-//! `steelyard bench cross-check`: our load generator beside go-ycsb, on the same clusters under two policies.
+//! `steelyard bench cross-check`: compares our load generator with go-ycsb, on the same clusters
+//! under two policies.
 //!
-//! The clients cost different amounts of CPU, so their rates differ. What they say about the policies, the
-//! ratio of rates under one and under the other, must not, by more than it differs from run to run. Each run has
-//! clusters of its own; the clients take turns in who begins, and load half of the records each.
+//! The clients need different amounts of CPU, so their rates differ. But both must give the same
+//! ratio of the rates under two policies, within the noise between runs. Each run has clusters of
+//! its own. The clients take turns in running first, and each loads half of the records.
 
 use anyhow::{anyhow, ensure};
 use bench::alor::{Laboratory, Scale, Setup};
@@ -17,10 +18,10 @@ use crate::playground::START_PATIENCE;
 
 #[derive(clap::Args)]
 pub struct Check {
-    /// Devices of the stores, as in 1N2H3P
+    /// Devices of the stores, such as 1N2H3P
     #[arg(long, value_name = "MIX", default_value = "1N2H3P")]
     mix: String,
-    /// Policies, the first of which the others are compared with
+    /// Policies. The others are compared with the first
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "even,leader-only")]
     policies: Vec<String>,
     /// Workloads after load
@@ -29,7 +30,7 @@ pub struct Check {
     /// Sizes and speeds: smoke, quick, full or overnight
     #[arg(long, value_name = "NAME", default_value = "smoke")]
     scale: String,
-    /// How often each policy has its turn; what differs from run to run is the noise
+    /// Number of runs of each policy. The differences between runs are the noise
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// Write the table as Markdown
@@ -44,7 +45,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
     let scale = Scale::named(&options.scale).map_err(|error| anyhow!(error))?;
     let stores = Stores::new(None, options.port, false)?;
     let setup = Setup { scale, ..super::reproduce::setup(&stores) };
-    ensure!(!options.policies.is_empty(), "there is no policy to check");
+    ensure!(!options.policies.is_empty(), "name at least one policy");
     options.workloads.iter().try_for_each(|workload| ycsb::comparable(*workload))?;
     for policy in &options.policies {
         stores.supports(&options.mix, policy).map_err(|error| anyhow!(error))?;
@@ -68,7 +69,7 @@ pub async fn run(options: Check) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every workload on one cluster.
+/// Runs every workload on one cluster.
 async fn one(
     options: &Check,
     stores: &Stores,
@@ -102,14 +103,14 @@ async fn one(
     Ok(checks)
 }
 
-/// What one run of a policy gave for one workload.
+/// The result of one run of a policy for one workload.
 struct Measured {
     run: u32,
     policy: String,
     check: CrossCheck,
 }
 
-/// What a client says of a policy over the first, run by run.
+/// A client's ratios of a policy to the first policy, one for each run.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     per_second: f64,
@@ -131,7 +132,7 @@ impl Said {
         median(&self.ratios)
     }
 
-    /// How far the runs are from each other, as a part of their median.
+    /// Returns the difference between the largest and the smallest ratio, as a part of the median.
     fn spread(&self) -> f64 {
         let most = self.ratios.iter().copied().fold(f64::MIN, f64::max);
         let least = self.ratios.iter().copied().fold(f64::MAX, f64::min);
@@ -151,7 +152,7 @@ impl Compared {
         self.ours.ratio() / self.theirs.ratio().max(f64::MIN_POSITIVE) - 1.0
     }
 
-    /// By how much a client is apart from itself.
+    /// Returns the spread of the client whose ratios vary more.
     fn noise(&self) -> f64 {
         self.ours.spread().max(self.theirs.spread())
     }
@@ -165,7 +166,7 @@ impl Compared {
     }
 }
 
-/// The policies after the first, workload by workload.
+/// Compares every policy with the first, workload by workload.
 fn compare(measured: &[Measured], policies: &[String]) -> Vec<Compared> {
     let of = |policy: &str, workload| -> Vec<&Measured> {
         measured.iter().filter(|one| one.policy == policy && one.check.workload == workload).collect()

@@ -1,4 +1,4 @@
-//! `steelyard bench equal-stores`: equal stores measure themselves, many times over.
+//! `steelyard bench equal-stores`: starts equal stores that measure themselves, many times.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,16 +21,16 @@ use crate::playground::START_PATIENCE;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Stores of each cluster
+    /// Number of stores of each cluster
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(3..=16))]
     stores: u16,
-    /// Regions of each cluster
+    /// Number of regions of each cluster
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     regions: u16,
-    /// Policies, in turns
+    /// Policies, which take turns
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "adaptive,alor,leader-only")]
     policy: Vec<String>,
-    /// Starts of each policy
+    /// Number of starts of each policy
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
     starts: u16,
     /// An emulated device for each store [default: the disk under all of them]
@@ -39,30 +39,31 @@ pub struct Options {
     /// Speed of the emulated devices
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     device_speed: f64,
-    /// Seconds to measure and to place
+    /// Seconds for measuring and placing
     #[arg(long, value_name = "S", default_value_t = 60)]
     settle: u16,
     /// Seconds of load
     #[arg(long, value_name = "S", default_value_t = 20)]
     load: u16,
-    /// Seconds at rest after it
+    /// Seconds at rest after the load
     #[arg(long, value_name = "S", default_value_t = 30)]
     calm: u16,
-    /// Threads of the load
+    /// Number of threads of the load
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
     /// Store i serves on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7700)]
     port: u16,
-    /// The stores' data goes below this [default: a temporary directory]
+    /// Directory for the stores' data [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Results and the report go here [default: equal-stores under the build's target directory]
+    /// Directory for results and the report [default: equal-stores under the build's target
+    /// directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Inserted first, of 1 KiB each.
+/// Number of records of 1 KiB that are inserted first.
 const RECORDS: u64 = 20_000;
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
@@ -74,7 +75,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
     ensure!(
         options.device_speed.is_finite() && options.device_speed > 0.0,
-        "a device's speed is a factor above 0"
+        "a device's speed must be a factor above 0"
     );
     let out = options.out.clone().unwrap_or_else(|| target().join("equal-stores"));
     std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
@@ -106,7 +107,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 }
 
 impl Options {
-    /// A directory that goes with the cluster.
+    /// Returns a directory that is removed with the cluster.
     fn place(&self) -> anyhow::Result<Place> {
         match &self.data {
             Some(data) => {
@@ -130,7 +131,7 @@ impl Options {
             device_speed: self.device_speed,
         };
         let mut members = layout.members()?;
-        // They are told nothing, so that they measure.
+        // Stores without a stated capability measure it.
         members.iter_mut().for_each(|member| member.capability = None);
         let extra: Vec<OsString> = vec!["--policy".into(), policy.into()];
         let mut cluster = Cluster::start_members(layout, members, self.place()?, &extra)?;
@@ -144,7 +145,7 @@ impl Options {
         let from_s = watch.seconds();
         let summary = tokio::select! {
             summary = self.work(client) => summary?,
-            failed = until(&mut watch, f64::INFINITY) => return Err(failed.err().context("it looks for ever")?),
+            failed = until(&mut watch, f64::INFINITY) => return Err(failed.err().context("the watch must not end")?),
         };
         let to_s = watch.seconds();
         let ended = until(&mut watch, to_s + f64::from(self.calm)).await?;
@@ -159,7 +160,7 @@ impl Options {
         })
     }
 
-    /// Inserts the records, then reads and updates them for the time that was asked for.
+    /// Inserts the records, then reads and updates them for the configured time.
     async fn work(&self, client: Arc<ClusterClient>) -> anyhow::Result<Summary> {
         let settings =
             |workload| Settings { threads: self.threads.into(), ..Settings::new(workload, RECORDS) };
@@ -177,7 +178,7 @@ fn of(moment: &Moment) -> Vec<Share> {
     shares(&moment.look, |store| moment.believed.get(&store).copied().unwrap_or_default())
 }
 
-/// Looks until that second, and says what was seen last.
+/// Watches the cluster until that second, and returns the last state.
 async fn until(watch: &mut Watch, second: f64) -> anyhow::Result<Moment> {
     let mut last = None;
     while watch.seconds() < second || last.is_none() {

@@ -11,16 +11,17 @@ use clap::value_parser;
 
 #[derive(clap::Args)]
 pub struct Freeze {
-    /// Where the databases are created and removed again: a real disk, or a RAM file system to leave out the device
-    /// [default: a temporary directory]
+    /// Directory in which the databases are created and removed again: on a real disk, or on a RAM
+    /// file system to leave out the device [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Variants, one after the other: memtable, vector, vector-low (compaction at low priority), ingest, ingest-cached
-    /// (files are built in RAM and copied), ingest-slices (files are built with pauses), ingest-small (a quarter of the rows), ingest-low (files are built at low
-    /// priority, too) [default: all]
+    /// Variants, one after the other: memtable, vector, vector-low (compaction at low priority),
+    /// ingest, ingest-cached (files are built in RAM and copied), ingest-slices (files are built
+    /// with pauses), ingest-small (a quarter of the rows), ingest-low (files are also built at low
+    /// priority) [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     variants: Vec<String>,
-    /// Rows per second, one after the other; 0 is full speed
+    /// Rows per second, one rate after the other; 0 for full speed
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,50000")]
     rates: Vec<u64>,
     /// Seconds for each variant and rate
@@ -29,16 +30,16 @@ pub struct Freeze {
     /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     keys: u64,
-    /// Rows of a run
+    /// Number of rows of a run
     #[arg(long, value_name = "N", default_value_t = 120_000, value_parser = value_parser!(u64).range(1..))]
     rows: u64,
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value_t = 1024)]
     value_bytes: usize,
-    /// Reads per second beside the writer
+    /// Reads per second during the writes
     #[arg(long, value_name = "N", default_value_t = 1500, value_parser = value_parser!(u64).range(1..))]
     reads: u64,
-    /// Also write everything that was measured, as JSON
+    /// Also write all results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Measure the first variant and rate in this process, and print the result as JSON
@@ -46,7 +47,7 @@ pub struct Freeze {
     one: bool,
 }
 
-/// Syncs that are timed before and after.
+/// Number of syncs that are timed before and after the measurements.
 const SYNC_ROUNDS: usize = 300;
 
 pub fn run(mut options: Freeze) -> anyhow::Result<()> {
@@ -93,11 +94,11 @@ pub fn run(mut options: Freeze) -> anyhow::Result<()> {
 }
 
 fn sync_us(dir: &Path) -> anyhow::Result<[f64; 2]> {
-    let times = fdatasync_micros(dir, SYNC_ROUNDS).context("the device's sync time")?;
+    let times = fdatasync_micros(dir, SYNC_ROUNDS).context("the device's sync time cannot be measured")?;
     Ok([0.5, 0.99].map(|quantile| times.value_at_quantile(quantile) as f64))
 }
 
-/// Over the last minute.
+/// Returns the load average over the last minute.
 fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()
@@ -115,7 +116,8 @@ impl Freeze {
         }
     }
 
-    /// RocksDB's threads, their priorities and its memory end with the process.
+    /// Measures one variant in its own process, so that RocksDB's threads, their priorities and its
+    /// memory end with it.
     fn measure_in_a_process(&self, dir: &Path, name: &str, rate: u64) -> anyhow::Result<Measured> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "freeze", "--one", "--variants", name, "--dir"]).arg(dir);

@@ -1,5 +1,5 @@
-//! `steelyard bench full-store`: stores of equal capacity are written until all of them are full, with a pause in
-//! which shedding comes to rest.
+//! `steelyard bench full-store`: writes to stores of equal capacity until all of them are full,
+//! with a pause in which shedding comes to rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,44 +21,49 @@ use crate::serve::size::Size;
 
 #[derive(clap::Args)]
 pub struct FullStore {
-    /// Devices of the stores, as in 1N2H3P
+    /// Devices of the stores, such as 1N2H3P
     #[arg(long, value_name = "MIX", default_value = "1N2H3P")]
     stores: String,
     #[arg(long, value_name = "NAME", default_value = "alor")]
     policy: String,
-    /// Live user bytes that each store is meant to hold [default: the paper's 5 GB by the scale's data factor]
+    /// Capacity of each store in bytes of live user data [default: the paper's 5 GB times the
+    /// scale's data factor]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
-    /// Room on each emulated device, for rows, log and compaction [default: unlimited]
+    /// Size of each emulated device, for rows, log and compaction [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     device_size: Option<Size>,
-    /// Many, so that one of them is less than the band between shedding and not
+    /// Number of regions. It is high, so that a region is smaller than the band in which a store
+    /// sheds
     #[arg(long, value_name = "N", default_value_t = 48)]
     regions: u16,
-    /// Seconds in which all stores would be full; a full store can shed no faster than others can take it
+    /// Seconds after which all stores would be full; a full store can shed no faster than others
+    /// take its data
     #[arg(long, value_name = "S", default_value_t = 240, value_parser = clap::value_parser!(u16).range(1..))]
     fill: u16,
-    /// Insertion pauses when the stores together hold so much of their capacity, until shedding has come to rest
+    /// Percentage of the stores' total capacity at which insertion pauses, until shedding is at
+    /// rest
     #[arg(long, value_name = "PERCENT", default_value_t = 80)]
     pause_at: u32,
-    /// Insertion goes on after a pause of so many seconds, at rest or not
+    /// Maximum length of the pause in seconds
     #[arg(long, value_name = "S", default_value_t = 120)]
     pause_at_most: u16,
-    /// Seconds that the load goes on after every store is above its threshold
+    /// Seconds for which the load continues after every store has exceeded its threshold
     #[arg(long, value_name = "S", default_value_t = 30)]
     after: u16,
-    /// End at the latest after this many seconds
+    /// Maximum duration in seconds
     #[arg(long, value_name = "S", default_value_t = 900)]
     at_most: u16,
     #[command(flatten)]
     ground: Ground,
 }
 
-/// A key and its value.
+/// Length of a key and its value in bytes.
 const RECORD_BYTES: f64 = 1040.0;
-/// Shedding is at rest when nothing has moved for so long: many times what it takes to plan.
+/// Time in seconds without moves after which shedding is at rest. It is much longer than a planning
+/// round.
 const REST_S: f64 = 10.0;
-/// Between lines that say how far it is.
+/// Number of states between two lines of progress.
 const TELL_EVERY: usize = 15;
 
 pub async fn run(options: FullStore) -> anyhow::Result<()> {
@@ -69,7 +74,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     options.policy.parse::<placement::Policy>()?;
     let exact = Scale { capacity_headroom: 1.0, ..scale.clone() };
     let capacity = options.capacity.map_or(exact.capacity_bytes().unwrap_or(0), |size| size.0);
-    ensure!(capacity > 0, "stores have a capacity here");
+    ensure!(capacity > 0, "this benchmark needs stores with a capacity");
     ensure!(
         (1..limits.full_percent_low).contains(&options.pause_at),
         "insertion pauses at 1% of capacity or more, and below {}%: there must be room to shed to",
@@ -93,7 +98,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     stores.placed(&observer).await?;
     let addresses = cluster.stores.iter().map(|store| store.member.client).collect();
     let client = Arc::new(ClusterClient::new(addresses, PATIENCE));
-    // Three copies of each.
+    // There are three copies of each record.
     let records = capacity as f64 * devices.len() as f64 / 3.0 / RECORD_BYTES;
     let inserts_per_second = records / f64::from(options.fill);
     let mut kept = Kept {
@@ -132,7 +137,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
             if pauses != paused {
                 paused = pauses;
                 filling.pause_inserts(paused);
-                let what = if paused { "insertion pauses" } else { "insertion goes on" };
+                let what = if paused { "insertion pauses" } else { "insertion resumes" };
                 say(&stores.progress, &format!("{:.0} s: {what}", watch.seconds()));
             }
             if kept.looks.len() % TELL_EVERY == 0 {
@@ -148,7 +153,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     kept.ended_s = watch.seconds();
-    // Stragglers may wait for devices that take nothing more.
+    // Operations in flight may wait for devices that are full.
     let _ = tokio::time::timeout(Duration::from_secs(5), filling.stop()).await;
     watch.look().await?;
     kept.moves = watch.moves();
@@ -159,7 +164,7 @@ pub async fn run(options: FullStore) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `45 s: 96% 91% 90% 40% 41% 40%, 123,456 records, 0 refused`.
+/// Formats the progress, such as `45 s: 96% 91% 90% 40% 41% 40%, 123,456 records, 0 refused`.
 fn progress(kept: &Kept) -> String {
     let (Some(look), Some(written)) = (kept.looks.last(), kept.written.last()) else { return String::new() };
     let shares: Vec<String> =

@@ -1,4 +1,4 @@
-//! What every measurement on clusters of its own is told: sizes, speeds, and where things go.
+//! Options of all measurements that start their own clusters: sizes, speeds and directories.
 
 use std::path::PathBuf;
 
@@ -14,25 +14,28 @@ pub struct Ground {
     /// Sizes and times: smoke (no claims), quick, full or overnight
     #[arg(long, value_name = "NAME", default_value = "quick")]
     scale: String,
-    /// Device speed, instead of the scale's
+    /// Speed of the devices, instead of the scale's
     #[arg(long, value_name = "FACTOR")]
     device_speed: Option<f64>,
-    /// Threads of the load, instead of the scale's
+    /// Number of threads of the load, instead of the scale's
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Capacity of the stores, as a factor of the paper's 5 GB at the scale's data factor; 0: unlimited
+    /// Capacity of the stores, as a multiple of the paper's 5 GB times the scale's data factor; 0
+    /// for unlimited
     #[arg(long, value_name = "FACTOR")]
     headroom: Option<f64>,
-    /// Stores measure their emulated devices themselves; else they are told what their profile makes of them
+    /// Stores measure their emulated devices; otherwise they are told the capability that follows
+    /// from the profile
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     probe: Option<YesNo>,
     /// Store i serves on this port + i
     #[arg(long, value_name = "PORT", default_value_t = 7600)]
     pub port: u16,
-    /// The stores' data goes below this [default: a RAM file system with room]
+    /// Directory for the stores' data [default: a RAM file system with room]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Results, plots and the report go here [default: NAME-SCALE under the build's target directory]
+    /// Directory for results, plots and the report [default: NAME-SCALE under the build's target
+    /// directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -41,15 +44,15 @@ impl Ground {
     pub fn scale(&self) -> anyhow::Result<Scale> {
         let mut scale = Scale::named(&self.scale).map_err(|error| anyhow!(error))?;
         if let Some(speed) = self.device_speed {
-            ensure!(speed.is_finite() && speed > 0.0, "a device's speed is a factor above 0");
+            ensure!(speed.is_finite() && speed > 0.0, "a device's speed must be a factor above 0");
             scale.device_speed = speed;
         }
         if let Some(threads) = self.threads {
-            ensure!(threads > 0, "a load has threads");
+            ensure!(threads > 0, "a load must have threads");
             scale.threads = threads;
         }
         if let Some(headroom) = self.headroom {
-            ensure!(headroom.is_finite() && headroom >= 0.0, "headroom is a factor, or 0 for no limit");
+            ensure!(headroom.is_finite() && headroom >= 0.0, "headroom must be a factor, or 0 for no limit");
             scale.capacity_headroom = headroom;
         }
         Ok(scale)
@@ -59,7 +62,7 @@ impl Ground {
         Stores::new(self.data.clone(), self.port, self.probe.is_some_and(|yes| yes.0))
     }
 
-    /// Made, if it was not there.
+    /// Returns the directory for results, which is made if it does not exist.
     pub fn out(&self, name: &str) -> anyhow::Result<PathBuf> {
         let out = self.out.clone().unwrap_or_else(|| target().join(format!("{name}-{}", self.scale)));
         std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
@@ -67,7 +70,7 @@ impl Ground {
     }
 }
 
-/// The build's.
+/// Returns the build's target directory.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 
 use bench::limit::{self, Options, Role};
 
-/// So short that the page cache keeps it.
+/// Size of the log in bytes. It is so small that the page cache keeps it.
 const LOG_BYTES: u64 = 256 << 20;
 
 #[derive(clap::Args)]
 pub struct Limit {
-    /// Listens on this port of the loopback interface
+    /// Port to listen on, on the loopback interface
     #[arg(long, value_name = "PORT")]
     port: u16,
-    /// Where the log is: a real disk
+    /// Directory of the log, which should be on a real disk
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Sends what it writes to these followers, which run already
+    /// Addresses of the followers, which must be running already
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with = "follow")]
     followers: Vec<SocketAddr>,
-    /// Is a follower
+    /// Run as a follower
     #[arg(long)]
     follow: bool,
 }

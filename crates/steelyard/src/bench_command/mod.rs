@@ -1,5 +1,5 @@
-//! `steelyard bench`: workloads against a running cluster, and measurements on clusters of its own: beside
-//! neighbours on the same machine, a paper's figures, scenarios.
+//! `steelyard bench`: workloads against a running cluster, and measurements on clusters that it
+//! starts: comparisons with other servers on the same machine, a paper's figures, scenarios.
 
 mod check_emulation;
 mod cross_check;
@@ -27,29 +27,31 @@ pub struct Bench {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// One store beside Redis, three beside etcd, and the limit beside both, in one run
+    /// Compare one store with Redis, three with etcd, and both with the limit, in one run
     Peers(peers::Peers),
-    /// The smallest durable server: SET, GET, PING and DBSIZE, and nothing is read back at its start
+    /// Run the smallest durable server: SET, GET, PING and DBSIZE, without recovery of data at its
+    /// start
     Limit(limit::Limit),
-    /// How frozen rows reach flash: memtable, vector, sorted files; with reads beside
+    /// Measure how frozen rows reach flash (memtable, vector, sorted files) while a reader reads
     Freeze(freeze::Freeze),
-    /// One of YCSB's core workloads against a running cluster
+    /// Run one of YCSB's core workloads against a running cluster
     Ycsb(ycsb::Ycsb),
-    /// Our load generator beside go-ycsb, on the same clusters under several policies
+    /// Compare our load generator with go-ycsb, on the same clusters under several policies
     CrossCheck(cross_check::Check),
-    /// A paper's figures, on this machine
+    /// Reproduce a paper's figures on this machine
     Reproduce(reproduce::Reproduce),
-    /// A store's device slows tenfold under load and recovers: how soon the cluster does
+    /// Slow a store's device tenfold under load and restore it: how soon does the cluster recover?
     Slowdown(slowdown::Slowdown),
-    /// Stores of equal capacity are written until all are full: what is shed, and when that ends
+    /// Write to stores of equal capacity until all are full: what is shed, and when does shedding
+    /// end?
     FullStore(full_store::FullStore),
-    /// Equal stores measure themselves, many times over: are they taken for equal?
+    /// Start equal stores that measure themselves, many times: are they treated as equal?
     EqualStores(equal_stores::Options),
-    /// Policies on real unequal devices and on emulated ones with the same numbers
+    /// Run policies on real unequal devices and on emulated ones with the same numbers
     CheckEmulation(check_emulation::CheckEmulation),
 }
 
-/// Threads of the load generator; the servers get the rest.
+/// Number of threads of the load generator. The servers get the other CPUs.
 pub const CLIENT_THREADS: usize = 1;
 
 pub fn run(bench: Bench) -> anyhow::Result<()> {
@@ -67,7 +69,8 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
     }
 }
 
-/// Runs to the end or to a signal. The root future runs on the main thread, whose life child processes are bound to.
+/// Runs to the end or to a signal. The root future runs on the main thread, because child processes
+/// end when that thread ends.
 pub fn drive<T>(client_threads: usize, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(client_threads).enable_all().build()?;
@@ -80,7 +83,7 @@ pub fn drive<T>(client_threads: usize, work: impl Future<Output = anyhow::Result
             _ = interrupt.recv() => Err(anyhow::anyhow!("ended by Ctrl-C")),
         }
     });
-    // A client program that still runs is not waited for.
+    // Do not wait for a client program that still runs.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
 }

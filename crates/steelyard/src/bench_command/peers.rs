@@ -1,4 +1,4 @@
-//! `steelyard bench peers`: beside Redis and etcd.
+//! `steelyard bench peers`: compares with Redis and etcd.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use bench::peers::{self, Plan};
 
 #[derive(clap::Args)]
 pub struct Peers {
-    /// Rounds; figures are medians over them
+    /// Number of rounds; figures are medians over them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Seconds per measurement beside Redis
+    /// Seconds of each measurement beside Redis
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Inserts per client and measurement beside etcd
+    /// Number of inserts per client in each measurement beside etcd
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     inserts_per_client: u32,
-    /// Regions of the three stores
+    /// Number of regions of the three stores
     #[arg(long, value_name = "N", default_value_t = 3)]
     regions: u16,
-    /// Where all servers keep their data: a real disk [default: under the build's target directory]
+    /// Directory for all servers' data, which should be on a real disk [default: under the build's
+    /// target directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Leave out the comparison with Redis
@@ -29,7 +30,7 @@ pub struct Peers {
     /// Leave out the comparison with etcd
     #[arg(long)]
     no_etcd: bool,
-    /// Also write everything that was measured, as JSON
+    /// Also write all results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print Markdown
@@ -50,7 +51,7 @@ pub fn run(options: Peers) -> anyhow::Result<()> {
         redis: !options.no_redis,
         etcd: !options.no_etcd,
     };
-    // One thread for the load generator, as `redis-benchmark` has it.
+    // The load generator has one thread, like `redis-benchmark`.
     let report = super::drive(super::CLIENT_THREADS, peers::run(&plan))?;
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&report)? + "\n";

@@ -1,4 +1,4 @@
-//! `steelyard bench slowdown`: a store's device slows under load, and recovers.
+//! `steelyard bench slowdown`: slows a store's device under load and restores it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,66 +24,66 @@ use crate::playground::START_PATIENCE;
 
 #[derive(clap::Args)]
 pub struct Slowdown {
-    /// Devices of the stores, as in 1N2H3P
+    /// Devices of the stores, such as 1N2H3P
     #[arg(long, value_name = "MIX", default_value = "1N2H3P")]
     stores: String,
-    /// Policies, one after the other; `even` is shown for comparison
+    /// Policies, one after the other; `even` is only shown for comparison
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "adaptive")]
     policy: Vec<String>,
-    /// The store that is slowed [default: the one that leads most when it is]
+    /// The store to slow [default: the one that leads most regions at that moment]
     #[arg(long, value_name = "N")]
     store: Option<u64>,
-    /// How many times slower
+    /// Factor by which the device becomes slower
     #[arg(long, value_name = "FACTOR", default_value_t = 10.0)]
     factor: f64,
     #[arg(long, value_name = "NAME", default_value = "a")]
     workload: Workload,
-    /// Operations per second [default: as fast as answers come]
+    /// Operations per second [default: closed-loop threads]
     #[arg(long, value_name = "N")]
     target: Option<f64>,
     /// Seconds before the store is slowed
     #[arg(long, value_name = "S", default_value_t = 60)]
     steady: u16,
-    /// Seconds for which it is slow
+    /// Seconds for which the store is slow
     #[arg(long, value_name = "S", default_value_t = 180)]
     slowed: u16,
-    /// Seconds after it is restored
+    /// Seconds after the store is restored
     #[arg(long, value_name = "S", default_value_t = 180)]
     restored: u16,
     #[command(flatten)]
     ground: Ground,
 }
 
-/// How long the cluster runs whose store is slow from the beginning.
+/// Duration in seconds of the run in which the store is slow from the beginning.
 const REFERENCE_S: u64 = 120;
-/// After the load, for a layout to come to rest that is to be the best possible.
+/// Maximum time after the load for the best possible layout to come to rest.
 const REFERENCE_REST: Duration = Duration::from_secs(120);
 
 pub async fn run(options: Slowdown) -> anyhow::Result<()> {
     let scale = options.ground.scale()?;
     let devices: Vec<String> =
         devices(&options.stores).map_err(|error| anyhow!(error))?.into_iter().map(str::to_owned).collect();
-    ensure!(
-        options.factor.is_finite() && options.factor >= 1.0,
-        "a store becomes slower by a factor above 1"
-    );
+    ensure!(options.factor.is_finite() && options.factor >= 1.0, "the factor must be at least 1");
     ensure!(
         f64::from(options.slowed) >= 2.0 * WINDOW_S && options.steady >= 1,
-        "a steady phase, and at least {} s in which the store is slow, are needed to see anything",
+        "the run needs a steady phase, and at least {} s in which the store is slow",
         2.0 * WINDOW_S
     );
     if f64::from(options.slowed) < RECOVERED_WITHIN_S {
         eprintln!(
-            "the store is slow for less than {RECOVERED_WITHIN_S:.0} s: the claim is judged by what is seen"
+            "the store is slow for less than {RECOVERED_WITHIN_S:.0} s: the claim is judged by that time alone"
         );
     }
     ensure!(
         options.store.is_none_or(|store| store < devices.len() as u64),
-        "there is no store {} among {}",
+        "there is no store {} in {}",
         options.store.unwrap_or(0),
         options.stores
     );
-    ensure!(options.workload != Workload::Load, "a load ends; the store slows while A, B, C, D or F runs");
+    ensure!(
+        options.workload != Workload::Load,
+        "the workload must be A, B, C, D, E or F, because load ends by itself"
+    );
     let stores = options.ground.stores()?;
     for policy in &options.policy {
         policy.parse::<placement::Policy>()?;
@@ -103,7 +103,7 @@ pub async fn run(options: Slowdown) -> anyhow::Result<()> {
     };
     let mut kept = Kept { version: VERSION, setup, subjects: Vec::new(), references: Vec::new() };
     let bench = Bench { stores: &stores, setup: kept.setup.clone(), devices };
-    // All policies lose the same store.
+    // The same store is slowed under all policies.
     let mut store = options.store;
     for policy in &options.policy {
         let subject = bench.subject(policy, store).await?;
@@ -130,7 +130,7 @@ struct Bench<'a> {
     devices: Vec<String>,
 }
 
-/// A cluster with its data, at rest.
+/// A cluster that is loaded and at rest.
 struct Ready {
     cluster: Cluster,
     observer: Arc<Observer>,
@@ -221,7 +221,7 @@ impl Bench<'_> {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        let (store, slowed_at_s) = slowed.context("the run was over before a store was slowed")?;
+        let (store, slowed_at_s) = slowed.context("the run ended before a store was slowed")?;
         Ok(Watched {
             store,
             slowed_at_s,
@@ -263,7 +263,7 @@ struct Watched {
     moves: Vec<bench::scenario::Move>,
 }
 
-/// As `ctl device` does it: through the device's control block.
+/// Slows a store through its device's control block, as `ctl device` does.
 fn slow(cluster: &Path, store: u64, factor: f64) -> anyhow::Result<()> {
     let control = device::Control::open(&cluster.join(format!("store-{store}.device")))?;
     Ok(control.set_slow(factor)?)
@@ -275,7 +275,8 @@ fn faults(summary: &Summary, evidence: &Evidence) -> Vec<String> {
     faults
 }
 
-/// Of stores that lead as much the most capable, which is the one that will be missed most.
+/// Returns the store that leads most regions. Of equals it is the most capable, whose loss matters
+/// most.
 fn leads_most(moment: &Moment) -> anyhow::Result<u64> {
     let capability = |store: u64| moment.believed.get(&store).map_or(0.0, |believed| believed.0);
     let stores = moment.look.stores.iter();

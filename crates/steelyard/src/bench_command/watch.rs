@@ -1,4 +1,4 @@
-//! A cluster under load, looked at about once a second.
+//! A cluster under load, observed about once per second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,15 @@ use super::reproduce::observe::{Glance, Observer};
 use crate::ctl::unix_ms;
 
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks that may fail in a row: stores on slowed devices and busy CPUs answer late.
+/// Maximum number of failed observations in a row. Stores on slowed devices and busy CPUs answer
+/// late.
 const FAILURES_MAX: usize = 10;
 
-/// One moment: where everything is, and what the cluster believes of its stores.
+/// The state of the cluster at one moment: its layout, and the capabilities that it attributes to
+/// stores.
 pub struct Moment {
     pub look: Look,
-    /// By store: KV bytes/s, and the factor within which they are known.
+    /// By store: the capability in KV bytes per second, and its uncertainty as a factor.
     pub believed: BTreeMap<u64, (f64, f64)>,
 }
 
@@ -30,7 +32,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Time counts from now.
+    /// Starts a watch. Times count from now.
     pub fn start(observer: Arc<Observer>) -> Watch {
         Watch { observer, started: Instant::now(), started_unix_ms: unix_ms(), failures: 0 }
     }
@@ -39,7 +41,7 @@ impl Watch {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// `None`: no store answered in time.
+    /// Returns the current state. `None` if no store answered in time.
     pub async fn look(&mut self) -> anyhow::Result<Option<Moment>> {
         let at_s = self.seconds();
         match self.observer.glance().await {
@@ -50,14 +52,14 @@ impl Watch {
             Err(error) => {
                 self.failures += 1;
                 if self.failures > FAILURES_MAX {
-                    return Err(error.context("the cluster could not be looked at"));
+                    return Err(error.context("the cluster could not be observed"));
                 }
                 Ok(None)
             }
         }
     }
 
-    /// Every operator that was seen, in the order of their beginnings.
+    /// Returns every operator seen, in the order in which they began.
     pub fn moves(&self) -> Vec<Move> {
         self.observer.moves(self.started_unix_ms)
     }
@@ -90,14 +92,14 @@ fn moment(at_s: f64, glance: &Glance) -> Moment {
             heat: row.heat,
             peers: row.peers.iter().map(|peer| peer.store).collect(),
             leader: row.leader,
-            // A single one hands over to the one that takes its place.
+            // A single peer hands over to the peer that takes its place.
             has_heir: row.peers.len() == 1 || row.peers.iter().any(is_heir),
             bound: row.joint
                 || moving(row.id)
                 || row.peers.iter().any(|peer| !leads(peer) && peer.lag.is_none()),
         }
     };
-    // The meta region holds no data and is not moved for any.
+    // The meta region holds no data, so data placement does not move it.
     let user = |row: &&RegionRow| row.first_slot.is_some();
     let look = Look {
         at_s,
@@ -188,7 +190,7 @@ mod tests {
             peer(3, Some(0)),
         ];
         assert_eq!(others.map(seen), [(false, false); 4]);
-        assert_eq!(seen(peer(1, None)), (false, true), "nobody knows how far it is");
+        assert_eq!(seen(peer(1, None)), (false, true), "the peer's lag is unknown");
     }
 
     #[tokio::test]

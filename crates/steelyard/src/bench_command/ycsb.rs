@@ -13,38 +13,39 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 #[derive(clap::Args)]
 pub struct Ycsb {
-    /// A store of the cluster; say it again for more of them
+    /// A store of the cluster; can be repeated
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7000")]
     addr: Vec<SocketAddr>,
     /// load, a, b, c, d, e or f. `load` inserts the records that the others use
     #[arg(long, value_name = "NAME")]
     workload: Workload,
-    /// Records
+    /// Number of records
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
-    /// Operations [default: as many as records]
+    /// Number of operations [default: as many as records]
     #[arg(long, value_name = "N")]
     ops: Option<u64>,
-    /// End after this many seconds at the latest; not for load
+    /// Maximum duration in seconds; not for load
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
-    /// Threads that each wait for their answer
+    /// Number of threads, each of which waits for its answer
     #[arg(long, value_name = "N", default_value_t = 64)]
     threads: usize,
-    /// Commands that a thread sends at once
+    /// Number of commands that a thread sends at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: usize,
-    /// Operations per second; latency then counts from when an operation was due
+    /// Operations per second; latency then counts from the time at which an operation was due
     #[arg(long, value_name = "N")]
     target: Option<f64>,
-    /// Fields of a record: one is a string, more are a hash
+    /// Number of fields of a record: a record with one field is a string, one with more is a hash
     #[arg(long, value_name = "N", default_value_t = 1)]
     fields: usize,
     /// Bytes of a field
     #[arg(long, value_name = "N", default_value_t = 1024)]
     field_bytes: usize,
-    /// Consecutive records that share a slot, by a hash tag: of strings, a range of workload e is then one MGET for
-    /// each such group that it reaches into. The same for load and for what follows
+    /// Number of consecutive records that share a slot, by a hash tag in their keys. A range of
+    /// strings in workload e is then one MGET for each group that it touches. Must be the same for
+    /// load and later workloads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     group: u64,
     /// uniform, zipfian or latest [default: the workload's own]
@@ -53,7 +54,7 @@ pub struct Ycsb {
     /// The same seed asks for the same keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Also write everything that was measured, as JSON
+    /// Also write all results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -93,7 +94,7 @@ pub async fn run(options: Ycsb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On a terminal only: indicatif draws nothing elsewhere.
+/// Makes a progress bar. It is only drawn on a terminal.
 pub fn progress(name: &str, operations: u64) -> ProgressBar {
     let bar = ProgressBar::new(operations);
     let style = ProgressStyle::with_template("{msg:<28} [{bar:30}] {percent:>3}%  {per_sec}  {eta} left");

@@ -1,4 +1,4 @@
-//! One device: its I/O by the probe, and what a store of its own writes there.
+//! The measurement of one device: its I/O by the probe, and the bytes that a store writes there.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::playground::cluster::{self, choose_place, Cluster};
 use crate::playground::layout::Layout;
 use crate::playground::START_PATIENCE;
 
-/// As many as a store of the evaluation has peers.
+/// Number of regions. A store of the evaluation has as many peers.
 const REGIONS: u16 = 12;
-/// A key and a value of the load.
+/// Length in bytes of a key and a value of the load.
 const RECORD_BYTES: f64 = 16.0 + 1024.0;
-/// The device was the bound when it was in use at least this much of the time.
+/// Minimum part of the time that the device must be in use to count as the bound.
 const DEVICE_SHARE_MIN: f64 = 0.7;
-/// Between the first and the second half of what is measured.
+/// Minimum ratio between the rates of the two halves of the measurement.
 const STEADY_MIN: f64 = 0.7;
 const SEED: u64 = 1;
 
@@ -51,7 +51,7 @@ impl Place {
         }
     }
 
-    /// By which both numbers are divided.
+    /// Returns the factor by which both numbers are divided.
     fn speed(&self) -> f64 {
         match self {
             Place::Emulated { speed, .. } => *speed,
@@ -59,7 +59,7 @@ impl Place {
         }
     }
 
-    /// A directory of its own, which goes with the trial.
+    /// Makes a directory that is removed with the trial.
     fn data(&self) -> anyhow::Result<cluster::Place> {
         match self {
             Place::Emulated { .. } => Ok(choose_place(None, true)?.0),
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// What was measured on one device, as it was, slowed or not.
+/// The measurements on one device at its actual speed.
 pub struct Trial {
     pub name: String,
     pub speed: f64,
@@ -79,12 +79,12 @@ pub struct Trial {
     pub probed: Measured,
     pub kv_bytes_per_s: f64,
     pub evidence: Evidence,
-    /// Why it says nothing about the device.
+    /// The reasons why the trial says nothing about the device. Empty if it is good.
     pub void: Vec<String>,
 }
 
 impl Trial {
-    /// At full speed.
+    /// Returns the pair of I/O and KV speeds, converted to full speed.
     pub fn pair(&self) -> Pair {
         Pair {
             name: self.name.clone(),
@@ -115,12 +115,12 @@ pub async fn measure(place: &Place, settings: &Settings, bar: &ProgressBar) -> a
         device_speed: place.speed(),
     };
     let mut flags = serve_flags(&settings.scale);
-    // Nothing else is to use the device.
+    // The device's probe must not disturb the load.
     flags.extend(["--probe", "no"].map(OsString::from));
     let mut store = Cluster::start(layout, data, &flags)?;
     let loaded = load(&mut store, settings, bar).await;
     if let Some((end, words)) = store.stores[0].died().map(|end| (end, store.stores[0].last_words())) {
-        return Err(loaded.err().unwrap_or_else(|| anyhow::anyhow!("it ended")))
+        return Err(loaded.err().unwrap_or_else(|| anyhow::anyhow!("the store ended")))
             .context(format!("the store {end}: {words}"));
     }
     let Loaded { kv_bytes_per_s, evidence, mut void } = loaded?;
@@ -145,7 +145,7 @@ pub async fn measure(place: &Place, settings: &Settings, bar: &ProgressBar) -> a
     })
 }
 
-/// From a process of its own, which is on the device if it is emulated. It ends with this one.
+/// Probes the device in a child process, whose files are on the emulated device if there is one.
 async fn probe(place: &Place, data: &Path) -> anyhow::Result<Measured> {
     let root = data.join("probe");
     std::fs::create_dir(&root)?;
@@ -169,15 +169,15 @@ struct Loaded {
     void: Vec<String>,
 }
 
-/// When how many records were in.
+/// The number of records loaded at a moment.
 #[derive(Clone, Copy)]
 struct Mark {
     at: Instant,
     records: u64,
 }
 
-/// Loads, and measures after the first quarter: memtables have been filled many times by then, and what
-/// RocksDB may put off, it has put off.
+/// Loads records and measures after the first quarter. By then memtables have been filled many
+/// times, and RocksDB can postpone no more compaction.
 async fn load(store: &mut Cluster, settings: &Settings, bar: &ProgressBar) -> anyhow::Result<Loaded> {
     store.wait_until_ready(START_PATIENCE).await?;
     let observer = Observer::new(store)?;
@@ -206,7 +206,7 @@ async fn load(store: &mut Cluster, settings: &Settings, bar: &ProgressBar) -> an
         if let Ok(Some(summary)) = &summary {
             mark(summary.operations);
         }
-        // Whoever still waits for the beginning waits no longer.
+        // Wake a waiter even if the beginning was never reached.
         begun.notify_one();
         summary
     };
@@ -229,14 +229,15 @@ async fn load(store: &mut Cluster, settings: &Settings, bar: &ProgressBar) -> an
     Ok(Loaded { kv_bytes_per_s, evidence, void })
 }
 
-/// Records per second from the first mark to the last; or those there are, and why they are no measure.
+/// Returns the records per second from the first mark to the last. The error has the rate that is
+/// known, and the reason why it is no measure.
 fn steady(marks: &[Mark], wanted: u64) -> Result<f64, (f64, String)> {
     let rate = |from: Mark, to: Mark| {
         let seconds = to.at.saturating_duration_since(from.at).as_secs_f64();
         to.records.saturating_sub(from.records) as f64 / seconds.max(1e-9)
     };
     let (Some(first), Some(last)) = (marks.first().copied(), marks.last().copied()) else {
-        return Err((0.0, "a quarter of the records took all of the time: raise --seconds".into()));
+        return Err((0.0, "the first quarter of the records took all of the time: raise --seconds".into()));
     };
     let whole = rate(first, last);
     let records = last.records.saturating_sub(first.records);

@@ -1,8 +1,9 @@
-//! `steelyard calibrate`: what one store makes of devices of different speeds, and the curve through it.
+//! `steelyard calibrate`: measures how fast one store is on devices of different speeds, and fits a
+//! curve.
 //!
-//! On each device the I/O is probed, through its emulation where it is emulated, and then one store is loaded
-//! until it compacts steadily. A pair of which something else than the device was the bound is void: it is shown
-//! with its reason and, unless it is to be kept, not fitted.
+//! On each device the I/O is probed, through the emulation if it is emulated. Then one store is
+//! loaded until it compacts steadily. A pair is void if something other than the device was the
+//! bound. A void pair is shown with its reason. It is not fitted, unless `--keep-void` says so.
 
 mod measure;
 mod report;
@@ -23,34 +24,37 @@ use measure::{measure, Place, Settings, Trial};
 
 #[derive(clap::Args)]
 pub struct Calibrate {
-    /// Emulated devices, as a playground takes them [default: nvm,high-end-ssd,plain-ssd, or none with --dir]
+    /// Emulated devices, in the notation of a playground [default: nvm,high-end-ssd,plain-ssd, or
+    /// none with --dir]
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
-    /// A directory on a real device; say it again for more
+    /// A directory on a real device; can be repeated
     #[arg(long, value_name = "DIR")]
     dir: Vec<PathBuf>,
-    /// Speed of the emulated devices. Their pairs are told at full speed: both numbers divided by it
+    /// Speed of the emulated devices. Both numbers of a pair are divided by it, so that pairs are
+    /// at full speed
     #[arg(long, value_name = "FACTOR", default_value_t = 0.0125)]
     device_speed: f64,
-    /// Records of 1 KiB to load on each device; memtables and levels are scaled to them
+    /// Number of records of 1 KiB to load on each device; memtables and levels are scaled to it
     #[arg(long, value_name = "N", default_value_t = 80_000, value_parser = clap::value_parser!(u64).range(1000..))]
     records: u64,
-    /// At most this long for the load of one device
+    /// Maximum time in seconds for the load of one device
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// Threads that load, each waiting for its answer: so many that the device is the bound
+    /// Number of threads that load, each of which waits for its answer; there must be enough to
+    /// make the device the bound
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Of the polynomial: 1 to 3, or less where there are fewer devices
+    /// Degree of the polynomial, 1 to 3; lower if there are fewer devices
     #[arg(long, value_name = "D", default_value_t = device::fit::DEFAULT_DEGREE)]
     degree: usize,
-    /// Fit void measurements too, and say so in the file
+    /// Also fit void measurements, and note that in the file
     #[arg(long)]
     keep_void: bool,
-    /// The fit goes here; stores take it by --capability-fit
+    /// File for the fit; stores use it with --capability-fit
     #[arg(long, value_name = "FILE", default_value = "capability-fit.json")]
     out: PathBuf,
-    /// Probe this directory, print what was measured, and no more: how emulated devices are probed
+    /// Probe this directory, print the measurements and exit. This probes emulated devices
     #[arg(long, value_name = "DIR", hide = true)]
     probe: Option<PathBuf>,
 }
@@ -69,9 +73,9 @@ pub fn run(options: Calibrate) -> anyhow::Result<()> {
 async fn calibrate(options: Calibrate) -> anyhow::Result<()> {
     ensure!(
         options.device_speed.is_finite() && options.device_speed > 0.0,
-        "device-speed is a factor above 0: 0.1 makes every device ten times slower"
+        "device-speed must be above 0: 0.1 makes every device ten times slower"
     );
-    ensure!((1..=3).contains(&options.degree), "a fit's degree is 1 to 3, not {}", options.degree);
+    ensure!((1..=3).contains(&options.degree), "a fit's degree must be 1 to 3, not {}", options.degree);
     let places = places(&options)?;
     let settings = Settings {
         records: options.records,
@@ -119,14 +123,16 @@ fn places(options: &Calibrate) -> anyhow::Result<Vec<Place>> {
         ensure!(dir.is_dir(), "{} is not a directory", dir.display());
         places.push(Place::Real(dir.clone()));
     }
-    ensure!(!places.is_empty(), "no device is named");
+    ensure!(!places.is_empty(), "name at least one device");
     Ok(places)
 }
 
-/// A store of the evaluation holds half of its records, at three copies over six stores. Memtables are half as
-/// large for the data as there: what level 0 may put off must not be what is measured.
+/// Returns the scale of the load. A store of the evaluation holds half of its records, with three
+/// copies on six stores. Here memtables are half as large in relation to the data, because the work
+/// that level 0 can postpone must not determine the result.
 fn scale(records: u64, device_speed: f64, threads: u16) -> Scale {
-    let whole = Scale { data_factor: 1.0, ..Scale::named(Scale::NAMES[0]).expect("a name of its own") };
+    let whole =
+        Scale { data_factor: 1.0, ..Scale::named(Scale::NAMES[0]).expect("a scale has its own names") };
     Scale {
         name: "calibrate".into(),
         data_factor: records as f64 / whole.records(6) as f64,
@@ -136,7 +142,8 @@ fn scale(records: u64, device_speed: f64, threads: u16) -> Scale {
     }
 }
 
-/// A store's side ports stand ten and twenty thousand above, below those of outgoing connections, too.
+/// Finds a free port. A store's other ports are 10,000 and 20,000 above, and also below the range
+/// of outgoing connections.
 fn free_port() -> anyhow::Result<u16> {
     let free = |port: u16| port_is_free(SocketAddr::from(([127, 0, 0, 1], port)));
     let mut ports = 11_000..12_700;
@@ -151,13 +158,14 @@ fn progress() -> ProgressBar {
     bar
 }
 
-/// UTC, as `2026-11-21`.
+/// Returns the date in UTC, such as `2026-11-21`.
 fn today() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     date(since.as_secs() / 86_400)
 }
 
-/// Of days since 1970 (Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+/// Returns the date of a day since 1970 (Hinnant, "chrono-Compatible Low-Level Date Algorithms",
+/// civil_from_days).
 fn date(days: u64) -> String {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

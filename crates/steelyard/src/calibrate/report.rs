@@ -1,4 +1,4 @@
-//! What was measured and fitted, for people and for the file.
+//! The reports of measurements and fit, for people and for the file.
 
 use bench::table::{bytes, micros, Align, Table};
 use device::Fit;
@@ -6,7 +6,7 @@ use device::Fit;
 use super::measure::{Settings, Trial};
 use super::Calibrate;
 
-/// One trial as it ends.
+/// Formats one trial as a line.
 pub fn line(trial: &Trial) -> String {
     let rate = |per_s: f64| format!("{}/s", bytes(per_s));
     let void =
@@ -22,7 +22,7 @@ pub fn line(trial: &Trial) -> String {
     )
 }
 
-/// At full speed, in MB/s.
+/// Formats the trials at full speed, in MB/s.
 pub fn table(trials: &[Trial], fit: Option<&Fit>) -> String {
     use Align::{Left, Right};
     let mut table = Table::new([
@@ -89,7 +89,7 @@ pub fn provenance(settings: &Settings, options: &Calibrate, trials: &[Trial], da
     let void = trials.iter().filter(|trial| !trial.void.is_empty());
     let void: Vec<String> = void.map(|trial| format!("{} ({})", trial.name, trial.void.join("; "))).collect();
     if !void.is_empty() {
-        let what = if options.keep_void { "Void, and kept all the same" } else { "Void and left out" };
+        let what = if options.keep_void { "Void, but kept" } else { "Void and left out" };
         text += &format!("{what}: {}. ", void.join(", "));
     }
     text.trim_end().to_owned()

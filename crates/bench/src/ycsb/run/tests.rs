@@ -1,4 +1,4 @@
-//! Against a store in this process that keeps strings in a map.
+//! Tests against a store in this process that keeps strings in a map.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use super::*;
 use crate::cluster_client::tests::{scripted, slots};
 use crate::cluster_client::Patience;
 
-/// Answers GET, MGET and SET, and first of all what `before` answers.
+/// Starts a store that answers GET, MGET and SET. `before` may answer a request first.
 async fn store(before: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> SocketAddr {
     let rows: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let own: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
@@ -79,7 +79,7 @@ async fn ranges_find_every_record_however_records_are_grouped() {
     }
 }
 
-/// Of ranges that reach beyond what is there each is one that found a record missing.
+/// Each range that reaches beyond the last record counts as one operation with a missing record.
 #[tokio::test]
 async fn a_range_that_lacks_a_record_says_so() {
     let client = client(store(|_| None).await);
@@ -122,8 +122,9 @@ async fn records_that_are_not_there_are_counted() {
     assert_eq!(ran.faults().len(), 1);
 }
 
-/// One thread, one stall of a quarter of a second, 100 operations a second: those that were due meanwhile are
-/// charged for it, although each of them was answered at once when it was sent.
+/// One thread at 100 operations per second stalls once for a quarter of a second. The operations
+/// that were due meanwhile include the wait in their latencies, although each was answered at once
+/// when it was sent.
 #[tokio::test]
 async fn a_stall_is_charged_to_the_operations_that_were_due() {
     let stalls = AtomicU64::new(0);
@@ -141,7 +142,7 @@ async fn a_stall_is_charged_to_the_operations_that_were_due() {
     let ran = run(client, paced, |_| {}).await.unwrap();
     let service = ran.service.unwrap();
     assert_eq!(ran.operations, 50);
-    // At least the one that stalled and the twenty or so that were due behind it.
+    // At least the operation that stalled and the twenty or so that were due behind it.
     assert!(ran.latency.mean_us > 2.0 * service.mean_us, "{:?} {service:?}", ran.latency);
     assert!(ran.latency.p50_us > service.p50_us);
 }
@@ -163,8 +164,8 @@ async fn refused_operations_are_counted_and_not_timed() {
     assert_eq!((ran.operations, ran.not_done, ran.cut_short), (0, 3, false));
 }
 
-/// Two threads whose reads never come back before the run's time is over: no throughput, and every one of them in
-/// the latencies.
+/// Two threads whose reads end only after the run's time is over. They count as latencies and not
+/// as throughput.
 #[tokio::test]
 async fn operations_that_outlast_the_run_are_latencies_and_no_throughput() {
     let client = client(

@@ -25,15 +25,15 @@ use crate::playground::layout::Layout;
 use crate::playground::START_PATIENCE;
 
 const WORKLOADS: [Workload; 4] = [Workload::Load, Workload::A, Workload::B, Workload::C];
-/// A store's own patience ends first.
+/// Times that the client waits. A store gives up first.
 pub const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(2),
     reply: Duration::from_millis(REQUEST_TIMEOUT_MS + 10_000),
     whole: Duration::from_millis(REQUEST_TIMEOUT_MS + 20_000),
 };
-/// How long leaders may take to reach their places in an empty cluster.
+/// Maximum time until leaders have reached their places in an empty cluster.
 pub const PLACING_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the stores of a cluster may take to measure their devices, one after the other.
+/// Maximum time until all stores of a cluster have measured their devices, one after the other.
 const PROBING_PATIENCE: Duration = Duration::from_secs(300);
 const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct Stores {
     data: Option<PathBuf>,
     port: u16,
-    /// They measure their devices; else they are told what the devices can do.
+    /// True if stores measure their devices, and false if they are told the devices' speeds.
     pub probed: bool,
     pub progress: ProgressBar,
 }
@@ -54,7 +54,7 @@ impl Stores {
         Ok(Stores { data, port, probed, progress: super::progress() })
     }
 
-    /// Data of each run in a directory of its own, which goes with the run.
+    /// Returns a directory for the data of a run, which is removed with the run.
     fn place(&self) -> anyhow::Result<Place> {
         match &self.data {
             Some(data) => {
@@ -91,7 +91,8 @@ impl Stores {
         Cluster::start_members(layout, members, self.place()?, &wanted.options())
     }
 
-    /// Waits until every store of an empty cluster knows what it can do, and leaders and peers are in their places.
+    /// Waits until every store of an empty cluster knows its capability, and leaders and peers are
+    /// in their places.
     pub async fn placed(&self, observer: &Observer) -> anyhow::Result<()> {
         let started = Instant::now();
         while self.probed && !observer.glance().await?.stores.iter().all(is_measured) {
@@ -103,11 +104,11 @@ impl Stores {
     }
 }
 
-/// A cluster to start.
+/// The description of a cluster to start.
 pub struct Wanted<'a> {
-    /// One for each store, or none: real devices.
+    /// The device of each store. Empty for real devices.
     pub devices: Vec<String>,
-    /// Without devices.
+    /// The number of stores if there are no devices.
     pub stores: usize,
     pub policy: &'a str,
     pub scale: &'a Scale,
@@ -141,7 +142,7 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// Options of every store.
+    /// Returns the options of every store.
     pub fn options(&self) -> Vec<OsString> {
         let mut options: Vec<OsString> = vec!["--policy".into(), self.policy.into()];
         if let Some(bytes) = self.capacity {
@@ -202,8 +203,9 @@ impl Stores {
             let settings = Settings {
                 threads: setup.scale.threads,
                 at_most: Some(setup.scale.phase_at_most()),
-                // The same keys under every policy, other ones in each run and by each workload: a cache would
-                // otherwise have learned from the one before what is asked for next.
+                // The keys are the same under every policy. They differ between runs and workloads,
+                // because a cache would otherwise know from the previous workload which keys come
+                // next.
                 seed: seed(setup.seed, case.run, phases.len()),
                 ..Settings::new(workload, records)
             };
@@ -245,7 +247,7 @@ fn seed(setup: u64, run: usize, phase: usize) -> u64 {
     numbers.iter().fold(setup, |seed, number| seed.wrapping_mul(1000).wrapping_add(*number))
 }
 
-/// What a store is told, so that it is as much smaller than the paper's as its data is.
+/// Returns the flags that make a store smaller than the paper's stores in proportion to its data.
 pub fn serve_flags(scale: &Scale) -> Vec<OsString> {
     let mut flags: Vec<OsString> = Vec::new();
     let times = [("--raft-tick", scale.raft_tick_ms()), ("--request-timeout", REQUEST_TIMEOUT_MS)];
@@ -260,7 +262,8 @@ fn is_measured(store: &StoreRow) -> bool {
     store.capability_spread > 0.0
 }
 
-/// A line that stays, above the bar where there is one: indicatif prints nothing where there is no terminal.
+/// Prints a line above the progress bar. Without a terminal it prints to stderr, because indicatif
+/// would print nothing.
 pub fn say(progress: &ProgressBar, line: &str) {
     if progress.is_hidden() {
         eprintln!("{line}");
@@ -269,8 +272,8 @@ pub fn say(progress: &ProgressBar, line: &str) {
     }
 }
 
-/// Waits until no operator is in flight, peers and leaders stay where they are, no peer lags and nothing compacts.
-/// Seconds it took; none: patience ended first.
+/// Waits until no operator is in flight, peers and leaders stay in place, no peer lags and no store
+/// compacts. Returns the seconds until then, or `None` if it took longer than `patience`.
 pub async fn settle(observer: &Observer, patience: Duration) -> anyhow::Result<Option<f64>> {
     let started = Instant::now();
     let mut known = None;
@@ -290,7 +293,7 @@ pub async fn settle(observer: &Observer, patience: Duration) -> anyhow::Result<O
     Ok(None)
 }
 
-/// As `settle`, of a cluster that is in use.
+/// Waits like `settle`, for a cluster that is in use.
 pub async fn rest(
     observer: &Observer,
     client: &ClusterClient,
@@ -303,9 +306,10 @@ pub async fn rest(
     }
 }
 
-/// Reads a record of each region now and then. Regions of which nothing is asked go to sleep, and after that a whole
-/// election timeout has to pass until their leaders may answer reads without asking others: that is six seconds where
-/// Raft's clock is slowed like the devices, and would be most of what a short workload shows.
+/// Reads a record of each region now and then, because regions without requests hibernate. After
+/// that, a full election timeout must pass before their leaders may answer reads without asking
+/// others. With Raft's clock slowed like the devices, that takes six seconds and would dominate a
+/// short workload.
 async fn keep_awake(client: &ClusterClient, regions: u16) -> Infallible {
     let read = |record| {
         let words = [Bytes::from_static(b"GET"), Bytes::from(ycsb::key(record))];
@@ -313,24 +317,25 @@ async fn keep_awake(client: &ClusterClient, regions: u16) -> Infallible {
     };
     let calls: Vec<Call> = one_of_each(regions).into_iter().map(read).collect();
     loop {
-        // What a store answers, or that it does not, is for the next workload to find.
+        // The answers do not matter. The next workload will notice any failure.
         client.call_many(&calls).await;
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// The first record in the middle of each of so many equal parts of the slots.
+/// Returns, for each of `regions` equal ranges of slots, the first record near the middle of the
+/// range.
 fn one_of_each(regions: u16) -> Vec<u64> {
     let slots = u64::from(types::SLOT_COUNT);
     let is_in = |record: u64, region: u64| {
         let at = u64::from(types::slot_of_key(ycsb::key(record).as_bytes())) * u64::from(regions);
         at / slots == region && (slots / 4..slots * 3 / 4).contains(&(at % slots))
     };
-    // Every slot has keys.
+    // The search ends because every slot has keys.
     (0..u64::from(regions)).filter_map(|region| (0..).find(|record| is_in(*record, region))).collect()
 }
 
-/// Where RocksDB keeps a store's rows.
+/// Returns the directory of a store's rows.
 pub fn rows_dir(cluster: &Path, store: u64) -> PathBuf {
     cluster.join(format!("store-{store}")).join("rows")
 }
@@ -351,7 +356,7 @@ mod tests {
             one_of_each(24).iter().map(|record| types::slot_of_key(ycsb::key(*record).as_bytes())).collect();
         let regions: Vec<u32> = slots.iter().map(|slot| u32::from(*slot) * 24 / 16384).collect();
         assert_eq!(regions, (0..24).collect::<Vec<_>>());
-        // Records that the smallest load has.
+        // The smallest load has these records.
         assert!(one_of_each(24).iter().all(|record| *record < 1000));
     }
 }

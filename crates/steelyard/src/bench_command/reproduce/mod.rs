@@ -1,4 +1,4 @@
-//! `steelyard bench reproduce alor`: the figures of ALOR's evaluation, on this machine.
+//! `steelyard bench reproduce alor`: the figures of ALOR's evaluation on this machine.
 
 pub mod laboratory;
 pub mod observe;
@@ -21,29 +21,31 @@ pub struct Reproduce {
 
 #[derive(clap::Subcommand)]
 enum Paper {
-    /// ALOR (NPC 2018), figures 5 to 18 by its captions; runs that are in the output directory already are not made again
+    /// ALOR (NPC 2018), figures 5 to 18 by its captions; skips runs whose results are in the output
+    /// directory
     Alor(Alor),
 }
 
 #[derive(clap::Args)]
 struct Alor {
-    /// 5 to 18, a range as 5-7, or one that the paper does not have: all-operations, six-hybrids, equal; say it again
-    /// for more [default: 5 to 18, but 8 to 10, which are not drawn]
+    /// Figure to make: 5 to 18, a range such as 5-7, or one that is not in the paper
+    /// (all-operations, six-hybrids, equal); can be repeated [default: 5 to 18, without 8 to 10,
+    /// which are not drawn]
     #[arg(long, value_name = "N")]
     figure: Vec<String>,
-    /// Runs of each policy on each cluster [default: the scale's]
+    /// Number of runs of each policy on each cluster [default: the scale's]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
-    /// Policies, beside `even`, that are compared
+    /// Policies to compare with `even`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "leader-only,alor,adaptive")]
     policies: Vec<String>,
-    /// Make runs again of which a measurement was void
+    /// Repeat runs that have a void measurement
     #[arg(long)]
     repeat_void: bool,
-    /// Make no runs: only the report and the plots of those that are there
+    /// Make no runs, only the report and the plots of existing runs
     #[arg(long)]
     report_only: bool,
-    /// Show beside the measurements what `plan` predicts of the same clusters
+    /// Show the predictions of `plan` for the same clusters beside the measurements
     #[arg(long)]
     predict: bool,
     #[command(flatten)]
@@ -60,7 +62,7 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     let out = options.ground.out("alor")?;
     let mut stores = options.ground.stores()?;
     let wanted_runs = scale.runs;
-    // How many runs there are is no property of a run.
+    // The number of runs is no setting of a single run.
     let setup = Setup { scale: Scale { runs: 0, ..scale.clone() }, ..setup(&stores) };
     let mut runs = Runs::open(&out, setup.clone())?;
     if options.repeat_void {
@@ -76,7 +78,7 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
         alor::make(&mut stores, &mut runs, &cases, |case, left| {
             let made = *wanted.get_or_insert(left) - left;
             let time = match made {
-                // Runs that could not even begin say nothing of those to come.
+                // Runs that failed at once say nothing about the time that the others will take.
                 made if made == 0 || started.elapsed().as_secs() < 10 => String::new(),
                 made => {
                     let left = started.elapsed().mul_f64(left as f64 / made as f64);
@@ -100,14 +102,19 @@ pub async fn run(options: Reproduce) -> anyhow::Result<()> {
     let path = out.join("report.md");
     std::fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
     print!("{text}");
-    eprintln!("{} runs made, {} found; the report is {}", account.made, account.found, path.display());
+    eprintln!(
+        "{} runs made, {} found from before; the report is {}",
+        account.made,
+        account.found,
+        path.display()
+    );
     Ok(())
 }
 
-/// At the scale that is the default.
+/// Returns the settings of the default scale.
 pub fn setup(stores: &Stores) -> Setup {
     Setup {
-        scale: Scale::named(Scale::NAMES[1]).expect("a name of its own"),
+        scale: Scale::named(Scale::NAMES[1]).expect("a scale has its own names"),
         seed: 1,
         cpus: cpus(),
         file_system: stores.file_system(),

@@ -1,4 +1,4 @@
-//! What a cluster's stores, their devices and the machine say of themselves at one moment.
+//! The state of a cluster's stores, devices and machine at one moment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,22 +24,23 @@ struct Place {
     rows: PathBuf,
 }
 
-/// Asks from a thread of its own, since HTTP and files block.
+/// Observes a cluster. It asks from threads of its own, because HTTP requests and files block.
 pub struct Observer {
     places: Arc<Vec<Place>>,
     started: Instant,
-    /// Every operator that was ever seen: the cluster remembers only the last few hundred.
+    /// Every operator seen so far. The cluster remembers only the last few hundred.
     seen: Arc<Seen>,
 }
 
-/// What tells operators apart, in the order of their beginnings: when one began, its region, kind, from and to.
+/// The identity of an operator: when it began, its region, kind, source and target. Sorts by the
+/// beginning.
 type Begun = (u64, u64, String, Option<u64>, Option<u64>);
 
 fn begun(row: &OperatorRow) -> Begun {
     (row.started_unix_ms, row.region, row.kind.clone(), row.from, row.to)
 }
 
-/// Who leads and holds each region: its id, leader and peers.
+/// The leader and peers of each region: its id, leader and peers.
 pub type Peers = Vec<(u64, Option<u64>, Vec<u64>)>;
 
 pub struct Glance {
@@ -51,13 +52,13 @@ pub struct Glance {
 pub struct Placement {
     pub operators: usize,
     pub worst_lag: u64,
-    /// Under way, in all stores.
+    /// Number of compactions running in all stores.
     pub compactions: u64,
     pub peers: Peers,
 }
 
 impl Observer {
-    /// Of stores that all run.
+    /// Creates an observer. All stores must be running.
     pub fn new(cluster: &Cluster) -> anyhow::Result<Observer> {
         let mut places = Vec::new();
         for store in &cluster.stores {
@@ -86,7 +87,7 @@ impl Observer {
         Ok(Sample { moves: self.note_moves().await? as u64, ..sample })
     }
 
-    /// Looks for operators as long as it is polled, often enough to miss none. Ends with a failure only.
+    /// Notes operators while it is polled, often enough to miss none. Returns only on a failure.
     pub async fn count_moves(&self) -> anyhow::Error {
         loop {
             tokio::time::sleep(COUNT_EVERY).await;
@@ -96,7 +97,7 @@ impl Observer {
         }
     }
 
-    /// How many were ever begun.
+    /// Returns the number of operators begun so far.
     async fn note_moves(&self) -> anyhow::Result<usize> {
         let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
@@ -106,7 +107,8 @@ impl Observer {
         .await?
     }
 
-    /// Every operator that was seen, in the order of their beginnings; seconds count from that moment.
+    /// Returns every operator seen, in the order in which they began. Times are seconds from
+    /// `since_unix_ms`.
     pub fn moves(&self, since_unix_ms: u64) -> Vec<Move> {
         let seconds = |unix_ms: u64| (unix_ms as f64 - since_unix_ms as f64) / 1000.0;
         let of = |row: &OperatorRow| Move {
@@ -126,7 +128,7 @@ impl Observer {
         note(&self.seen, operators);
     }
 
-    /// What the cluster says of itself now, with the operators that it remembers.
+    /// Returns what the cluster reports now, with the operators that it remembers.
     pub async fn glance(&self) -> anyhow::Result<Glance> {
         let (places, seen) = (self.places.clone(), self.seen.clone());
         tokio::task::spawn_blocking(move || {
@@ -147,22 +149,23 @@ impl Observer {
 
 type Seen = Mutex<BTreeMap<Begun, OperatorRow>>;
 
-/// Nothing can panic under this lock.
+/// No code that can panic runs under this lock.
 fn locked(seen: &Seen) -> MutexGuard<'_, BTreeMap<Begun, OperatorRow>> {
     seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// How many there are by now. What is known of one is what was seen last.
+/// Adds operators, or updates those known already. Returns their number.
 fn note(seen: &Seen, operators: &[OperatorRow]) -> usize {
     let mut seen = locked(seen);
     seen.extend(operators.iter().map(|row| (begun(row), row.clone())));
     seen.len()
 }
 
-/// Far less than what a cluster needs for as many operators as it remembers.
+/// The interval between two requests for operators. A cluster needs much longer to begin as many
+/// operators as it remembers.
 const COUNT_EVERY: Duration = Duration::from_secs(4);
 
-/// The first store that answers; on a busy machine one may be late.
+/// Asks the stores in turn until one answers. On a busy machine a store may be late.
 fn ask<T: serde::de::DeserializeOwned>(places: &[Place], path: &str) -> anyhow::Result<T> {
     const ATTEMPTS: usize = 5;
     let mut last = None;
@@ -201,7 +204,7 @@ fn worst_lag(regions: &[RegionRow]) -> u64 {
     lags.max().unwrap_or(0)
 }
 
-/// But for the number of moves.
+/// Returns a sample without the number of moves.
 fn sample(places: &[Place], started: Instant) -> anyhow::Result<Sample> {
     let rows: Vec<StoreRow> = ask(places, "/api/v1/stores")?;
     let regions: Vec<RegionRow> = ask(places, "/api/v1/regions")?;
@@ -251,7 +254,8 @@ impl Place {
         if let Some(path) = &self.control {
             let control = device::Control::open(path)?;
             let (stats, profile) = (control.stats(), control.profile());
-            // Of a hybrid, what came through its cache: the profile's bandwidths are those of the device behind.
+            // For a hybrid device, count only what passed through its cache, because the profile's
+            // bandwidths are those of the device behind the cache.
             let (written, read, sync) = match &profile.cache {
                 Some(cache) => (stats.bytes_destaged, stats.bytes_missed, cache.sync_latency),
                 None => (stats.bytes_written, stats.bytes_read, profile.sync_latency),
@@ -267,7 +271,7 @@ impl Place {
     }
 }
 
-/// What one store says; on a busy machine it may be late.
+/// Asks one store repeatedly until it answers. On a busy machine it may be late.
 fn patiently(ask: impl Fn() -> Result<u64, AdminFailure>) -> anyhow::Result<u64> {
     const ATTEMPTS: usize = 5;
     let mut last = None;
@@ -281,7 +285,8 @@ fn patiently(ask: impl Fn() -> Result<u64, AdminFailure>) -> anyhow::Result<u64>
     Err(last.expect("at least one attempt failed").into())
 }
 
-/// How many compactions RocksDB has finished, and what they wrote, by its own text logs.
+/// Returns the number of compactions that RocksDB has finished and the bytes that they wrote,
+/// according to its own text logs.
 fn compactions(rows: &Path) -> std::io::Result<(u64, u64)> {
     let (mut number, mut bytes) = (0, 0);
     for entry in std::fs::read_dir(rows)? {
@@ -290,7 +295,7 @@ fn compactions(rows: &Path) -> std::io::Result<(u64, u64)> {
             .file_name()
             .is_some_and(|name| name == "LOG" || name.to_string_lossy().starts_with("LOG.old."))
         {
-            // A log may be rotated away between the two looks.
+            // A log may have been rotated after the directory was read.
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             for output in text.lines().filter_map(finished) {
                 number += 1;
@@ -301,7 +306,7 @@ fn compactions(rows: &Path) -> std::io::Result<(u64, u64)> {
     Ok((number, bytes))
 }
 
-/// Bytes that a compaction wrote, of an event log line of its end.
+/// Returns the bytes that a compaction wrote, from the event log line of its end.
 fn finished(line: &str) -> Option<u64> {
     let (_, event) = line.split_once("EVENT_LOG_v1 ")?;
     if !event.contains("\"compaction_finished\"") {

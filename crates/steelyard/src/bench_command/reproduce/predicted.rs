@@ -1,4 +1,4 @@
-//! What `plan` would have said of the figures that were measured.
+//! The predictions of `plan` for the measured figures.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use bench::ycsb::Workload;
 use placement::Policy;
 use predict::Ratio;
 
-/// The workloads of a run, in its order.
+/// The workloads of a run, in order.
 const WORKLOADS: [predict::Workload; 4] =
     [predict::Workload::Load, predict::Workload::A, predict::Workload::B, predict::Workload::C];
 
-/// Of every bar that was measured.
+/// Returns a prediction for every measured bar.
 pub fn predictions(charts: &[Chart], scale: &Scale) -> anyhow::Result<Vec<Prediction>> {
     let of_mix = ratios(charts, scale)?;
     let mut all = Vec::new();
     for (chart, bar) in measured(charts) {
         let found = of_mix.get(&clusters(chart, bar)).and_then(|all| find(all, &bar.policy, bar.workload));
-        // The simulation tells latencies of all operations alone.
+        // The simulation gives latencies only for all operations together.
         let (Some(ratio), Some(metric)) = (found, chart.metric.of_all(bar.workload)) else {
             continue;
         };
@@ -38,7 +38,7 @@ pub fn predictions(charts: &[Chart], scale: &Scale) -> anyhow::Result<Vec<Predic
     Ok(all)
 }
 
-/// A mix, and the one that it is compared with.
+/// A mix, and the mix that it is compared with.
 type Clusters = (String, String);
 
 fn clusters(chart: &Chart, bar: &Bar) -> Clusters {
@@ -47,7 +47,7 @@ fn clusters(chart: &Chart, bar: &Bar) -> Clusters {
     (bar.mix.clone(), over.to_owned())
 }
 
-/// Each cluster once, under every policy of which there is a measurement.
+/// Simulates each cluster once, under every measured policy.
 fn ratios(charts: &[Chart], scale: &Scale) -> anyhow::Result<BTreeMap<Clusters, Vec<Ratio>>> {
     let mut policies: BTreeMap<Clusters, Vec<Policy>> = BTreeMap::new();
     for (chart, bar) in measured(charts) {
