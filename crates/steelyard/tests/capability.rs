@@ -4,7 +4,7 @@ mod stores;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bench::admin::AdminFailure;
+use client::admin::AdminFailure;
 use serde_json::{json, Value};
 use stores::wire::Wire;
 use stores::{alone, eventually, steelyard, within, Plan, Store, Stores, PATIENCE};
@@ -52,7 +52,7 @@ fn a_store_measures_its_device_once_keeps_that_and_measures_again_when_asked() {
     let admin = store.admin().address().to_string();
     let mut command = steelyard();
     command.args(["ctl", "--json", "--admin", &admin, "probe", "--all"]);
-    let asking = std::thread::spawn(move || bench::process::output(&mut command).expect("ctl runs"));
+    let asking = std::thread::spawn(move || client::process::output(&mut command).expect("ctl runs"));
     let is_probe = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().contains("probe-");
     eventually("its file is there", || {
         std::fs::read_dir(&store.dir).ok()?.flatten().any(is_probe).then_some(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::process::{free_ports, Child};
+use client::process::{free_ports, Child};
 use stores::ledger::{Load, Shape};
 use stores::wire::Wire;
 use stores::{alone, eventually, say, steelyard, Plan, Store, Stores, PATIENCE};
@@ -15,7 +15,7 @@ use stores::{alone, eventually, say, steelyard, Plan, Store, Stores, PATIENCE};
 fn refusal(arguments: &[String]) -> String {
     let mut command = steelyard();
     command.args(arguments).args(["--loglevel", "warning"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = bench::process::output(&mut command).expect("the program runs");
+    let output = client::process::output(&mut command).expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -139,7 +139,7 @@ fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
     let Some(device) = SmallDevice::mount("the reserve", 256) else { return };
     let stores = on_small_device(&device, &[("--reserve", "64mb")]);
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(100_000, 1)).expect("printable");
     let mut written = 0;
     let error = loop {
         let key = format!("fill:{written}");
@@ -174,7 +174,7 @@ fn below_the_reserve_writes_are_refused_and_reads_and_deletions_served() {
 /// each value in bytes.
 fn fill_to_the_wall(stores: &Stores) -> (Vec<String>, i64) {
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(200_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(200_000, 1)).expect("printable");
     let mut acknowledged = Vec::new();
     let mut doubtful = 0;
     for number in 0..1000 {
@@ -247,7 +247,7 @@ fn a_follower_without_room_holds_nobody_up_and_catches_up_when_there_is_room() {
     let Some(device) = SmallDevice::mount("a full follower", 48) else { return };
     let stores = led_by_the_first(&device, 2, "0");
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(200_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(200_000, 1)).expect("printable");
     for number in 0..300 {
         wire.ok(&["SET", &format!("fill:{number}"), &value]);
     }
@@ -272,7 +272,7 @@ fn a_leader_without_room_gives_its_lead_to_a_store_with_room_and_no_write_is_ref
     let Some(device) = SmallDevice::mount("a full leader", 256) else { return };
     let stores = led_by_the_first(&device, 0, "64mb");
     let mut wire = Wire::open(stores.all[0].client);
-    let value = String::from_utf8(bench::load::value(100_000, 1)).expect("printable");
+    let value = String::from_utf8(client::value::printable(100_000, 1)).expect("printable");
     let mut written = 0;
     while written % 10 > 0 || stores.all[1].leader_of(1) == Some(0) {
         wire.ok(&["SET", &format!("fill:{written}"), &value]);

@@ -271,7 +271,7 @@ fn a_maxmemory_that_leaves_nothing_is_refused() {
     let mut command = stores::steelyard();
     let dir = tempfile::tempdir().expect("a directory");
     command.args(["serve", "--maxmemory", "63mb", "--dir"]).arg(dir.path());
-    let output = bench::process::output(command.stderr(std::process::Stdio::piped())).expect("it runs");
+    let output = client::process::output(command.stderr(std::process::Stdio::piped())).expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("maxmemory is at least 64mb"), "{said}");
 }

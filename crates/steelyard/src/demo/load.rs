@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bench::cluster_client::{Call, ClusterClient, Outcome};
-use bench::measure::histogram;
 use bytes::Bytes;
+use client::cluster_client::{Call, ClusterClient, Outcome};
+use client::latency::histogram;
 use hdrhistogram::Histogram;
 use resp::Reply;
 use tokio::task::JoinHandle;

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context};
-use bench::admin::AdminClient;
-use bench::cluster_client::{Call, ClusterClient, Patience};
-use bench::table::{bytes, count, micros, Align, Table};
 use bytes::Bytes;
+use client::admin::AdminClient;
+use client::cluster_client::{Call, ClusterClient, Patience};
+use client::table::{bytes, count, micros, Align, Table};
 use serde_json::{json, Value};
 use server::admin::{OperatorRow, RegionRow, StoreRow};
 use tokio::signal::unix::{signal, SignalKind};
@@ -157,7 +157,7 @@ impl Show {
 
     async fn with_admin<T: Send + 'static>(
         &self,
-        request: impl Fn(&AdminClient) -> Result<T, bench::admin::AdminFailure> + Send + 'static,
+        request: impl Fn(&AdminClient) -> Result<T, client::admin::AdminFailure> + Send + 'static,
     ) -> anyhow::Result<T> {
         let running = self.cluster.stores.iter().filter(|store| store.pid().is_some());
         let admins: Vec<AdminClient> = running.map(|store| store.admin()).collect();

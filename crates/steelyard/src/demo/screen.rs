@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use bench::table::{count, micros, Align, Table};
+use client::table::{count, micros, Align, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use server::admin::StoreRow;
 

@@ -1,8 +1,8 @@
 //! Checks every acknowledged write through the remaining stores.
 
-use bench::cluster_client::{Call, ClusterClient, Outcome};
-use bench::table::count;
 use bytes::Bytes;
+use client::cluster_client::{Call, ClusterClient, Outcome};
+use client::table::count;
 use resp::Reply;
 
 use super::load::{Expected, Ledger, VISITS};

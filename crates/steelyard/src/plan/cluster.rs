@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{ensure, Context};
-use bench::admin::AdminClient;
-use bench::table::bytes as show_bytes;
+use client::admin::AdminClient;
+use client::table::bytes as show_bytes;
 use placement::Policy;
 use predict::{Question, Region, Store, Workload};
 use serde_json::Value;

@@ -4,9 +4,9 @@
 //! share one cache, as in the figures.
 
 use anyhow::{anyhow, ensure, Context};
-use bench::alor::{self, scaled_devices, Scale};
 use device::Fit;
 use placement::Policy;
+use predict::alor::{self, scaled_devices, Scale};
 use predict::{Load, Processors, Question, Ratio, Tuning, Workload};
 
 use super::{stores, Plan};

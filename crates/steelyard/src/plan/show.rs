@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bench::table::{bytes, count, micros, Align, Table};
+use client::table::{bytes, count, micros, Align, Table};
 use predict::{beside, Phase, Prediction};
 use serde_json::json;
 

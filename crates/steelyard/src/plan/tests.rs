@@ -141,7 +141,7 @@ fn a_hybrid_is_scaled_with_the_data() {
     let quick_caches =
         settings::question(&plan(&["--stores", "3xhybrid", "--like-bench", "quick"]), "3xhybrid");
     let cache = quick_caches.unwrap().question.stores[0].device.cache.unwrap();
-    assert_eq!(cache.bytes, (1e9 * bench::alor::Scale::named("quick").unwrap().data_factor) as u64);
+    assert_eq!(cache.bytes, (1e9 * predict::alor::Scale::named("quick").unwrap().data_factor) as u64);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_scale_of_the_reproduction_is_taken_over() {
     let text = "1xnvm,2xhigh-end-ssd,3xplain-ssd";
     let settings = settings::question(&plan(&["--stores", text, "--like-bench", "quick"]), text).unwrap();
     let question = &settings.question;
-    let scale = bench::alor::Scale::named("quick").unwrap();
+    let scale = predict::alor::Scale::named("quick").unwrap();
     let option =
         |wanted: &str| scale.store_options().into_iter().find(|(name, _)| *name == wanted).unwrap().1;
     assert_eq!((question.load.records, question.load.threads), (scale.records(6), scale.threads));
@@ -171,7 +171,7 @@ fn a_scale_of_the_reproduction_is_taken_over() {
 /// itself.
 #[test]
 fn figures_are_predicted_over_the_cluster_that_they_are_compared_with() {
-    let scale = bench::alor::Scale::named("smoke").unwrap();
+    let scale = predict::alor::Scale::named("smoke").unwrap();
     let ratios = |mix: &str, beside: &str| {
         let both = [Policy::Even, Policy::Alor];
         let ratios = settings::ratios(mix, beside, Policy::Even, &both, &[Workload::Load], &scale).unwrap();

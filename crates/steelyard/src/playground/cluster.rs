@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
-use bench::admin::AdminClient;
-use bench::process::{end_all, Child};
+use client::admin::AdminClient;
+use client::process::{end_all, Child};
 use server::Member;
 
 use super::layout::Layout;
@@ -72,7 +72,7 @@ impl Cluster {
         let dir = dir.canonicalize()?;
         for member in &members {
             for address in [Some(member.client), Some(member.peer), Some(member.admin), member.forward] {
-                if let Some(address) = address.filter(|address| !bench::process::port_is_free(*address)) {
+                if let Some(address) = address.filter(|address| !client::process::port_is_free(*address)) {
                     bail!("{address}, the address of store {}, is in use: choose another --port", member.id);
                 }
             }
@@ -165,7 +165,7 @@ impl Store {
         arguments.extend(extra.iter().cloned());
         let store = Store {
             member,
-            program: std::env::current_exe()?,
+            program: program()?,
             arguments,
             environment,
             log: dir.join(format!("store-{id}.log")),
@@ -264,14 +264,14 @@ const ROOM: u64 = 2 << 30;
 /// possible, because the real disk's sync time would hide the emulated one.
 pub fn choose_place(dir: Option<&Path>, emulated: bool) -> anyhow::Result<(Place, String)> {
     if let Some(dir) = dir {
-        let note = match emulated && bench::measure::file_system(dir) != "tmpfs" {
+        let note = match emulated && client::place::file_system(dir) != "tmpfs" {
             true => " (a real disk: its own times add to the emulated ones)",
             false => "",
         };
         return Ok((Place::Kept(dir.to_owned()), format!("data in {}{note}", dir.display())));
     }
     let shm = Path::new("/dev/shm");
-    if emulated && bench::measure::free_bytes(shm).is_some_and(|free| free >= ROOM) {
+    if emulated && client::place::free_bytes(shm).is_some_and(|free| free >= ROOM) {
         let temp = tempfile::Builder::new().prefix("steelyard-").tempdir_in(shm)?;
         let note = format!("data in {} (RAM; removed at the end)", temp.path().display());
         return Ok((Place::Temporary(temp), note));
@@ -298,4 +298,11 @@ mod tests {
             assert_eq!(output.stdout, word.as_bytes());
         }
     }
+}
+
+/// Returns the path of the program `steelyard`: this process's own, or the one beside the laboratory.
+pub fn program() -> std::io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let is_lab = own.file_name().is_some_and(|name| name == "steelyard-lab");
+    Ok(if is_lab { own.with_file_name("steelyard") } else { own })
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::process::{free_ports, Child};
+use client::process::{free_ports, Child};
 use tempfile::TempDir;
 
 use crate::connection::Connection;

@@ -234,7 +234,7 @@ fn weak_read_is(store: &Store, key: &str, value: &str) -> bool {
     match reply {
         None | Some(resp::Reply::Error(_)) => false,
         Some(reply) => {
-            let found = bench::connection::text(&reply);
+            let found = client::connection::text(&reply);
             assert_eq!(found.as_deref(), Some(value.as_bytes()), "{key}: a damaged row was shown");
             true
         }

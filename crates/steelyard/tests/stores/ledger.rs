@@ -1,7 +1,7 @@
 //! A load that keeps a ledger, and the claims that must hold whatever is killed meanwhile.
 //!
 //! Writers set keys that are written once. Many clients increment and read counters. Each operation
-//! is done, not done or unknown (see `bench::cluster_client`). Afterwards:
+//! is done, not done or unknown (see `client::cluster_client`). Afterwards:
 //!
 //! - A key with an acknowledged write holds its value, and a key with a refused write does not
 //!   exist.
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bench::cluster_client::{Call, ClusterClient, Outcome, Patience};
 use bytes::Bytes;
+use client::cluster_client::{Call, ClusterClient, Outcome, Patience};
 use resp::Reply;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;

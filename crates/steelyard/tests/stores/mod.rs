@@ -19,8 +19,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use bench::admin::AdminClient;
-use bench::process::{end_all, free_ports, Child};
+use client::admin::AdminClient;
+use client::process::{end_all, free_ports, Child};
 use faults::network::Network;
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ impl Host {
     pub fn ctl(&self, arguments: &[&str]) -> Result<Value, String> {
         let mut command = self.program();
         command.args(["ctl", "--json", "--admin", &self.admin.to_string()]).args(arguments);
-        let output = bench::process::output(&mut command).map_err(|error| error.to_string())?;
+        let output = client::process::output(&mut command).map_err(|error| error.to_string())?;
         match output.status.success() {
             true => serde_json::from_slice(&output.stdout).map_err(|error| error.to_string()),
             false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bench::connection::Connection;
+use client::connection::Connection;
 use resp::Reply;
 use tokio::runtime::Runtime;
 
@@ -69,7 +69,7 @@ impl Wire {
     pub fn text(&mut self, words: &[&str]) -> Option<String> {
         match self.call(words) {
             Reply::Nil | Reply::NilArray => None,
-            reply => match bench::connection::text(&reply) {
+            reply => match client::connection::text(&reply) {
                 Some(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
                 None => panic!("{words:?}: {reply:?} is no text"),
             },
@@ -80,7 +80,7 @@ impl Wire {
     pub fn text_if_any(&mut self, words: &[&str]) -> Option<String> {
         match self.call(words) {
             Reply::Error(_) => None,
-            reply => bench::connection::text(&reply).map(|text| String::from_utf8_lossy(&text).into_owned()),
+            reply => client::connection::text(&reply).map(|text| String::from_utf8_lossy(&text).into_owned()),
         }
     }
 
