@@ -1,4 +1,5 @@
-//! Lives of operators as golden scripts, in `tests/scripts`; `UPDATE_GOLDENFILES=1` writes them anew.
+//! Lifecycles of operators as golden scripts, in `tests/scripts`. `UPDATE_GOLDENFILES=1` renews
+//! them.
 //!
 //! ```text
 //! cluster stores=N regions=N replicas=N
