@@ -1,8 +1,7 @@
-//! Commands to the leader of their region, and on to another region when their slots have moved
-//! meanwhile.
+//! Commands to the leader of their region, and on to another region when their slots have moved meanwhile.
 //!
-//! A region that has no leader here, refuses, or answers only for some of the commands executed
-//! nothing of the others; so these may go elsewhere, and a retry here repeats nothing.
+//! A region that has no leader here, refuses, or answers only for some of the commands executed nothing of the
+//! others; so these may go elsewhere, and a retry here repeats nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,9 +24,8 @@ struct Group {
 }
 
 impl Store {
-    /// Carries out `items` in order in one region, as long as it has their slots, and gives as many
-    /// answers; of reads perhaps fewer, and at least one: their replies are large, and the others
-    /// have not been read for.
+    /// Carries out `items` in order in one region, as long as it has their slots, and gives as many answers; of reads
+    /// perhaps fewer, and at least one: their replies are large, and the others have not been read for.
     pub async fn execute(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -42,8 +40,8 @@ impl Store {
         self.execute_rest(answers, &items, deadline).await
     }
 
-    /// Goes on with commands of which some were answered by the region that they were thought to
-    /// belong to; nothing was proposed of the others.
+    /// Goes on with commands of which some were answered by the region that they were thought to belong to; nothing was
+    /// proposed of the others.
     pub async fn go_on(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -69,8 +67,8 @@ impl Store {
         }
     }
 
-    /// Carries out what the first region did not, wherever its slots are now. Commands of one slot
-    /// stay together, and so keep their order.
+    /// Carries out what the first region did not, wherever its slots are now. Commands of one slot stay
+    /// together, and so keep their order.
     async fn execute_elsewhere(
         self: &Arc<Self>,
         mut answers: Answers,
@@ -132,8 +130,8 @@ impl Store {
         })
     }
 
-    /// Carries out commands at the leader of the region, here or elsewhere. Without answers when it
-    /// turns out that the region does not have all of their slots any more.
+    /// Carries out commands at the leader of the region, here or elsewhere. Without answers when it turns out
+    /// that the region does not have all of their slots any more.
     async fn execute_in(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
