@@ -19,11 +19,11 @@
 //!   It stays off until it has been within half of the offset for [`STEADY_NANOS`], so a clock that
 //!   jumps back and forth does not move leads back and forth.
 //! - Fewer than three clocks cannot tell which one is wrong. The last median that was found then
-//!   counts as one more clock, because CLOCK_BOOTTIME goes on from it. Without this the restart of
-//!   one store of three would let a wrong clock count. A store that hears no other store uses that
-//!   median for a limited time. Without a known median no clock is off, and the store only reports
-//!   a difference.
-//! - A store that stood still reads heartbeats that waited in its sockets, and their epochs look
+//!   counts as one more clock, because CLOCK_BOOTTIME continues from it. Without this the restart
+//!   of one store of three would let a wrong clock count. A store that hears no other store uses
+//!   that median for a limited time. Without a known median no clock is off, and the store only
+//!   reports a difference.
+//! - A store that was paused reads heartbeats that waited in its sockets, and their epochs look
 //!   old. So while a median is known, another store's clock counts only after that store was heard
 //!   without a gap for [`SETTLE_NANOS`].
 

@@ -5,13 +5,13 @@
 //! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
-//! io_bytes_per_s f64, correction f64, sync_ns            what it was made of
-//! kv_spread f64, ops_spread f64, sync_spread f64        how sure: 1 told, 0 not known
+//! io_bytes_per_s f64, correction f64, sync_ns            the measurement behind it
+//! kv_spread f64, ops_spread f64, sync_spread f64        uncertainty: 1 configured, 0 unknown
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
 //! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
 //! cpu_cores f64, cpu_busy f64, cpu_own f64, machine     all 0: not known; busy is at most 1
 //! host, device                                          fingerprints; 0: not known
-//! told u8 (0 or 1), turn u8 (0 idle, 1 waits, 2 sits), number, ms
+//! told u8 (1: configured), turn u8 (0 idle, 1 waits, 2 sits), number, ms
 //! count, then for each turn granted, ascending: store, number
 //! count, then for each region led, ascending:
 //!   length, descriptor (its own encoding)

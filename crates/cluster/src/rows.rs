@@ -11,7 +11,7 @@
 //! 3      store u64 BE   StoreRecord
 //! 4      region u64 BE  descriptor
 //! 5      name           a configuration value
-//! 6      -              the next ids, the version of the list of stores, the term of who plans
+//! 6      -              the next ids, the version of the list of stores, the planner's term
 //! 7      operator u64   an operator in flight
 //! 8      operator u64   an operator that ended
 //! ```

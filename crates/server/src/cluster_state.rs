@@ -32,7 +32,7 @@ pub struct ClusterState {
     /// True if, by recent heartbeats, another store has room and may lead.
     room_elsewhere: AtomicBool,
     this: StoreId,
-    /// The notification that the next heartbeat should be sent at once.
+    /// Requests that the next heartbeat be sent at once.
     pub report_soon: Arc<Notify>,
 }
 

@@ -135,7 +135,7 @@ impl Clients {
         self.open.lock().remove(&id);
     }
 
-    /// Returns the connections that go on. A killed one is left out, though its end may take a
+    /// Returns the connections that continue. A killed one is left out, though its end may take a
     /// moment.
     pub fn all(&self) -> Vec<Arc<ClientEntry>> {
         let open = self.open.lock();

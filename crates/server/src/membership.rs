@@ -234,7 +234,7 @@ impl Membership {
     }
 
     /// Asks the meta region's leader, or else a store that was heard lately, for a list that may be
-    /// newer. The rate is limited, whoever causes it.
+    /// newer. The rate is limited, whichever caller causes it.
     fn ask_for_newer(self: &Arc<Self>) {
         let Reach { cluster, regions, .. } = &self.reach;
         let leader = regions.meta().leader();

@@ -156,8 +156,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Takes the vote of `from` and gives it to `to`, if there is one. A leader hands the lead over
-    /// first.
+    /// Takes the vote of `from` and gives it to `to`, if there is one. If `from` leads the region,
+    /// it first transfers its leadership.
     fn take_vote(&self, lead: &LeadReport, from: StoreId, to: Option<StoreId>) -> Next {
         let region = lead.region();
         let leads = self.ledger.routes().get(region).is_some_and(|route| route.leader == from);

@@ -45,7 +45,7 @@ pub enum Cargo {
 pub struct World {
     pub now: BootNanos,
     pub meta: MetaState,
-    /// What `meta` is kept as.
+    /// The stored form of `meta`.
     rows: MemoryKeyspace,
     pub ledger: Ledger,
     pub driver: Driver,

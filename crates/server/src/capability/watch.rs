@@ -4,7 +4,7 @@
 //! device this takes at most
 //!
 //! ```text
-//! expected = syncs * sync latency + bytes written by anybody / write bandwidth
+//! expected = syncs * sync latency + all bytes written / write bandwidth
 //! ```
 //!
 //! because a sync waits for everything that was written before it. `blocked` is the time for which
@@ -78,7 +78,7 @@ pub struct Changed {
 }
 
 const WINDOW: Duration = Duration::from_secs(1);
-/// Minimum syncs of a window. A window with fewer goes on, unless the log was blocked for half of
+/// Minimum syncs of a window. A window with fewer continues, unless the log was blocked for half of
 /// its time.
 const SYNCS_MIN: u64 = 4;
 /// The length after which a window with too few syncs is dropped.

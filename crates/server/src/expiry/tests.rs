@@ -148,8 +148,8 @@ fn rows_that_came_from_elsewhere_are_looked_at() {
     assert!(looks.len() == 1 && looks[0].expiry == of_slots && looks[0].sweep == of_slots);
 }
 
-/// What is known of a slot concerns this store's rows, whichever store led their region when they
-/// were written.
+/// The knowledge about a slot concerns this store's rows, whichever store led their region when
+/// they were written.
 #[test]
 fn only_regions_led_here_are_searched() {
     let fixture = Fixture::new();

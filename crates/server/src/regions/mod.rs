@@ -40,7 +40,7 @@ pub struct Regions {
     activity: AtomicU64,
     /// The notification that a region's leader has changed or slots have moved.
     pub leader_news: Notify,
-    /// The notification that the next heartbeat should be sent at once.
+    /// Requests that the next heartbeat be sent at once.
     report_soon: Arc<Notify>,
     /// The number of regions that this store leads.
     leaders: Gauge,

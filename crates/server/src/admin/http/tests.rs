@@ -1,4 +1,4 @@
-//! Requests over a real loopback socket to a backend that records what it was asked.
+//! Requests over a real loopback socket to a backend that records its calls.
 
 use std::sync::Mutex;
 

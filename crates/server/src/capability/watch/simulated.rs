@@ -135,8 +135,8 @@ impl Store {
         }
     }
 
-    /// Touches the device. Compaction and the log go on meanwhile, and some flushes of the log are
-    /// in progress when a sync comes.
+    /// Touches the device. Compaction and the log continue meanwhile, and some flushes of the log
+    /// are in progress when a sync comes.
     fn touch(&mut self, others_bytes_per_s: f64, log_bytes_per_s: f64) -> Touch {
         let (block, began) = (self.device.block(), self.now_ns);
         // A drive that sleeps wakes up for this write.
