@@ -235,7 +235,7 @@ impl Config {
         }
         if self.maxmemory < Budget::MAXMEMORY_MIN {
             let why = "it bounds the whole process, and 0 does not mean that there is no limit";
-            return Err(format!("maxmemory must be at least 64mb: {why}"));
+            return Err(format!("maxmemory is at least 64mb: {why}"));
         }
         if self.raft_tick < Duration::from_millis(5) {
             return Err("raft-tick must be at least 5 ms".into());

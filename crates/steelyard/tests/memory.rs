@@ -1,8 +1,7 @@
-//! `maxmemory` bounds the process: whatever clients and other stores do, its resident set stays
-//! within five quarters.
+//! `maxmemory` bounds the process: whatever clients and other stores do, its resident set stays within five quarters.
 //!
-//! The tests that are ignored do the same for minutes, with the smallest `maxmemory` and with ten
-//! thousand clients; `make test-large` runs them.
+//! The tests that are ignored do the same for minutes, with the smallest `maxmemory` and with ten thousand clients;
+//! `make test-large` runs them.
 
 mod stores;
 
@@ -49,8 +48,7 @@ impl Crowd {
         Crowd { connections, draw: Draw::new(1), may_fail: false }
     }
 
-    /// Each connection sets `pipeline` random keys out of `keys` to values of so many bytes, and
-    /// reads as many.
+    /// Each connection sets `pipeline` random keys out of `keys` to values of so many bytes, and reads as many.
     fn set_and_get(&mut self, keys: u64, value_bytes: usize, pipeline: usize) {
         let value = vec![b'v'; value_bytes];
         for stream in &mut self.connections {
@@ -200,8 +198,7 @@ fn large_values_of_many_clients_wait_for_each_other() {
     let address = stores.all[0].client;
     std::thread::scope(|scope| {
         for client in 0..100 {
-            // Much more than the budget of clients, and every value is there in part before any is
-            // whole.
+            // Much more than the budget of clients, and every value is there in part before any is whole.
             scope.spawn(move || {
                 let mut bytes = Vec::new();
                 set(&mut bytes, &format!("key:{client}"), &vec![b'v'; VALUE_BYTES]);
@@ -273,5 +270,5 @@ fn a_maxmemory_that_leaves_nothing_is_refused() {
     command.args(["serve", "--maxmemory", "63mb", "--dir"]).arg(dir.path());
     let output = bench::process::output(command.stderr(std::process::Stdio::piped())).expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("maxmemory must be at least 64mb"), "{said}");
+    assert!(said.contains("maxmemory is at least 64mb"), "{said}");
 }

@@ -42,7 +42,7 @@ pub struct Connection {
     memory: Arc<ClientMemory>,
     held: Held,
     pub submitted: Vec<Submitted>,
-    /// Tasks that execute parts. They end with the connection.
+    /// Tasks that carry out parts. They end with the connection.
     pub tasks: Vec<AbortHandle>,
     /// The time at which the session took the commands that are being answered.
     pub began: Option<Instant>,
