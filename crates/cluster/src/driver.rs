@@ -48,7 +48,7 @@ pub struct DriverConfig {
     /// leader.
     pub caught_up_entries: u64,
     /// The maximum interval in nanoseconds between surveys, which look at every region. A survey
-    /// also follows every change of its inputs ([`Seen`]).
+    /// also follows every change of its inputs (`Seen`).
     pub survey_nanos: u64,
 }
 
