@@ -49,7 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "steelyard",
         &["allocator", "types", "resp", "server", "client", "device", "placement", "predict", "raftlog"],
     ),
-    ("lab", &["types", "resp", "rocks", "placement", "predict", "device", "client", "steelyard"]),
+    ("lab", &["types", "resp", "rocks", "server", "placement", "predict", "device", "client", "steelyard"]),
     ("tidy", &[]),
 ];
 
