@@ -131,8 +131,8 @@ fn every_source_is_declared_by_another_or_is_a_target() {
     assert_none(unused.map(|path| format!("{} is compiled into nothing", path.display())).collect());
 }
 
-/// A module with submodules is `x.rs` beside `x/`. Tests are the exception: there, `x.rs` would be a
-/// test program of its own.
+/// A module with submodules is `x.rs` beside `x/`. Tests are the exception: there, `x.rs` would be
+/// a test program of its own.
 #[test]
 fn modules_have_one_form() {
     let in_src = |path: &Path| path.iter().any(|part| part == "src");
