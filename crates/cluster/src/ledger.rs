@@ -80,6 +80,8 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub at: BootNanos,
+    /// Since when its heartbeats say that its device hangs; `None` while they do not.
+    pub hanging_since: Option<BootNanos>,
     /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in [`Ledger::load`].
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
@@ -145,6 +147,8 @@ impl Ledger {
         if before.as_deref().is_some_and(is_known) {
             return false;
         }
+        let hanging_since =
+            heartbeat.hanging.then(|| before.as_ref().and_then(|last| last.hanging_since).unwrap_or(now));
         let restarted =
             before.as_ref().is_some_and(|last| last.heartbeat.incarnation != heartbeat.incarnation);
         let mut leads = match before {
@@ -183,7 +187,7 @@ impl Ledger {
             self.since = now;
         }
         self.last = self.last.max(now);
-        self.heard.insert(heartbeat.store, Heard { at: now, heartbeat, leads });
+        self.heard.insert(heartbeat.store, Heard { at: now, hanging_since, heartbeat, leads });
         true
     }
 
@@ -266,10 +270,18 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
-    /// Whether anything may come to the store: one that is about to stop is up, and still no target.
+    /// Whether anything may come to the store: one that is about to stop, or whose device hangs, is up, and still
+    /// no target.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
-        let is_stopping = self.heard.get(&store).is_some_and(|heard| heard.heartbeat.stopping);
-        self.is_up(store, now) && !is_stopping
+        let is_able = |heard: &Heard| !heard.heartbeat.stopping && !heard.heartbeat.hanging;
+        self.is_up(store, now) && self.heard.get(&store).is_none_or(is_able)
+    }
+
+    /// Returns true if the store's device has been hanging for so long that its peers are to be replaced, as those of
+    /// a store that has been silent.
+    pub fn is_lost_to_a_hang(&self, store: StoreId, now: BootNanos) -> bool {
+        let since = self.heard.get(&store).and_then(|heard| heard.hanging_since);
+        since.is_some_and(|since| now.saturating_sub(since) > self.config.replace_after_nanos)
     }
 
     /// Returns whether a store may be handed the lead of a region: it takes things on, its device has room,

@@ -19,7 +19,9 @@
 //! - [`lives`] has the steps by which a snapshot replaces a region's rows, and by which a peer ends.
 //! - [`reads`] is the rule by which a read of local rows may be answered.
 //! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
-//! - [`stop`] is what a store that is to stop waits for, and to whom it hands its leads.
+//! - [`hand_over`] says which stores take over the leads of a store that is to lead nothing.
+//! - [`stop`] is what a store that is to stop waits for.
+//! - [`hang`] decides whether the store's device hangs, and moves its leads while it does.
 //! - [`Leadership`] is what a store believes of who leads a region.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, nor waits.
@@ -29,6 +31,8 @@
 mod answer;
 mod apply;
 mod apply_queue;
+pub mod hand_over;
+pub mod hang;
 mod item;
 mod leadership;
 pub mod lives;

@@ -30,11 +30,13 @@ pub enum Bug {
     RepliesTurned,
     /// A store that stops by plan ends before the requests of its clients are answered.
     StopUnanswered,
+    /// A store whose device hangs goes on leading.
+    LeadsWhileHanging,
     /// Store 1 now and then writes a string with another last byte than its peers.
     RowDiffers,
 }
 
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 14] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -47,6 +49,7 @@ pub const BUGS: [Bug; 13] = [
     Bug::Overtake,
     Bug::RepliesTurned,
     Bug::StopUnanswered,
+    Bug::LeadsWhileHanging,
     Bug::RowDiffers,
 ];
 

@@ -10,6 +10,7 @@ use types::{
 };
 
 use crate::log_store::{HardState, LogError};
+use crate::log_view::size_of;
 
 /// What recovery found of one region on this store.
 #[derive(Clone, Debug)]
@@ -76,6 +77,17 @@ pub enum Input {
     /// The store is about to stop. Its peers no longer campaign or take over a lead. They vote, and a leader leads
     /// until its lead is transferred. The only voter of a region is exempt.
     StopLeading,
+    /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the store's peers
+    /// neither campaign nor take over a lead, except the only voter of a region. A leader leads until its lead is
+    /// transferred or it steps down.
+    DeviceHangs {
+        hangs: bool,
+    },
+    /// The leader gives up its lead and names no successor: its lease ends, it sends no more heartbeats, and the
+    /// other voters elect. The only voter of a region goes on leading.
+    StepDown {
+        region: RegionId,
+    },
     /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is what became
     /// of it, `None` that it came too late. A joint configuration is left by the leader itself.
     ChangeRegion {
@@ -265,6 +277,18 @@ pub struct LogBatch {
     pub writes: Vec<RegionWrite>,
     /// Under `fsync = everysec` and `no` too: a term or a vote is in it.
     pub must_sync: bool,
+}
+
+impl LogBatch {
+    /// Returns the size of the batch's entries in bytes.
+    pub fn entry_bytes(&self) -> u64 {
+        self.writes.iter().flat_map(|write| &write.entries).map(size_of).sum()
+    }
+
+    /// Returns the size of the largest entry in bytes.
+    pub fn largest_entry_bytes(&self) -> u64 {
+        self.writes.iter().flat_map(|write| &write.entries).map(size_of).max().unwrap_or(0)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -40,6 +40,7 @@ pub(crate) mod inspect;
 mod merge;
 mod snapshots;
 mod turn;
+mod yielding;
 
 /// A peer with so many times what is handed out at once still to execute does not stand.
 const BEHIND_APPLIES: u64 = 16;
@@ -163,8 +164,8 @@ pub(crate) struct Peer<L: LogStore> {
     reads: Reads,
     lease: Lease,
     transfer: Option<StoreId>,
-    /// True if the store is about to stop: this peer must not become leader.
-    is_stopping: bool,
+    /// True if the store is about to stop or its device hangs: this peer must not become leader.
+    pub yields: bool,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
     /// Handed out to be applied.
@@ -351,7 +352,7 @@ impl<L: LogStore> Peer<L> {
             reads: Reads::default(),
             lease: Lease::default(),
             transfer: None,
-            is_stopping: false,
+            yields: false,
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
@@ -459,17 +460,6 @@ impl<L: LogStore> Peer<L> {
         // The only voter leads without asking anybody, and so without waiting for its log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
         is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
-    }
-
-    /// See `Input::StopLeading`.
-    pub fn stop_leading(&mut self) {
-        self.is_stopping = true;
-    }
-
-    /// Returns true if the store is about to stop and the region has another voter to lead it.
-    fn leaves_leading(&self) -> bool {
-        let has_others = self.raw.raft.prs().conf().voters().ids().len() > 1;
-        self.is_stopping && has_others && !planted::is(Bug::LeadsWhileStopping)
     }
 
     /// Whether so much is committed and not executed that it would answer nobody for a while. To stand, the consensus

@@ -9,7 +9,9 @@ mod clocks;
 mod disk;
 mod disks;
 mod failover;
+mod hangs;
 mod identity;
+mod large_values;
 mod partitions;
 mod power;
 mod recycling;
@@ -94,6 +96,12 @@ fn await_operations(load: &Workload, more: u64) {
 /// Reads everything back and fails unless all of it is explained.
 fn judge(recording: Recording) {
     recording.judge().expect(LEAST_PER_SECOND);
+}
+
+/// What one store says of another in `ctl stores`.
+fn row(asked: &Store, of: usize) -> Option<serde_json::Value> {
+    let rows = asked.host().ctl(&["stores"]).ok()?;
+    rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
 }
 
 fn pause(ms: u64) {
