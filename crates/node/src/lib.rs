@@ -39,7 +39,7 @@ pub mod hand_over;
 pub mod hang;
 mod item;
 mod leadership;
-pub mod lives;
+pub mod lifecycle;
 pub mod planted;
 mod queue;
 pub mod reads;

@@ -19,7 +19,6 @@
 pub mod admin;
 mod admin_backend;
 mod admission;
-mod ahead;
 mod announcing;
 mod budget;
 mod capability;
@@ -51,6 +50,7 @@ mod membership;
 mod metrics;
 mod orders;
 mod pauses;
+mod prefetch;
 mod proposals;
 mod reactor;
 mod readers;
