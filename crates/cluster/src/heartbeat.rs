@@ -33,8 +33,8 @@
 //! everything that changed since the full heartbeat with the number `since`, not only since the
 //! previous one. So a lost delta costs nothing once the next one arrives. A lost full heartbeat
 //! leaves gaps until the next full one. Ten thousand idle regions therefore cost no more than an
-//! occasional full heartbeat. [`DeltaTracker`] tracks the changes. Only full heartbeats carry the heat
-//! of followers, because heat decays over minutes.
+//! occasional full heartbeat. [`DeltaTracker`] tracks the changes. Only full heartbeats carry the
+//! heat of followers, because heat decays over minutes.
 
 use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
@@ -120,7 +120,7 @@ pub struct StoreHeartbeat {
     pub clock_off: bool,
     /// Its device does not answer: it hands over what it leads, and nothing is to come to it.
     pub hanging: bool,
-    /// Of its machine; `None`: not known.
+    /// The CPU of its machine; `None` if unknown.
     pub cpu: Option<Cpu>,
     pub place: Place,
     /// True if the capability was configured and not measured.

@@ -83,7 +83,8 @@ pub struct Heard {
     pub at: BootNanos,
     /// Since when its heartbeats say that its device hangs; `None` while they do not.
     pub hanging_since: Option<BootNanos>,
-    /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in [`Ledger::load`].
+    /// Without what it says of regions: its leads are [`Ledger::lead`]'s, the rest is in
+    /// [`Ledger::load`].
     pub heartbeat: StoreHeartbeat,
     leads: BTreeMap<RegionId, LeadReport>,
 }
@@ -273,15 +274,15 @@ impl Ledger {
         self.liveness(store, now) == Liveness::Up
     }
 
-    /// Whether anything may come to the store: one that is about to stop, or whose device hangs, is up, and still
-    /// no target.
+    /// Returns true if leads and peers may come to the store. A store that is about to stop, or
+    /// whose device hangs, is up but no target.
     pub fn takes_on(&self, store: StoreId, now: BootNanos) -> bool {
         let is_able = |heard: &Heard| !heard.heartbeat.stopping && !heard.heartbeat.hanging;
         self.is_up(store, now) && self.heard.get(&store).is_none_or(is_able)
     }
 
-    /// Returns true if the store's device has been hanging for so long that its peers are to be replaced, as those of
-    /// a store that has been silent.
+    /// Returns true if the store's device has been hanging for so long that its peers are to be
+    /// replaced, as those of a store that has been silent.
     pub fn is_lost_to_a_hang(&self, store: StoreId, now: BootNanos) -> bool {
         let since = self.heard.get(&store).and_then(|heard| heard.hanging_since);
         since.is_some_and(|since| now.saturating_sub(since) > self.config.replace_after_nanos)

@@ -55,7 +55,7 @@ pub struct ControlBlock {
     /// The offset of CLOCK_BOOTTIME from the machine's, in two's complement. Negative after a
     /// simulated pause of the machine.
     pub(crate) boot_offset_ns: AtomicU64,
-    /// Which operations do not return: a sum of the `HANGS_` constants.
+    /// The operations that do not return: a sum of the `HANGS_` constants.
     pub(crate) hangs: AtomicU64,
     _pad2: [u64; 1],
 

@@ -226,7 +226,8 @@ impl Control {
         self.block().fault(fault).store(operations, Relaxed);
     }
 
-    /// Makes operations of these kinds not return until another call ends that. Those under way return.
+    /// Makes operations of these kinds not return until another call ends that. Those under way
+    /// return.
     pub fn set_hang(&self, hang: Hang) {
         let kinds = match hang {
             Hang::Nothing => 0,

@@ -1,4 +1,4 @@
-//! Which stores take over the leads of a store that is to lead nothing.
+//! The choice of the stores that take over the leads of a store that is to lead nothing.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub(crate) struct Heir {
 }
 
 impl Led {
-    /// Creates the view of a region from its leader's status. `takes_leads` returns true for a store that is up
-    /// and may be handed a lead.
+    /// Creates the view of a region from its leader's status. `takes_leads` returns true for a
+    /// store that is up and may be handed a lead.
     pub fn of(status: &RegionStatus, this: StoreId, takes_leads: impl Fn(StoreId) -> bool) -> Led {
         Led::with(&status.descriptor, this, takes_leads, |store| {
             let progress = status.peers.get(&store);
@@ -65,7 +65,8 @@ impl Led {
         !self.heirs.is_empty()
     }
 
-    /// Returns true if the other voters that take leads are enough to elect a leader without this store.
+    /// Returns true if the other voters that take leads are enough to elect a leader without this
+    /// store.
     pub fn can_elect(&self) -> bool {
         self.can_elect
     }
@@ -75,8 +76,8 @@ impl Led {
     }
 }
 
-/// Returns true if the voters on stores for which `counts` holds are a majority, of both sets of voters in a joint
-/// configuration.
+/// Returns true if the voters on stores for which `counts` holds are a majority, of both sets of
+/// voters in a joint configuration.
 fn can_elect(descriptor: &RegionDescriptor, counts: impl Fn(StoreId) -> bool) -> bool {
     let is_majority = |other: PeerRole| {
         let of_set =
@@ -103,9 +104,9 @@ pub struct HandOver {
 }
 
 impl HandOver {
-    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the smallest lag,
-    /// then the fewest leads offered to its store. A lead that was not taken up within `retry_nanos` is offered
-    /// again.
+    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the
+    /// smallest lag, then the fewest leads offered to its store. A lead that was not taken up
+    /// within `retry_nanos` is offered again.
     pub fn transfers(&mut self, led: &[Led], retry_nanos: u64, now: BootNanos) -> Vec<(RegionId, StoreId)> {
         let mut transfers = Vec::new();
         for led in led {

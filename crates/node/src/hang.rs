@@ -1,9 +1,9 @@
 //! A store whose device hangs: an operation returns neither success nor an error.
 //!
-//! [`HangWatch`] decides from the oldest operation under way whether the device hangs. While it does, the store's
-//! peers neither campaign nor take over leads (`replica::Input::DeviceHangs`), its heartbeats say so, and
-//! [`HangRelief`] moves its leads: by a transfer to an up-to-date voter, which needs no log write of this store, or
-//! by stepping down, so that the other voters elect.
+//! [`HangWatch`] decides from the oldest operation under way whether the device hangs. While it
+//! does, the store's peers neither campaign nor take over leads (`replica::Input::DeviceHangs`),
+//! its heartbeats say so, and [`HangRelief`] moves its leads: by a transfer to an up-to-date voter,
+//! which needs no log write of this store, or by stepping down, so that the other voters elect.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,13 @@ use crate::planted::{self, Bug};
 pub struct HangTimes {
     /// Time without an answer after which the device hangs, for an operation of no bytes.
     pub after_nanos: u64,
-    /// Bytes per second below which no device is expected to write: an operation of many bytes has that much longer.
+    /// Bytes per second below which no device is expected to write: an operation of many bytes has
+    /// that much longer.
     pub bytes_per_s: u64,
     /// Time during which the device must answer before it no longer counts as hanging.
     pub healthy_nanos: u64,
-    /// Maximum time that one look adds to the time waited. Between two looks that are further apart the process
-    /// stood still, and did not wait for its device.
+    /// Maximum time that one look adds to the time waited. Between two looks that are further apart
+    /// the process stood still, and did not wait for its device.
     pub look_nanos_max: u64,
 }
 
@@ -96,7 +97,8 @@ pub struct ReliefStep {
     pub step_downs: Vec<RegionId>,
 }
 
-/// Moves the leads of a store whose device hangs. One is used from the moment at which it hangs until it does not.
+/// Moves the leads of a store whose device hangs. One is used from the moment at which it hangs
+/// until it does not.
 #[derive(Debug, Default)]
 pub struct HangRelief {
     hand_over: HandOver,
@@ -105,9 +107,10 @@ pub struct HangRelief {
 }
 
 impl HangRelief {
-    /// Returns the next actions. Every lead is offered once to an up-to-date voter. If it was not taken up within
-    /// `patience_nanos`, or if there was no such voter for as long, the store steps down. A region whose other
-    /// voters cannot elect stays: without this store it would have no leader at all, and its reads no answer.
+    /// Returns the next actions. Every lead is offered once to an up-to-date voter. If it was not
+    /// taken up within `patience_nanos`, or if there was no such voter for as long, the store steps
+    /// down. A region whose other voters cannot elect stays: without this store it would have no
+    /// leader at all, and its reads no answer.
     pub fn step(&mut self, led: &[Led], patience_nanos: u64, now: BootNanos) -> ReliefStep {
         if planted::is(Bug::LeadsWhileHanging) {
             return ReliefStep::default();

@@ -285,7 +285,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             return;
         }
         if self.raft.persist_in_flight() || now.room == 0 {
-            // What waits for a log write that does not return must not wait where others lead by now.
+            // What waits for a log write that does not return must not wait where others lead by
+            // now.
             if self.raft.is_hanging() {
                 let mut refused = Vec::new();
                 self.queue.refuse(|region| self.raft.can_propose(region), &mut refused);

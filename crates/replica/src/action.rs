@@ -82,19 +82,20 @@ pub enum Input {
     /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
     /// exempt.
     StopLeading,
-    /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the store's peers
-    /// neither campaign nor take over a lead, except the only voter of a region. A leader leads until its lead is
-    /// transferred or it steps down.
+    /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the
+    /// store's peers neither campaign nor take over a lead, except the only voter of a region. A
+    /// leader leads until its lead is transferred or it steps down.
     DeviceHangs {
         hangs: bool,
     },
-    /// The leader gives up its lead and names no successor: its lease ends, it sends no more heartbeats, and the
-    /// other voters elect. The only voter of a region goes on leading.
+    /// The leader gives up its lead and names no successor: its lease ends, it sends no more
+    /// heartbeats, and the other voters elect. The only voter of a region goes on leading.
     StepDown {
         region: RegionId,
     },
-    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is what became
-    /// of it, `None` that it came too late. A joint configuration is left by the leader itself.
+    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is
+    /// what became of it, `None` that it came too late. A joint configuration is left by the leader
+    /// itself.
     ChangeRegion {
         region: RegionId,
         token: u64,

@@ -477,8 +477,8 @@ impl<L: LogStore> Peer<L> {
         is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
     }
 
-    /// Whether so much is committed and not executed that it would answer nobody for a while. To stand, the consensus
-    /// code would read all of it at once, too.
+    /// Returns true if so much is committed and not executed that the peer could answer no client
+    /// for a while. To campaign, the consensus code would also read all of it at once.
     fn is_behind(&self, config: &Config) -> bool {
         let log = &self.raw.raft.raft_log;
         let entries = log.committed.saturating_sub(log.applied);

@@ -1,7 +1,9 @@
-//! The reads of single rows that wait for flash at this moment, so that a device that does not answer is noticed.
+//! The reads of single rows that wait for flash at this moment, so that a device that does not
+//! answer is noticed.
 //!
-//! Threads read concurrently and often, so a read costs one compare-and-swap on a slot that its thread nearly always
-//! finds free. If a thread finds none, its read is not counted: one of those that hold the slots is at least as old.
+//! Threads read concurrently and often, so a read costs one compare-and-swap on a slot that its
+//! thread nearly always finds free. If a thread finds none, its read is not counted: one of those
+//! that hold the slots is at least as old.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

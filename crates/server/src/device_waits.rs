@@ -1,9 +1,9 @@
-//! Whether the device answers, and how long it has been waited for.
+//! The state of the device's answers, and the time for which the store has waited for one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is known of the device, for whoever shows it.
+/// The state of the device, for `INFO`, metrics and heartbeats.
 #[derive(Default)]
 pub struct Hanging {
     is_hanging: AtomicBool,

@@ -1,6 +1,7 @@
 //! Notices that the device has stopped answering, says so, and leads the store's regions away.
 //!
-//! `node::hang` makes the decisions. The heartbeat drives them: it waits for no device, and reports the outcome.
+//! `node::hang` makes the decisions. The heartbeat drives them: it waits for no device, and reports
+//! the outcome.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,16 @@ use crate::device_waits::Hanging;
 use crate::loops::ToWorker;
 use crate::store::Store;
 
-/// Time without an answer after which the device hangs, unless two election timeouts are longer. Healthy flash answers within tens of milliseconds, and within
-/// a second when it collects garbage or a volume fails over. It is less than half of `request-timeout`, so that what
-/// waits here still has the time to be executed elsewhere.
+/// Time without an answer after which the device hangs, unless two election timeouts are longer.
+/// Healthy flash answers within tens of milliseconds, and within a second when it collects garbage
+/// or a volume fails over. It is less than half of `request-timeout`, so that what waits here still
+/// has the time to be executed elsewhere.
 const AFTER: Duration = Duration::from_secs(2);
-/// Bytes per second below which no device is expected to write, with what other threads write beside the log.
+/// Bytes per second below which no device is expected to write, with what other threads write
+/// beside the log.
 const BYTES_PER_S: u64 = 4 << 20;
-/// Time during which the device must answer before the store leads again. A device that has hung often does so again.
+/// Time during which the device must answer before the store leads again. A device that has hung
+/// often does so again.
 const HEALTHY: Duration = Duration::from_secs(10);
 /// Maximum time that one look adds: twice the heartbeat's period.
 const LOOK_MAX: Duration = Duration::from_millis(400);

@@ -57,7 +57,7 @@ pub struct Store {
     pub disk: Arc<Disk>,
     /// The clock for everything that is stamped, or read at a time.
     pub wall: Arc<WallClock>,
-    /// Whether the device answers.
+    /// The state of the device's answers.
     pub hanging: Hanging,
     pub levels: Arc<Levels>,
     /// Comparison of replicas.

@@ -133,8 +133,9 @@ pub enum Observation<'a> {
         /// True if the store has waited for them for the maximum time.
         has_waited: bool,
     },
-    /// A store looks at its device, at a moment by its own clock: how long the log write under way has waited, and which
-    /// regions it leads though the other voters that it hears of could elect another leader.
+    /// A store looks at its device, at a moment by its own clock: how long the log write under way
+    /// has waited, and which regions it leads though the other voters that it hears of could elect
+    /// another leader.
     LogWaits {
         store: StoreId,
         at: BootNanos,

@@ -54,7 +54,8 @@ pub struct Tally {
     /// Times that a store found its device hanging, and leads given up without a successor.
     pub hangs: u64,
     pub step_downs: u64,
-    /// Checksums that stores reported of their peers' rows, and comparisons that found all peers equal.
+    /// Checksums that stores reported of their peers' rows, and comparisons that found all peers
+    /// equal.
     pub checks: u64,
     pub checks_equal: u64,
     /// Runs in which a region lost its majority. Their end is not checked.

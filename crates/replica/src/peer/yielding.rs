@@ -8,8 +8,8 @@ impl<L: LogStore> Peer<L> {
         self.yields && self.has_other_voters() && !planted::is(Bug::LeadsWhileStopping)
     }
 
-    /// Gives up the lead; see `Input::StepDown`. Entries of this leader may still be committed by the next one, so
-    /// proposals stay open.
+    /// Gives up the lead; see `Input::StepDown`. Entries of this leader may still be committed by
+    /// the next one, so proposals stay open.
     pub fn step_down(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         if self.is_leader() && self.has_other_voters() {
             self.drive(config, now, out, |raw| {

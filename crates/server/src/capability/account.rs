@@ -22,8 +22,8 @@ const WRITERS: [&str; 6] = [LOG, "lives", "flusher", "snap-make", "snap-receive"
 
 const LOG: &str = "log";
 
-/// An entry that was written, becomes rows, and is flushed and compacted some time later: the device writes it whole each
-/// time, and what else is asked of it waits for that.
+/// An entry that was written, becomes rows, and is flushed and compacted some time later: the
+/// device writes it whole each time, and what else is asked of it waits for that.
 #[derive(Default)]
 struct Largest {
     bytes: u64,

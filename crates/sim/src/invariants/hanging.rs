@@ -1,5 +1,5 @@
-//! A store whose log write does not return leads no region for long that others could lead: it answers no command there,
-//! and nobody else would.
+//! A store whose log write does not return leads no region for long that others could lead: it
+//! answers no command there, and nobody else would.
 
 use std::collections::BTreeMap;
 

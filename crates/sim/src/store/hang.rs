@@ -1,4 +1,5 @@
-//! A store whose log device hangs: `node::hang` decides, and what a running store does is done here.
+//! A store whose log device hangs: `node::hang` decides, and what a running store does is done
+//! here.
 
 use node::hand_over::Led;
 use node::hang::{HangRelief, HangTimes, HangWatch, Pending};
@@ -19,7 +20,7 @@ const TIMES: HangTimes = HangTimes {
 /// Time after which a transfer has been taken up, or is not.
 const PATIENCE: u64 = 1250 * MILLISECOND;
 
-/// What a process knows of its device.
+/// The knowledge that a process has of its device.
 pub(super) struct DeviceWatch {
     watch: HangWatch,
     /// When the log write under way began.
@@ -92,7 +93,7 @@ impl super::Process {
         led.map(|status| Led::of(&status, id, takes_leads)).collect()
     }
 
-    /// Of these, the regions of which a majority of voters is on other stores that take leads.
+    /// Returns the led regions that have a majority of voters on other stores that take leads.
     fn movable(&self, id: StoreId, boot: BootNanos) -> Vec<RegionId> {
         let statuses = self.shard.regions().filter_map(|region| self.shard.status(region, boot));
         let led = statuses.filter(|status| status.role == Role::Leader && !status.descriptor.is_joint());

@@ -17,10 +17,10 @@ fn state(asked: &Store, of: usize) -> Option<String> {
     row(asked, of)?["state"].as_str().map(str::to_owned)
 }
 
-/// Whether the store says of itself that its device hangs, in `INFO` and in `/metrics`.
+/// Returns true if the store reports in `INFO` and in `/metrics` that its device hangs.
 fn says_that_it_hangs(store: &Store) -> bool {
     let info = Wire::ask(store.client, &[&["INFO", "server"]]).expect("it answers").remove(0);
-    let info = String::from_utf8(bench::connection::text(&info).expect("a text").to_vec()).expect("UTF-8");
+    let info = String::from_utf8(client::connection::text(&info).expect("a text").to_vec()).expect("UTF-8");
     let mut admin = TcpStream::connect(store.admin().address()).expect("the admin port is open");
     admin.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it is asked");
     let mut metrics = String::new();

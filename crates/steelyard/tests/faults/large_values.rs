@@ -21,9 +21,9 @@ fn terms(stores: &Stores) -> BTreeMap<u64, u64> {
     rows.iter().map(|row| term(row).expect("a region with its term")).collect()
 }
 
-/// Writes small values to keys of all regions, one after the other, until it is told to stop. Counts those that were
-/// acknowledged. A write may wait too long behind a large one of its region, and then it is refused, or its
-/// outcome is unknown.
+/// Writes small values to keys of all regions, one after the other, until it is told to stop.
+/// Counts those that were acknowledged. A write may wait too long behind a large one of its region,
+/// and then it is refused, or its outcome is unknown.
 fn write_small(client: SocketAddr, name: &str, stop: &AtomicBool, written: &AtomicU64) {
     let mut wire = Wire::open(client);
     for number in 0u64.. {
@@ -79,7 +79,8 @@ fn the_largest_values_cost_no_election_on_the_disk_that_is_there() {
     write_large(&Stores::start(&plan), "on this disk");
 }
 
-/// Each value is written for more than a second, by all stores at once: for longer than an election timeout.
+/// Each value is written for more than a second, by all stores at once: for longer than an election
+/// timeout.
 #[test]
 #[ignore = "wants idle CPUs: a store works for half a second at such a value"]
 fn the_largest_values_cost_no_election_on_a_slow_device() {

@@ -100,7 +100,7 @@ fn judge(recording: Recording) {
     recording.judge().expect(LEAST_PER_SECOND);
 }
 
-/// What one store says of another in `ctl stores`.
+/// Returns the row of one store in another store's `ctl stores`.
 fn row(asked: &Store, of: usize) -> Option<serde_json::Value> {
     let rows = asked.host().ctl(&["stores"]).ok()?;
     rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
