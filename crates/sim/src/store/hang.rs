@@ -17,6 +17,9 @@ const TIMES: HangTimes = HangTimes {
     look_nanos_max: 800 * MILLISECOND,
 };
 
+/// Bytes of log entries that may wait for a log that hangs, above those that wait for a slow one.
+pub(super) const HUNG_LOG_BYTES: u64 = 1024;
+
 /// Time after which a transfer has been taken up, or is not.
 const PATIENCE: u64 = 1250 * MILLISECOND;
 
@@ -37,6 +40,11 @@ impl Default for DeviceWatch {
 impl DeviceWatch {
     pub fn is_hanging(&self) -> bool {
         self.watch.is_hanging()
+    }
+
+    /// Returns true if the log has not answered for a second.
+    pub fn waits_long(&self, boot: BootNanos) -> bool {
+        self.log_began.is_some_and(|began| boot.saturating_sub(began) >= SECOND)
     }
 
     pub fn log_write_ended(&mut self) {
