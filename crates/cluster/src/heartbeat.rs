@@ -1,14 +1,15 @@
 //! The heartbeat that every store sends to every other store several times a second.
 //!
 //! ```text
-//! version u8 = 9
+//! version u8 = 10
 //! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
 //! io_bytes_per_s f64, correction f64, sync_ns            the measurement behind it
 //! kv_spread f64, ops_spread f64, sync_spread f64        uncertainty: 1 configured, 0 unknown
 //! capacity_bytes, used_bytes, load_ops_per_s f64, p99_us
-//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off)
+//! snapshots_in, snapshots_out, unapplied_bytes, flags u8 (1 stopping, 2 out of room, 4 clock off,
+//!   8 hanging)
 //! cpu_cores f64, cpu_busy f64, cpu_own f64, machine     all 0: not known; busy is at most 1
 //! host, device                                          fingerprints; 0: not known
 //! told u8 (1: configured), turn u8 (0 idle, 1 waits, 2 sits), number, ms
@@ -47,7 +48,7 @@ mod book;
 
 pub use book::{DeltaTracker, Leads};
 
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 
 /// The window in seconds of the decaying averages of rates. A leader keeps them from its election,
 /// or from its first answer as a follower.
@@ -68,6 +69,7 @@ const GRANT_BYTES_MIN: usize = 2;
 const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
 const CLOCK_OFF: u8 = 4;
+const HANGING: u8 = 8;
 
 const PEER_ACTIVE: u8 = 1;
 const PEER_NEEDS_SNAPSHOT: u8 = 2;
@@ -116,7 +118,9 @@ pub struct StoreHeartbeat {
     /// True if the store's wall clock is too far from the median of the clocks that it heard
     /// ([`Clocks`](crate::Clocks)).
     pub clock_off: bool,
-    /// The machine's CPU; `None` if it is not known.
+    /// Its device does not answer: it hands over what it leads, and nothing is to come to it.
+    pub hanging: bool,
+    /// The CPU of its machine; `None` if unknown.
     pub cpu: Option<Cpu>,
     pub place: Place,
     /// True if the capability was configured and not measured.
@@ -220,7 +224,12 @@ impl StoreHeartbeat {
         for number in [self.p99_us, self.snapshots_in, self.snapshots_out, self.unapplied_bytes] {
             out.uint(number);
         }
-        let flags = [(self.stopping, STOPPING), (self.out_of_room, OUT_OF_ROOM), (self.clock_off, CLOCK_OFF)];
+        let flags = [
+            (self.stopping, STOPPING),
+            (self.out_of_room, OUT_OF_ROOM),
+            (self.clock_off, CLOCK_OFF),
+            (self.hanging, HANGING),
+        ];
         out.u8(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         let Cpu { cores, busy, own, machine } =
             self.cpu.filter(|cpu| rate(cpu.cores) > 0.0).unwrap_or_default();
@@ -273,11 +282,11 @@ impl StoreHeartbeat {
             ..StoreHeartbeat::default()
         };
         let flags = from.u8()?;
-        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF) != 0 {
-            return Err(WireError::Malformed("a store has unknown flags"));
+        if flags & !(STOPPING | OUT_OF_ROOM | CLOCK_OFF | HANGING) != 0 {
+            return Err(WireError::Malformed("a store is in a state that nobody knows"));
         }
         (heartbeat.stopping, heartbeat.out_of_room) = (flags & STOPPING != 0, flags & OUT_OF_ROOM != 0);
-        heartbeat.clock_off = flags & CLOCK_OFF != 0;
+        (heartbeat.clock_off, heartbeat.hanging) = (flags & CLOCK_OFF != 0, flags & HANGING != 0);
         let cpu =
             Cpu { cores: from.float()?, busy: from.float()?, own: from.float()?, machine: from.uint()? };
         heartbeat.cpu = (cpu != Cpu::default()).then_some(cpu);

@@ -61,6 +61,7 @@ fn store_view(
         (StoreState::Removed, _) => return None,
         (_, Liveness::Lost) => placement::StoreState::Lost,
         (_, Liveness::Down) => placement::StoreState::Down,
+        (_, Liveness::Up) if ledger.is_lost_to_a_hang(record.id, now) => placement::StoreState::Lost,
         (_, Liveness::Up) if !ledger.takes_on(record.id, now) => placement::StoreState::Down,
         (StoreState::Draining, Liveness::Up) => placement::StoreState::Draining,
         (StoreState::Up, Liveness::Up) => placement::StoreState::Up,

@@ -33,7 +33,7 @@ pub use control::{Control, ControlError, Stats};
 pub use fit::{Fit, FitError, Pair};
 pub use ground::{Disk, Ground, Underlying};
 pub use image::{Image, ImageError, Survival};
-pub use model::{Fault, EVERY};
+pub use model::{Fault, Hang, EVERY};
 pub use noise::{Burst, Neighbour, Noise};
 pub use probe::{probe, Measured, ProbeError};
 pub use profile::{CacheProfile, Profile, ProfileError};

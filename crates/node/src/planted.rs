@@ -33,11 +33,13 @@ pub enum Bug {
     RepliesTurned,
     /// A planned stop ends before the requests of the store's clients are answered.
     StopUnanswered,
-    /// Store 1 occasionally writes a string whose last byte differs from its peers'.
+    /// A store whose device hangs goes on leading.
+    LeadsWhileHanging,
+    /// Store 1 now and then writes a string with another last byte than its peers.
     RowDiffers,
 }
 
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 14] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -50,6 +52,7 @@ pub const BUGS: [Bug; 13] = [
     Bug::Overtake,
     Bug::RepliesTurned,
     Bug::StopUnanswered,
+    Bug::LeadsWhileHanging,
     Bug::RowDiffers,
 ];
 

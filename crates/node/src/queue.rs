@@ -129,6 +129,17 @@ impl<C> Queue<C> {
         made
     }
 
+    /// Gives back the clients of what waits for regions that this store does not lead.
+    pub fn refuse(&mut self, may: impl Fn(RegionId) -> Result<(), replica::Refusal>, refused: &mut Vec<C>) {
+        self.queues.retain(|&region, queue| {
+            let is_elsewhere = matches!(may(region), Err(replica::Refusal::NotLeader { .. }));
+            if is_elsewhere {
+                refused.extend(queue.drain(..).map(|submit| submit.client));
+            }
+            !is_elsewhere
+        });
+    }
+
     pub fn take(&mut self, token: u64) -> Option<Waiting<C>> {
         self.proposed.remove(&token)
     }

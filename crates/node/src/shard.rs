@@ -281,7 +281,17 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     /// are collected for the next entry.
     fn propose(&mut self, now: Moment, watch: &mut impl Watch<C>) {
         let Some(stamp) = now.stamp else { return };
-        if self.queue.is_empty() || self.raft.persist_in_flight() || now.room == 0 {
+        if self.queue.is_empty() {
+            return;
+        }
+        if self.raft.persist_in_flight() || now.room == 0 {
+            // What waits for a log write that does not return must not wait where others lead by
+            // now.
+            if self.raft.is_hanging() {
+                let mut refused = Vec::new();
+                self.queue.refuse(|region| self.raft.can_propose(region), &mut refused);
+                self.pending.extend(refused.into_iter().map(refusal));
+            }
             return;
         }
         let (raft, last_token) = (&self.raft, &mut self.last_token);
@@ -292,8 +302,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         let mut refused = Vec::new();
         let may = |region| raft.can_propose(region);
         let proposals = self.queue.build((stamp, now.seed), may, token, &mut refused);
-        let refuse = |client| Effect::Answer { client, outcome: Outcome::Refused(Refusal::NotLeader) };
-        self.pending.extend(refused.into_iter().map(refuse));
+        self.pending.extend(refused.into_iter().map(refusal));
         for proposal in proposals {
             let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);
             if let Some((seed, mut clients)) = self.queue.waiting(token) {
@@ -409,4 +418,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
     pub fn last_token(&self) -> u64 {
         self.last_token
     }
+}
+
+fn refusal<C, R>(client: C) -> Effect<C, R> {
+    Effect::Answer { client, outcome: Outcome::Refused(Refusal::NotLeader) }
 }

@@ -10,6 +10,7 @@ use types::{
 };
 
 use crate::log_store::{HardState, LogError};
+use crate::log_view::size_of;
 
 /// The result of recovery for one region of this store.
 #[derive(Clone, Debug)]
@@ -81,9 +82,20 @@ pub enum Input {
     /// vote, and a leader leads until its leadership is transferred. The only voter of a region is
     /// exempt.
     StopLeading,
-    /// Changes the region. The answer is `Refused`, `Lost`, or the `Committed` with this token. Its
-    /// `change` is the result; `None` means that the change came too late. The leader leaves a
-    /// joint configuration by itself.
+    /// The store's device has stopped answering (`hangs`), or answers again. While it hangs, the
+    /// store's peers neither campaign nor take over a lead, except the only voter of a region. A
+    /// leader leads until its lead is transferred or it steps down.
+    DeviceHangs {
+        hangs: bool,
+    },
+    /// The leader gives up its lead and names no successor: its lease ends, it sends no more
+    /// heartbeats, and the other voters elect. The only voter of a region goes on leading.
+    StepDown {
+        region: RegionId,
+    },
+    /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is
+    /// what became of it, `None` that it came too late. A joint configuration is left by the leader
+    /// itself.
     ChangeRegion {
         region: RegionId,
         token: u64,
@@ -279,6 +291,18 @@ pub struct LogBatch {
     /// True if the batch holds a term or a vote, which are synced under `fsync = everysec` and
     /// `no`, too.
     pub must_sync: bool,
+}
+
+impl LogBatch {
+    /// Returns the size of the batch's entries in bytes.
+    pub fn entry_bytes(&self) -> u64 {
+        self.writes.iter().flat_map(|write| &write.entries).map(size_of).sum()
+    }
+
+    /// Returns the size of the largest entry in bytes.
+    pub fn largest_entry_bytes(&self) -> u64 {
+        self.writes.iter().flat_map(|write| &write.entries).map(size_of).max().unwrap_or(0)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -41,6 +41,7 @@ pub(crate) mod inspect;
 mod merge;
 mod snapshots;
 mod turn;
+mod yielding;
 
 /// The multiple of one hand-out's bytes. A peer with more committed bytes to execute does not
 /// campaign.
@@ -172,8 +173,8 @@ pub(crate) struct Peer<L: LogStore> {
     reads: Reads,
     lease: Lease,
     transfer: Option<StoreId>,
-    /// True if the store is about to stop, so that this peer must not become leader.
-    is_stopping: bool,
+    /// True if the store is about to stop or its device hangs: this peer must not become leader.
+    pub yields: bool,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
     /// The index through which entries were handed out.
@@ -362,7 +363,7 @@ impl<L: LogStore> Peer<L> {
             reads: Reads::default(),
             lease: Lease::default(),
             transfer: None,
-            is_stopping: false,
+            yields: false,
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
@@ -476,19 +477,8 @@ impl<L: LogStore> Peer<L> {
         is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
     }
 
-    /// Handles `Input::StopLeading`.
-    pub fn stop_leading(&mut self) {
-        self.is_stopping = true;
-    }
-
-    /// Returns true if the store is about to stop and the region has another voter that could lead.
-    fn leaves_leading(&self) -> bool {
-        let has_others = self.raw.raft.prs().conf().voters().ids().len() > 1;
-        self.is_stopping && has_others && !planted::is(Bug::LeadsWhileStopping)
-    }
-
-    /// Returns true if the committed and unexecuted entries would delay answers for a while. To
-    /// campaign, the raft crate would also read all of them at once.
+    /// Returns true if so much is committed and not executed that the peer could answer no client
+    /// for a while. To campaign, the consensus code would also read all of it at once.
     fn is_behind(&self, config: &Config) -> bool {
         let log = &self.raw.raft.raft_log;
         let entries = log.committed.saturating_sub(log.applied);

@@ -100,6 +100,8 @@ pub struct Worker<L: LogStore> {
     failure: Option<Fatal>,
     /// True if the store is about to stop: see `Input::StopLeading`.
     is_stopping: bool,
+    /// The device does not answer: see `Input::DeviceHangs`.
+    is_hanging: bool,
     /// Bytes of committed entries that may still be handed out, and the regions that have more.
     room: u64,
     withheld: BTreeSet<RegionId>,
@@ -191,6 +193,7 @@ impl<L: LogStore> Worker<L> {
             outbox,
             failure: None,
             is_stopping: false,
+            is_hanging: false,
             room: u64::MAX,
             withheld: BTreeSet::new(),
             next_trimmed: 0,
@@ -298,7 +301,14 @@ impl<L: LogStore> Worker<L> {
             }
             Input::StopLeading => {
                 self.is_stopping = true;
-                self.peers.values_mut().for_each(Peer::stop_leading);
+                self.tell_peers_whether_to_lead();
+            }
+            Input::DeviceHangs { hangs } => {
+                self.is_hanging = hangs;
+                self.tell_peers_whether_to_lead();
+            }
+            Input::StepDown { region } => {
+                self.with_woken_peer(region, now, |peer, config, out| peer.step_down(config, now, out));
             }
             Input::TransferLeader { region, to } => {
                 if !self.peers.contains_key(&region) {
@@ -404,6 +414,21 @@ impl<L: LogStore> Worker<L> {
 
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.peers.keys().copied()
+    }
+
+    /// Returns true while the device hangs.
+    pub fn is_hanging(&self) -> bool {
+        self.is_hanging
+    }
+
+    /// Returns true if the store's peers must not become leaders.
+    fn yields(&self) -> bool {
+        self.is_stopping || self.is_hanging
+    }
+
+    fn tell_peers_whether_to_lead(&mut self) {
+        let yields = self.yields();
+        self.peers.values_mut().for_each(|peer| peer.yields = yields);
     }
 
     fn with_peer(
@@ -566,9 +591,7 @@ impl<L: LogStore> Worker<L> {
         });
         match blank {
             Ok(mut peer) => {
-                if self.is_stopping {
-                    peer.stop_leading();
-                }
+                peer.yields = self.yields();
                 self.peers.insert(region, peer);
                 self.awake.insert(region);
                 self.receive_early_votes(region, now);
@@ -653,9 +676,7 @@ impl<L: LogStore> Worker<L> {
                 Peer::born(config, logs, descriptor, (parent, at), promise, logger, now)?
             }
         };
-        if self.is_stopping {
-            peer.stop_leading();
-        }
+        peer.yields = self.yields();
         if led {
             peer.campaign(&self.config, now, &mut self.outbox);
         } else {

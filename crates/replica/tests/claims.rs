@@ -247,6 +247,86 @@ fn a_follower_acknowledges_only_what_is_written() {
 }
 
 #[test]
+fn followers_that_write_for_long_answer_heartbeats_and_keep_their_leader() {
+    let mut trio = Trio::led();
+    (trio.nodes[1].holds_writes, trio.nodes[2].holds_writes) = (true, true);
+    trio.propose(0, 1, b"large");
+    trio.settle();
+    assert!(!trio.nodes[1].writing.is_empty() && !trio.nodes[2].writing.is_empty());
+    let term = trio.last_and_term(0).1;
+    for _ in 0..5 * config(0, 5).election_ticks {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+    assert_eq!((trio.role(0), trio.last_and_term(0).1), (Role::Leader, term));
+    trio.finish_write(1);
+    trio.settle();
+    assert!(trio.saw(0, |action| matches!(action, Action::Apply { .. })));
+}
+
+#[test]
+fn the_answer_to_a_later_terms_heartbeat_waits_until_the_term_is_synced() {
+    let mut trio = Trio::led();
+    trio.nodes[1].holds_writes = true;
+    let term = trio.last_and_term(0).1 + 1;
+    trio.deliver(2, 1, Message { commit: 5, ..message(2, 1, term, MessageType::MsgHeartbeat) });
+    assert_eq!(trio.sent(MessageType::MsgHeartbeatResponse), 0);
+    trio.finish_write(1);
+    assert_eq!(trio.sent(MessageType::MsgHeartbeatResponse), 1);
+}
+
+#[test]
+fn a_leader_whose_log_hangs_hands_over_without_it_and_takes_no_lead() {
+    let mut trio = Trio::led();
+    trio.nodes[0].holds_writes = true;
+    trio.propose(0, 1, b"one");
+    trio.settle();
+    trio.step(0, Input::DeviceHangs { hangs: true });
+    trio.step(0, Input::TransferLeader { region: REGION, to: 1 });
+    trio.settle();
+    assert_eq!((trio.role(0), trio.role(1)), (Role::Follower, Role::Leader));
+    // Its own log would allow it by now.
+    (0..trio.nodes[0].writing.len()).for_each(|_| trio.finish_write(0));
+    trio.nodes[0].holds_writes = false;
+    trio.settle();
+    trio.step(1, Input::TransferLeader { region: REGION, to: 0 });
+    trio.settle();
+    assert_eq!(trio.role(0), Role::Follower, "it took a lead over");
+    trio.tick(0, 40);
+    assert_eq!(trio.role(0), Role::Follower, "it stood for election");
+    trio.wire.clear();
+    trio.step(0, Input::DeviceHangs { hangs: false });
+    while trio.role(0) != Role::Leader {
+        trio.tick(0, 1);
+        trio.settle();
+    }
+}
+
+#[test]
+fn a_leader_that_steps_down_has_no_lease_and_sends_nothing_and_the_others_elect() {
+    let mut trio = Trio::led();
+    trio.step(0, Input::WantLease { region: REGION });
+    trio.settle();
+    assert!(lease_of(&trio, 0).is_some());
+    trio.step(0, Input::DeviceHangs { hangs: true });
+    trio.step(0, Input::StepDown { region: REGION });
+    assert!(trio.saw(0, |action| matches!(action, Action::Lease { until: None, .. })));
+    assert_eq!((trio.role(0), lease_of(&trio, 0)), (Role::Follower, None));
+    trio.clear();
+    trio.tick(0, 5);
+    assert!(trio.wire.is_empty(), "{:?}", trio.wire);
+    while trio.role(1) != Role::Leader && trio.role(2) != Role::Leader {
+        trio.now += TICK;
+        (1..3).for_each(|store| trio.step(store, Input::Tick));
+        trio.settle();
+    }
+    let mut alone = Trio::new(1);
+    alone.tick(0, 1);
+    alone.step(0, Input::StepDown { region: REGION });
+    assert_eq!(alone.role(0), Role::Leader, "nobody else could lead");
+}
+
+#[test]
 fn a_vote_leaves_only_after_it_is_synced() {
     let mut trio = Trio::new(3);
     trio.nodes[1].holds_writes = true;

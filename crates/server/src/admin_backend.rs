@@ -458,6 +458,8 @@ impl AdminBackend for Backend {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.capability.present().show(&self.store.metrics);
         self.store.metrics.set_clock(&self.store.wall);
+        let device = &self.store.hanging;
+        self.store.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),
@@ -489,6 +491,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
             state: match record.map(|record| record.state) {
                 Some(StoreState::Removed) => "removed",
                 _ if up && heartbeat.stopping => "stopping",
+                _ if up && heartbeat.hanging => "hanging",
                 Some(StoreState::Draining) if up => "draining",
                 _ if up && heartbeat.out_of_room => "out of room",
                 _ if up && heartbeat.clock_off => "clock off",

@@ -25,8 +25,10 @@ use crate::clock;
 use crate::cluster_state::bootstrap_command;
 use crate::config::{Config, Fsync};
 use crate::cpu::CpuKeeper;
+use crate::hanging::HangKeeper;
 use crate::loops::ToWorker;
 use crate::orders;
+use crate::pauses::PauseKeeper;
 use crate::proposals::{NotDone, Proposals};
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -57,6 +59,7 @@ pub async fn run(store: Arc<Store>) {
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
     let mut clocks = ClockKeeper::default();
+    let (mut device, mut pauses) = (HangKeeper::new(store.config.raft_tick), PauseKeeper::default());
     let (mut silent, mut quiet) = (Silence::default(), Silence::default());
     let mut planned = false;
     loop {
@@ -65,6 +68,8 @@ pub async fn run(store: Arc<Store>) {
         let max_offset_ms = known.agreed.settings.max_clock_offset_ms;
         clocks.look(&store.wall, &store.regions, max_offset_ms, known.list.len());
         drop(known);
+        pauses.look(&store.metrics);
+        device.look(&store);
         let heartbeat = reporter.report(&store);
         store.transport.send_heartbeat(&heartbeat.encode());
         store.cluster.hear(heartbeat);
@@ -308,6 +313,7 @@ impl Reporter {
             stopping: store.ends.is_leaving(),
             out_of_room: self.out_of_room_until.is_some_and(|until| now < until),
             clock_off: store.wall.is_off(),
+            hanging: store.hanging.is_hanging(),
             cpu,
             place: store.capability.place(),
             told: store.capability.is_told(),

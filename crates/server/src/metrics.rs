@@ -104,6 +104,7 @@ pub struct Metrics {
     pub raft_messages_dropped: Counter,
     pub raft_messages_refused: Counter,
     pub raft_appends_put_off: Counter,
+    pub pauses: Counter,
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub clients_given_up: Counter,
@@ -118,6 +119,7 @@ pub struct Metrics {
     cpu: [Gauge<f64, AtomicU64>; CPU.len()],
     /// In the order of `CLOCK`.
     clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
+    device: [Gauge<f64, AtomicU64>; DEVICE.len()],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
@@ -186,8 +188,25 @@ const CLOCK: [(&str, &str); 4] = [
     ("region_time_ahead_seconds", "Maximum time by which a region led here is ahead of the clock"),
 ];
 
+const DEVICE: [(&str, &str); 3] = [
+    ("device_hanging", "1 while the device does not answer, and the store is not to lead"),
+    (
+        "device_log_wait_seconds",
+        "How long the oldest write or sync of the Raft log has waited for its answer",
+    ),
+    ("device_read_wait_seconds", "How long the oldest read of a row has waited for its answer"),
+];
+
 impl Metrics {
-    /// Sets the gauges of the wall clock.
+    /// Takes over whether the device answers, and how long the log and a read have waited for it.
+    pub fn set_device(&self, hangs: bool, log_waited: Duration, read_waited: Duration) {
+        let values = [f64::from(u8::from(hangs)), log_waited.as_secs_f64(), read_waited.as_secs_f64()];
+        for (gauge, value) in self.device.iter().zip(values) {
+            gauge.set(value);
+        }
+    }
+
+    /// Takes over how the store's clock stands to the others'.
     pub fn set_clock(&self, wall: &WallClock) {
         let seconds = |ms: i64| ms as f64 / 1000.0;
         let values = [
@@ -300,6 +319,7 @@ impl Metrics {
             "raft_messages_refused",
             "Raft messages and announcements dropped because no correct store sends them",
         );
+        let pauses = counter("pauses", "Times that this store stood still for a second or longer");
         let raft_appends_put_off =
             counter("raft_appends_put_off", "Appends of other stores put off because the log was behind");
         let connections_accepted = counter("connections_accepted", "Client connections accepted");
@@ -334,6 +354,7 @@ impl Metrics {
         let capability = CAPABILITY.map(&mut real);
         let cpu = CPU.map(&mut real);
         let clock = CLOCK.map(&mut real);
+        let device = DEVICE.map(&mut real);
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -359,6 +380,7 @@ impl Metrics {
             raft_messages_dropped,
             raft_messages_refused,
             raft_appends_put_off,
+            pauses,
             connections_accepted,
             connections_rejected,
             clients_given_up,
@@ -371,6 +393,7 @@ impl Metrics {
             capability,
             cpu,
             clock,
+            device,
             snapshots,
             engine,
             recent: Mutex::new(recent),
@@ -411,7 +434,7 @@ impl Metrics {
     }
 
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let rows: [(&str, u64); 17] = [
+        let rows: [(&str, u64); 18] = [
             ("commands", self.commands.get()),
             ("log_syncs", self.log_syncs.get()),
             ("log_batches", self.log_batches.get()),
@@ -425,6 +448,7 @@ impl Metrics {
             ("forwarded", self.forwarded.get()),
             ("unknown_outcomes", self.unknown_outcomes.get()),
             ("raft_messages_sent", self.raft_messages_sent.get()),
+            ("pauses", self.pauses.get()),
             ("raft_messages_refused", self.raft_messages_refused.get()),
             ("raft_appends_put_off", self.raft_appends_put_off.get()),
             ("client_bytes_in", self.client_bytes_in.load(Ordering::Relaxed)),

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::connections::memory::ClientMemory;
 use crate::connections::Clients;
 use crate::datadir::DataDir;
+use crate::device_waits::Hanging;
 use crate::disk::Disk;
 use crate::ends::Ends;
 use crate::engine::Engine;
@@ -56,6 +57,8 @@ pub struct Store {
     pub disk: Arc<Disk>,
     /// The clock for everything that is stamped, or read at a time.
     pub wall: Arc<WallClock>,
+    /// The state of the device's answers.
+    pub hanging: Hanging,
     pub levels: Arc<Levels>,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
@@ -134,6 +137,7 @@ impl Store {
             metrics,
             capability: Arc::new(OwnCapability::load(&config)),
             disk: Arc::new(Disk::new(config.dir.clone(), config.reserve_bytes)),
+            hanging: Hanging::default(),
             levels: Arc::default(),
             checks: Arc::new(checks),
             ends,

@@ -23,6 +23,8 @@ pub enum Fault {
     Pause,
     Partition,
     SlowLog,
+    /// Log writes of a store do not return for seconds.
+    LogHangs,
     /// Clients write as much as they can while a log device is slow.
     Rush,
     /// A device runs out of room, down to the reserve or completely.
@@ -56,7 +58,7 @@ pub enum Fault {
     TailDamaged,
 }
 
-pub const FAULTS: [(Fault, &str); 26] = [
+pub const FAULTS: [(Fault, &str); 27] = [
     (Fault::Kill, "process killed"),
     (Fault::PlannedStop, "store restarts by plan"),
     (Fault::KillAll, "all processes killed"),
@@ -66,6 +68,7 @@ pub const FAULTS: [(Fault, &str); 26] = [
     (Fault::Pause, "process stood still"),
     (Fault::Partition, "network parted"),
     (Fault::SlowLog, "log device slow"),
+    (Fault::LogHangs, "log device hung"),
     (Fault::Rush, "rush of writes to a slow log"),
     (Fault::FullDevice, "device full"),
     (Fault::Drain, "store asked to go or to stay"),
@@ -202,6 +205,18 @@ impl World {
             Fault::SlowLog => {
                 let until = self.now + length;
                 self.store_mut(victim).slow_log_until = until;
+            }
+            Fault::LogHangs => {
+                let until = self.now + self.rng.between(2500, 9000) * MILLISECOND;
+                self.store_mut(victim).hung_until = until;
+                // Sometimes the store that is to take the leads over stands still when it is told
+                // to.
+                if let Some(heir) =
+                    self.rng.pick(&stores).filter(|&heir| heir != victim && self.rng.chance(60))
+                {
+                    let delay = self.rng.between(1500, 2500) * MILLISECOND;
+                    self.schedule(delay, Event::Silence { store: heir });
+                }
             }
             Fault::Rush => {
                 let until = self.now + length.min(SECOND);
@@ -510,7 +525,7 @@ impl World {
         let now = self.now;
         for store in self.stores.values_mut() {
             store.paused_until = 0;
-            store.slow_log_until = now;
+            (store.slow_log_until, store.hung_until) = (now, now);
             (store.low_until, store.full_until) = (now, now);
         }
         let down: Vec<StoreId> =

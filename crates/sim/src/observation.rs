@@ -7,7 +7,7 @@ use placement::Operator;
 use replica::eraftpb::Entry;
 use replica::Committed;
 use resp::Reply;
-use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis};
+use types::{BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, StoreId, Term, UnixMillis};
 
 use crate::model::{Command, Group};
 
@@ -132,6 +132,15 @@ pub enum Observation<'a> {
         unanswered: usize,
         /// True if the store has waited for them for the maximum time.
         has_waited: bool,
+    },
+    /// A store looks at its device, at a moment by its own clock: how long the log write under way
+    /// has waited, and which regions it leads though the other voters that it hears of could elect
+    /// another leader.
+    LogWaits {
+        store: StoreId,
+        at: BootNanos,
+        waited: u64,
+        led: &'a [RegionId],
     },
     /// A peer became leader of a region with more than one voter.
     LedBesideOthers {

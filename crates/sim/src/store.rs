@@ -8,6 +8,7 @@
 mod apply;
 mod checks;
 mod clocks;
+mod hang;
 mod heartbeat;
 mod lifecycle;
 mod log;
@@ -73,6 +74,8 @@ pub struct Store {
     pub durable: Durable,
     pub process: Option<Process>,
     pub slow_log_until: u64,
+    /// No write of the log returns.
+    pub hung_until: u64,
     pub paused_until: u64,
     /// The device is below its reserve until then. The store proposes nothing that adds data, and
     /// reports it.
@@ -149,6 +152,7 @@ pub struct Process {
     connections: BTreeMap<ConnectionId, Connection>,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
+    device: hang::DeviceWatch,
     apply_queue: ApplyQueue<Asker>,
     backlog: Backlog<Asker>,
     has_apply: bool,
@@ -247,6 +251,7 @@ impl Store {
             durable: Durable::default(),
             process: None,
             slow_log_until: 0,
+            hung_until: 0,
             paused_until: 0,
             low_until: 0,
             full_until: 0,
@@ -359,6 +364,7 @@ impl World {
             connections: BTreeMap::new(),
             log: VecDeque::new(),
             log_is_busy: false,
+            device: hang::DeviceWatch::default(),
             apply_queue: ApplyQueue::default(),
             backlog: Backlog::default(),
             has_apply: false,
@@ -447,7 +453,7 @@ impl World {
         store.durable.disk.crash(&mut rng);
         store.durable.engine.crash();
         store.paused_until = 0;
-        store.slow_log_until = 0;
+        (store.slow_log_until, store.hung_until) = (0, 0);
         if is_power {
             store.clock.reboot(now);
         }

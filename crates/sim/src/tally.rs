@@ -51,6 +51,9 @@ pub struct Tally {
     pub asleep: u64,
     /// Number of times that a store found its clock too far from the median, or near it again.
     pub clocks_judged: u64,
+    /// Times that a store found its device hanging, and leads given up without a successor.
+    pub hangs: u64,
+    pub step_downs: u64,
     /// Checksums that stores reported of their peers' rows, and comparisons that found all peers
     /// equal.
     pub checks: u64,
@@ -108,6 +111,8 @@ impl Tally {
             (&mut self.weak_reads, other.weak_reads),
             (&mut self.asleep, other.asleep),
             (&mut self.clocks_judged, other.clocks_judged),
+            (&mut self.hangs, other.hangs),
+            (&mut self.step_downs, other.step_downs),
             (&mut self.checks, other.checks),
             (&mut self.checks_equal, other.checks_equal),
             (&mut self.doomed, other.doomed),
@@ -162,6 +167,8 @@ impl Tally {
             ("  that led nothing in the end", self.all_handed_over),
             ("sleeping regions seen", self.asleep),
             ("clocks found wrong, or right again", self.clocks_judged),
+            ("devices found hanging", self.hangs),
+            ("  leads given up for it", self.step_downs),
             ("checksums of peers' rows", self.checks),
             ("  that found all peers equal", self.checks_equal),
             ("histories checked", self.histories),

@@ -78,6 +78,7 @@ prop_compose! {
             stopping: rates[0] < 1e11,
             out_of_room: rates[1] < 1e11,
             clock_off: rates[2] < 1e11,
+            hanging: rates[2] < 1e10,
             cpu: cpu.map(|(cores, busy, own, machine)| Cpu { cores, busy, own, machine }),
             wall_ms: other,
             place: Place { host: p99_us, device: used_bytes },
@@ -165,6 +166,7 @@ fn small() -> StoreHeartbeat {
         unapplied_bytes: 10,
         out_of_room: true,
         clock_off: true,
+        hanging: true,
         cpu: Some(Cpu { cores: 4.0, busy: 0.5, own: 1.0, machine: 300 }),
         wall_ms: 1000,
         place: Place { host: 11, device: 12 },
@@ -179,7 +181,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![9, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
+    let mut expected = vec![10, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -187,7 +189,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([one; 3].as_flattened());
     expected.extend([0, 0]);
     expected.extend([0; 8]);
-    expected.extend([0, 8, 9, 10, 6]);
+    expected.extend([0, 8, 9, 10, 14]);
     expected.extend([4.0, 0.5, 1.0].map(|value: f64| value.to_bits().to_be_bytes()).as_flattened());
     expected.extend([0xac, 0x02, 11, 12, 1, 2, 13, 14, 1, 15, 16, 1]);
     expected.push(60);

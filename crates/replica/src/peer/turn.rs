@@ -123,6 +123,15 @@ impl<L: LogStore> Peer<L> {
         } else {
             self.send(sends, out);
         }
+        // The answer to a heartbeat vouches for the term and for no entry, so it does not wait
+        // behind entries. A leader whose followers are all writing something large would take them
+        // for lost otherwise.
+        let vouches_for_saved = |message: &Message| {
+            message.get_msg_type() == MessageType::MsgHeartbeatResponse && message.term <= self.saved_term
+        };
+        let (prompt, later): (Vec<Message>, _) = vouching.into_iter().partition(vouches_for_saved);
+        vouching = later;
+        self.send(prompt, out);
         if planted::is(Bug::AcknowledgeBeforeSync) {
             self.send(std::mem::take(&mut vouching), out);
         }

@@ -52,6 +52,9 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("uptime_in_days", &(uptime / 86_400));
             field("clock_offset_ms", &store.wall.offset_ms().unwrap_or(0));
             field("clock_off", &u8::from(store.wall.is_off()));
+            field("device_hanging", &u8::from(store.hanging.is_hanging()));
+            field("device_log_wait_ms", &store.hanging.log_waited().as_millis());
+            field("device_read_wait_ms", &store.hanging.read_waited().as_millis());
         }
         "clients" => {
             field("connected_clients", &store.clients.count());

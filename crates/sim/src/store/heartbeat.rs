@@ -27,6 +27,7 @@ const POLICIES: [Policy; 4] = [Policy::Even, Policy::LeaderOnly, Policy::Alor, P
 impl World {
     pub(super) fn heartbeat(&mut self, id: StoreId) {
         self.schedule_work(id, PERIOD, Work::Heartbeat);
+        self.look_at_device(id);
         self.report(id);
         self.plan_round(id);
     }
@@ -53,6 +54,7 @@ impl World {
             seq: process.seq,
             wall_ms,
             clock_off,
+            hanging: process.device.is_hanging(),
             out_of_room,
             stopping: process.stopping.is_some(),
             capability: capability(id),

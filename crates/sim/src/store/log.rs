@@ -8,6 +8,9 @@ use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::world::{Work, World};
 
+/// How often a write that hangs is asked whether it does still.
+const HANG_LOOK: u64 = 200 * MILLISECOND;
+
 pub(super) enum ToLog {
     Append(LogBatch),
     Truncate { region: RegionId, index: LogIndex, term: Term },
@@ -34,8 +37,10 @@ impl World {
                     process.log_is_busy = true;
                     let batch = batch.clone();
                     disk.append(&batch);
-                    // If the device is full, the write is repeated until there is room.
-                    let delay = self.log_delay(id) + self.without_room(id).unwrap_or(0);
+                    // At a full device the write is tried again until there is room.
+                    let without_room = self.without_room(id).unwrap_or(0);
+                    let delay = self.log_delay(id) + without_room;
+                    self.log_write_began(id, without_room);
                     self.schedule_work(id, delay, Work::Logged);
                 }
             }
@@ -44,9 +49,13 @@ impl World {
 
     /// Ends the write at the head of the queue, which is now synced.
     pub(super) fn logged(&mut self, id: StoreId) {
+        if let Some(left) = self.stores[&id].hung_until.checked_sub(self.now).filter(|&left| left > 0) {
+            return self.schedule_work(id, left.min(HANG_LOOK), Work::Logged);
+        }
         self.stores[&id].durable.disk.sync();
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
+        process.device.log_write_ended();
         let Some(ToLog::Append(batch)) = process.log.pop_front() else { return };
         let disk = self.stores[&id].durable.disk.clone();
         for write in batch.writes.iter().filter(|write| !write.entries.is_empty()) {

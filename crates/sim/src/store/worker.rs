@@ -5,6 +5,7 @@ use node::{Effect, Input, Leadership, Moment, Outcome as Answered, Submit, Watch
 use replica::{Input as RaftInput, Role};
 use types::{RegionId, StoreId};
 
+use super::hang::HUNG_LOG_BYTES;
 use super::log::ToLog;
 use super::{Asker, PartId, ToShard, ENTRIES_HELD_MAX};
 use crate::client::PATIENCE;
@@ -131,6 +132,7 @@ impl World {
     }
 
     fn look_at_memory(&mut self, id: StoreId) {
+        let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
         let withheld = process.shard.withheld_bytes() > 0;
         let refused = process.memory.refused()
@@ -138,7 +140,9 @@ impl World {
         let held = process.memory.held();
         self.tally.withheld += u64::from(withheld);
         self.tally.appends_refused += refused;
-        if held > ENTRIES_HELD_MAX {
+        // Until a hang is noticed, a leader adds proposals of clients to what waits for the log.
+        let waits_long = process.device.waits_long(boot);
+        if held > ENTRIES_HELD_MAX + if waits_long { HUNG_LOG_BYTES } else { 0 } {
             self.violate("memory", format!("store {id} holds {held} bytes of its logs"));
         }
     }

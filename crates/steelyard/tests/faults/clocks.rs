@@ -3,12 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::disk::{under_all, Disk};
 use crate::stores::wire::Wire;
 use crate::stores::{eventually, say, Plan, Store};
-use crate::{await_operations, judge, load, move_leader, pause, rounds, three, warm_up, Stores, REGION};
+use crate::{await_operations, judge, load, move_leader, pause, rounds, row, three, warm_up, Stores, REGION};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const HOUR_NS: i64 = 3600 * SECOND_NS;
@@ -31,12 +29,6 @@ fn config(store: &Store, name: &str, value: &str) {
         let row = rows.as_array()?.iter().find(|row| row["name"] == name)?.clone();
         (row["value"] == value && !row["note"].as_str()?.contains("not known")).then_some(())
     });
-}
-
-/// Returns the row of store `of` in the answer of `asked` to `ctl stores`.
-fn row(asked: &Store, of: usize) -> Option<Value> {
-    let rows = asked.host().ctl(&["stores"]).ok()?;
-    rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
 }
 
 #[test]

@@ -10,7 +10,9 @@ mod clocks;
 mod disk;
 mod disks;
 mod failover;
+mod hangs;
 mod identity;
+mod large_values;
 mod partitions;
 mod power;
 mod recycling;
@@ -96,6 +98,12 @@ fn await_operations(load: &Workload, more: u64) {
 /// Reads all data back and fails unless the history explains it.
 fn judge(recording: Recording) {
     recording.judge().expect(LEAST_PER_SECOND);
+}
+
+/// Returns the row of one store in another store's `ctl stores`.
+fn row(asked: &Store, of: usize) -> Option<serde_json::Value> {
+    let rows = asked.host().ctl(&["stores"]).ok()?;
+    rows.as_array()?.iter().find(|row| row["id"] == of as u64).cloned()
 }
 
 fn pause(ms: u64) {
