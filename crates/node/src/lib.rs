@@ -20,6 +20,7 @@
 //! - [`reads`] is the rule by which a read of local rows may be answered.
 //! - [`Silence`] tells which stores have fallen silent, so that what they led wakes.
 //! - [`stop`] is what a store that is to stop waits for, and to whom it hands its leads.
+//! - [`unsynced`] tells a crash of the machine from one of the process, and which peers it makes unclean.
 //! - [`Leadership`] is what a store believes of who leads a region.
 //!
 //! Invariant: nothing here reads a clock, a file, a socket or ambient randomness, nor waits.
@@ -40,6 +41,7 @@ pub mod session;
 mod shard;
 mod silence;
 pub mod stop;
+pub mod unsynced;
 mod work;
 
 pub use answer::Answer;

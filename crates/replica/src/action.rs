@@ -23,6 +23,10 @@ pub struct PeerSeed {
     pub applied: Option<(LogIndex, Term)>,
     /// The region of which a split made it, and the entry. That entry is known to be committed.
     pub parent: Option<(RegionId, LogIndex)>,
+    /// The machine crashed while the log was acknowledged without a sync: the peer may have forgotten entries
+    /// that it had acknowledged. It takes no part in consensus until its number is removed from the region, or
+    /// `Input::AcceptLoss`. The only voter of a region is exempt, for no other store knows more.
+    pub is_unclean: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -128,6 +132,10 @@ pub enum Input {
     /// Nothing was heard of this store for a while: the regions that it led do not sleep on.
     StoreSilent {
         store: StoreId,
+    },
+    /// An operator takes the loss of what an unclean peer may have forgotten: the peer takes part again.
+    AcceptLoss {
+        region: RegionId,
     },
     /// What was sent to this store lately may be lost.
     StoreUnreachable {
@@ -263,7 +271,8 @@ pub struct LogBatch {
     pub number: u64,
     /// Sorted by region, no region twice.
     pub writes: Vec<RegionWrite>,
-    /// Under `fsync = everysec` and `no` too: a term or a vote is in it.
+    /// Under `fsync = everysec` and `no` too. It holds a term, a vote, the beginning of a log, a change of a
+    /// region, or an entry of the meta region.
     pub must_sync: bool,
 }
 

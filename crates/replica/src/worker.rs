@@ -293,6 +293,15 @@ impl<L: LogStore> Worker<L> {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
             }
+            Input::AcceptLoss { region } => {
+                let config = &self.config;
+                if let Some(peer) = self.peers.get_mut(&region) {
+                    peer.accept_loss(config, now);
+                }
+                if let Some(seed) = self.waiting.get_mut(&region) {
+                    seed.is_unclean = false;
+                }
+            }
             Input::StopLeading => {
                 self.is_stopping = true;
                 self.peers.values_mut().for_each(Peer::stop_leading);
@@ -397,6 +406,17 @@ impl<L: LogStore> Worker<L> {
 
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.peers.keys().copied()
+    }
+
+    /// Returns the regions, ascending, and numbers of the peers that take no part since their machine crashed:
+    /// see `PeerSeed::is_unclean`.
+    pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
+        let open = self.peers.values().filter(|peer| peer.is_unclean());
+        let open = open.map(|peer| (peer.descriptor().id, peer.id()));
+        let waiting = self.waiting.values().filter(|seed| seed.is_unclean).filter_map(|seed| {
+            Some((seed.descriptor.id, seed.descriptor.peer_on(self.config.store)?.id))
+        });
+        open.chain(waiting).collect()
     }
 
     fn with_peer(

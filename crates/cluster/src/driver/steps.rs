@@ -118,6 +118,10 @@ impl Scene<'_> {
             (None, Some(because)) => Next::Done(because),
             (None, None) => change(lead, [PeerChange::AddLearner(to)]),
             (Some(_), Some(_)) => change(lead, [PeerChange::Remove(to)]),
+            // It takes no part under this number; the next one is filled by a snapshot.
+            (Some(PeerRole::Learner), None) if self.ledger.is_unclean(&lead.descriptor, to) => {
+                change(lead, [PeerChange::Remove(to)])
+            }
             (Some(_), None) if self.is_caught_up(lead, to) => change(lead, [PeerChange::Promote(to)]),
             (Some(_), None) => Next::Wait,
         }
@@ -228,7 +232,7 @@ impl Scene<'_> {
             }
             (Some(_), Phase::Bound, Some(target)) => align(target, &source.descriptor),
             (Some(_), _, Some(target)) if !fits(target) => Next::Fail(Outcome::Overtaken),
-            (Some(_), ..) if source.descriptor.peers.iter().all(|peer| has_all(source, peer.store)) => {
+            (Some(_), ..) if source.descriptor.peers.iter().all(|peer| self.has_all(source, peer.store)) => {
                 Next::Bind
             }
             // A store that is down may stay down, and the source takes no commands until the merge ends.
@@ -239,6 +243,11 @@ impl Scene<'_> {
             }
             (Some(_), ..) => Next::Wait,
         }
+    }
+
+    fn has_all(&self, lead: &LeadReport, store: StoreId) -> bool {
+        lead.peer(store).is_some_and(|peer| peer.matched >= sealed_at(lead))
+            && !self.ledger.is_unclean(&lead.descriptor, store)
     }
 
     /// Nobody can have bound the merge: its source would be held by another operator than this one.
@@ -264,13 +273,16 @@ impl Scene<'_> {
 
     fn is_caught_up(&self, lead: &LeadReport, store: StoreId) -> bool {
         lead.lag_of(store).is_some_and(|lag| lag <= self.config.caught_up_entries)
+            && !self.ledger.is_unclean(&lead.descriptor, store)
             && self.ledger.takes_on(store, self.now)
     }
 
     /// Whether the region can count on the peer's vote.
     fn is_live(&self, lead: &LeadReport, store: StoreId) -> bool {
         let leads = self.ledger.routes().get(lead.region()).is_some_and(|route| route.leader == store);
-        self.ledger.is_up(store, self.now) && (leads || lead.peer(store).is_some_and(|peer| peer.active))
+        self.ledger.is_up(store, self.now)
+            && !self.ledger.is_unclean(&lead.descriptor, store)
+            && (leads || lead.peer(store).is_some_and(|peer| peer.active))
     }
 
     /// Of the other voters that have caught up the fastest one, by its class or as pinned, that is not leaving,
@@ -299,10 +311,6 @@ fn role_on(lead: &LeadReport, store: StoreId) -> Option<PeerRole> {
 fn change(lead: &LeadReport, changes: impl IntoIterator<Item = PeerChange>) -> Next {
     let change = RegionChange::Peers(changes.into_iter().collect());
     Next::Order(Order::Change { region: lead.region(), expect: lead.epoch(), change })
-}
-
-fn has_all(lead: &LeadReport, store: StoreId) -> bool {
-    lead.peer(store).is_some_and(|peer| peer.matched >= sealed_at(lead))
 }
 
 /// The last entry that a merge's source will ever hold anything by.

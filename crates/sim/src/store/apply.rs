@@ -149,6 +149,7 @@ impl World {
         self.wake_apply(id);
         // Memtables that are full are flushed without being asked for.
         if self.rng.chance(4) && self.without_room(id).is_none() {
+            self.sync_before_flush(id);
             self.store_mut(id).durable.engine.flush_some();
         }
     }

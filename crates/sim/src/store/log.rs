@@ -4,6 +4,7 @@
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
 
+use super::Fsync;
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::world::{Work, World};
@@ -42,9 +43,15 @@ impl World {
         }
     }
 
-    /// The write at the head of the queue is synced.
+    /// The write at the head of the queue is done, and synced if it must be.
     pub(super) fn logged(&mut self, id: StoreId) {
-        self.stores[&id].durable.disk.sync();
+        let is_synced = self.stores[&id].fsync == Fsync::Always;
+        let Some(process) = self.process(id) else { return };
+        let must_sync = matches!(process.log.front(), Some(ToLog::Append(batch)) if batch.must_sync);
+        match is_synced || must_sync {
+            true => self.stores[&id].durable.disk.sync(),
+            false => self.sync_soon(id),
+        }
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
         let Some(ToLog::Append(batch)) = process.log.pop_front() else { return };
@@ -99,6 +106,7 @@ impl World {
         if self.without_room(id).is_some() {
             return;
         }
+        self.sync_before_flush(id);
         self.store_mut(id).durable.engine.flush_below(memtables);
         for (region, index) in applied {
             self.input(id, Input::Flushed { region, index });
