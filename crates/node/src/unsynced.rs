@@ -123,7 +123,8 @@ mod tests {
     fn an_unclean_peer_stays_so_through_restarts_until_its_number_goes_or_the_loss_is_accepted() {
         let mut seeds = seeds();
         let number = seeds[1].descriptor.peer_on(5).unwrap().id;
-        let mut mark = Mark::default().started(Some("tuesday"), BTreeMap::from([(1, number), (2, number + 1)]));
+        let mut mark =
+            Mark::default().started(Some("tuesday"), BTreeMap::from([(1, number), (2, number + 1)]));
         assert_eq!(unclean(&mark, "tuesday", &mut seeds), [1], "region 2 has a peer of another number");
         assert_eq!(unclean(&mark.stopped(), "wednesday", &mut seeds), [1], "also under always");
         mark.accept(Accepted { region: 1, peer: number, last: 9, at_ms: 1 });

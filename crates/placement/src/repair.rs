@@ -119,7 +119,10 @@ fn diagnose(round: &Round<'_>, region: u32) -> Option<Ail> {
 fn unclean(round: &Round<'_>, region: u32) -> Option<At> {
     let seats = round.seats(region).iter();
     let leader = round.cells[region as usize].leader;
-    seats.filter(|seat| seat.unclean && seat.store != leader && seat.store != NOWHERE).map(|seat| seat.store).next()
+    seats
+        .filter(|seat| seat.unclean && seat.store != leader && seat.store != NOWHERE)
+        .map(|seat| seat.store)
+        .next()
 }
 
 /// Returns true if the leader's store should not lead and another peer can.

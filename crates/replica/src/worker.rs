@@ -413,9 +413,10 @@ impl<L: LogStore> Worker<L> {
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         let open = self.peers.values().filter(|peer| peer.is_unclean());
         let open = open.map(|peer| (peer.descriptor().id, peer.id()));
-        let waiting = self.waiting.values().filter(|seed| seed.is_unclean).filter_map(|seed| {
-            Some((seed.descriptor.id, seed.descriptor.peer_on(self.config.store)?.id))
-        });
+        let waiting =
+            self.waiting.values().filter(|seed| seed.is_unclean).filter_map(|seed| {
+                Some((seed.descriptor.id, seed.descriptor.peer_on(self.config.store)?.id))
+            });
         open.chain(waiting).collect()
     }
 

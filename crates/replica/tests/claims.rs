@@ -34,7 +34,12 @@ struct Trio {
 }
 
 fn seed(stores: u64) -> Vec<PeerSeed> {
-    vec![PeerSeed { descriptor: descriptor(REGION, stores), applied: Some((5, 5)), parent: None, is_unclean: false }]
+    vec![PeerSeed {
+        descriptor: descriptor(REGION, stores),
+        applied: Some((5, 5)),
+        parent: None,
+        is_unclean: false,
+    }]
 }
 
 fn kind(message: &Message) -> MessageType {
@@ -568,7 +573,12 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
     trio.propose(0, 1, b"one");
     trio.settle();
     let open = |trio: &Trio, applied| {
-        let seed = PeerSeed { descriptor: descriptor(REGION, 3), applied: Some(applied), parent: None, is_unclean: false };
+        let seed = PeerSeed {
+            descriptor: descriptor(REGION, 3),
+            applied: Some(applied),
+            parent: None,
+            is_unclean: false,
+        };
         let disk = trio.nodes[0].disk.clone();
         Worker::new(config(0, 5), disk, vec![seed], BTreeMap::new(), trio.now).err()
     };
@@ -690,8 +700,12 @@ fn a_peer_that_lags_beyond_the_budget_gets_a_snapshot_and_what_follows_it() {
 
 #[test]
 fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
-    let seeds =
-        (1..=2000).map(|id| PeerSeed { descriptor: descriptor(id, 1), applied: Some((5, 5)), parent: None, is_unclean: false });
+    let seeds = (1..=2000).map(|id| PeerSeed {
+        descriptor: descriptor(id, 1),
+        applied: Some((5, 5)),
+        parent: None,
+        is_unclean: false,
+    });
     let disk = Disk::default();
     (1..=2000).for_each(|id| disk.found(&descriptor(id, 1)));
     let mut worker = Worker::new(config(0, 5), disk.clone(), seeds.collect(), BTreeMap::new(), 0).unwrap();

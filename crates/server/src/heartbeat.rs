@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::{
     LeadBook, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
-    RATE_WINDOW_S,
+    RATE_WINDOW_S, UNCLEAN_MAX,
 };
 use futures::future::join_all;
 use replica::Input;
@@ -69,6 +69,7 @@ pub async fn run(store: Arc<Store>) {
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
+        store.unsynced.look(|region| store.cluster.has_live_leader(region));
         let plans = store.regions.leads_meta();
         if plans {
             plan(&store, &mut bootstrap);
@@ -312,6 +313,7 @@ impl Reporter {
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
             checks: store.checks.tell(),
+            unclean: store.unsynced.unclean().into_iter().take(UNCLEAN_MAX).collect(),
         }
     }
 

@@ -229,7 +229,8 @@ impl<L: LogStore> Peer<L> {
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || planted::is(Bug::NoVoteHoldAfterRestart);
         let restarted_at = (!votes_at_once).then_some(now);
-        let mut peer = Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)?;
+        let mut peer =
+            Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)?;
         peer.is_unclean = seed.is_unclean && !is_alone;
         Ok(peer)
     }

@@ -114,7 +114,8 @@ impl World {
             store.is_some_and(|store| !store.process.as_ref().is_some_and(is_unclean))
         };
         let counts = |id: StoreId| is_there(id) && (region.id == META_REGION || !left_out(id));
-        let old = region.peers.iter().filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing));
+        let old =
+            region.peers.iter().filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing));
         let old: Vec<StoreId> = old.map(|peer| peer.store).collect();
         let new: Vec<StoreId> = region.voters().collect();
         let has = |voters: &Vec<StoreId>| 2 * voters.iter().filter(|&&id| counts(id)).count() > voters.len();
