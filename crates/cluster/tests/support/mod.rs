@@ -59,6 +59,8 @@ pub struct World {
     pub spread: f64,
     /// What stores say of their CPUs, if they do.
     pub cpus: BTreeMap<StoreId, placement::Cpu>,
+    /// Peers that stores name as unclean.
+    pub unclean: BTreeMap<StoreId, Vec<(RegionId, u64)>>,
     /// Stores on which learners get nothing.
     pub stuck: BTreeSet<StoreId>,
     /// Moments that a learner takes to be filled.
@@ -139,6 +141,7 @@ impl World {
             known: regions.keys().copied().collect(),
             regions,
             dead: BTreeSet::new(),
+            unclean: BTreeMap::new(),
             stuck: BTreeSet::new(),
             fill_moments: 0,
             filling: BTreeMap::new(),
@@ -352,6 +355,7 @@ impl World {
                 cpu: self.cpus.get(&store).copied(),
                 seq: self.seq,
                 leads: book.tell(self.seq, self.seq % 10 == 0),
+                unclean: self.unclean.get(&store).cloned().unwrap_or_default(),
                 ..StoreHeartbeat::default()
             };
             let heartbeat = StoreHeartbeat::decode(&heartbeat.encode()).expect("just encoded");
