@@ -65,6 +65,8 @@ pub struct Worker<L: LogStore> {
     peers: BTreeMap<RegionId, Peer<L>>,
     /// Peers whose parent has to apply the split again before they can be opened.
     waiting: BTreeMap<RegionId, PeerSeed>,
+    /// Regions whose peers were unclean when this store started. The peers say whether they still are.
+    unclean: BTreeSet<RegionId>,
     /// The largest number of a peer that was here and is no more: nothing may bring it back.
     tombstones: BTreeMap<RegionId, PeerId>,
     /// Peers that are gone, of which rows or log may be left. Nobody may have their slots yet.
@@ -134,6 +136,7 @@ impl<L: LogStore> Worker<L> {
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
+        let unclean = seeds.iter().filter(|seed| seed.is_unclean).map(|seed| seed.descriptor.id).collect();
         // That a split's peer exists proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
@@ -170,6 +173,7 @@ impl<L: LogStore> Worker<L> {
             logger,
             peers,
             waiting,
+            unclean,
             tombstones,
             destroying: BTreeMap::new(),
             mergers: BTreeSet::new(),
@@ -411,13 +415,14 @@ impl<L: LogStore> Worker<L> {
     /// Returns the regions, ascending, and numbers of the peers that take no part since their machine crashed:
     /// see `PeerSeed::is_unclean`.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
-        let open = self.peers.values().filter(|peer| peer.is_unclean());
-        let open = open.map(|peer| (peer.descriptor().id, peer.id()));
-        let waiting =
-            self.waiting.values().filter(|seed| seed.is_unclean).filter_map(|seed| {
-                Some((seed.descriptor.id, seed.descriptor.peer_on(self.config.store)?.id))
-            });
-        open.chain(waiting).collect()
+        let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
+            (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
+            (None, Some(seed)) if seed.is_unclean => {
+                seed.descriptor.peer_on(self.config.store).map(|peer| peer.id)
+            }
+            (None, _) => None,
+        };
+        self.unclean.iter().filter_map(|region| Some((*region, number(region)?))).collect()
     }
 
     fn with_peer(

@@ -17,7 +17,7 @@ use cluster::{
 use futures::future::join_all;
 use replica::Input;
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId, Term};
+use types::{PeerId, RegionId, StoreId, Term};
 
 use crate::announcing::MembershipKeeper;
 use crate::clock;
@@ -313,7 +313,7 @@ impl Reporter {
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
             checks: store.checks.tell(),
-            unclean: store.unsynced.unclean().into_iter().take(UNCLEAN_MAX).collect(),
+            unclean: unclean(store),
         }
     }
 
@@ -446,6 +446,13 @@ impl Rates {
         }
         at_rest
     }
+}
+
+/// Peers of this store that are to be replaced. Regions without a leader cannot be changed, and would take the place
+/// of those that can.
+fn unclean(store: &Store) -> Vec<(RegionId, PeerId)> {
+    let unclean = store.unsynced.unclean().into_iter();
+    unclean.filter(|(region, _)| store.cluster.has_live_leader(*region)).take(UNCLEAN_MAX).collect()
 }
 
 /// What a write waits for a sync; 0: not known. Where writes are answered before they are synced, next to nothing.
