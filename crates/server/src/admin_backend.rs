@@ -483,7 +483,7 @@ impl AdminBackend for Backend {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.capability.present().show(&self.store.metrics);
         self.store.metrics.set_clock(&self.store.wall);
-        self.store.metrics.set_unsynced(&self.store.unsynced);
+        self.store.metrics.set_unsynced(self.store.unsynced.counts());
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),

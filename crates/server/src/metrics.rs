@@ -14,7 +14,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::admin::StageRow;
 use crate::snapshot;
-use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
 
 /// One step of a command's way through the store, timed in microseconds.
@@ -235,9 +234,9 @@ impl Metrics {
         }
     }
 
-    /// Takes over what is known of writes that a crash of the machine may have lost.
-    pub fn set_unsynced(&self, unsynced: &Unsynced) {
-        let counts = [unsynced.unclean().len(), unsynced.incomplete().len(), unsynced.accepted()];
+    /// Takes over what is known of writes that a crash of the machine may have lost: unclean peers, incomplete
+    /// regions, accepted losses.
+    pub fn set_unsynced(&self, counts: [usize; 3]) {
         let gauges = [&self.unclean_peers, &self.incomplete_regions, &self.accepted_losses];
         for (gauge, count) in gauges.into_iter().zip(counts) {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -160,6 +160,11 @@ impl Unsynced {
         &self.incomplete
     }
 
+    /// Returns the numbers of unclean peers, of incomplete regions and of accepted losses.
+    pub fn counts(&self) -> [usize; 3] {
+        [self.unclean.load().len(), self.incomplete.len(), self.accepted()]
+    }
+
     /// Returns true if the store acknowledges before it syncs.
     pub fn acknowledges_unsynced(&self) -> bool {
         self.acknowledges_unsynced
