@@ -93,6 +93,8 @@ mod tests {
 
     use super::*;
 
+    const NONE: [RegionId; 0] = [];
+
     fn seeds() -> Vec<PeerSeed> {
         let seed = |region| PeerSeed {
             descriptor: RegionDescriptor::founded(region, None, &[4, 5, 6]),
@@ -112,11 +114,11 @@ mod tests {
     fn another_boot_makes_all_peers_unclean_but_those_of_the_meta_region() {
         let mut seeds = seeds();
         let running = Mark::default().started(Some("monday"), BTreeMap::new());
-        assert_eq!(unclean(&running, "monday", &mut seeds), [], "the process crashed");
+        assert_eq!(unclean(&running, "monday", &mut seeds), NONE, "the process crashed");
         assert_eq!(unclean(&running, "tuesday", &mut seeds), [1, 2], "the machine crashed");
-        assert_eq!(unclean(&running.stopped(), "tuesday", &mut seeds), [], "it stopped by plan");
+        assert_eq!(unclean(&running.stopped(), "tuesday", &mut seeds), NONE, "it stopped by plan");
         let synced = Mark::default().started(None, BTreeMap::new());
-        assert_eq!(unclean(&synced, "tuesday", &mut seeds), [], "it synced before it acknowledged");
+        assert_eq!(unclean(&synced, "tuesday", &mut seeds), NONE, "it synced before it acknowledged");
     }
 
     #[test]
@@ -128,7 +130,7 @@ mod tests {
         assert_eq!(unclean(&mark, "tuesday", &mut seeds), [1], "region 2 has a peer of another number");
         assert_eq!(unclean(&mark.stopped(), "wednesday", &mut seeds), [1], "also under always");
         mark.accept(Accepted { region: 1, peer: number, last: 9, at_ms: 1 });
-        assert_eq!(unclean(&mark, "tuesday", &mut seeds), []);
+        assert_eq!(unclean(&mark, "tuesday", &mut seeds), NONE);
         assert_eq!(mark.started(None, BTreeMap::new()).accepted.len(), 1, "it is on record");
     }
 }
