@@ -181,7 +181,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![9, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
+    let mut expected = vec![10, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -196,7 +196,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
-    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0]);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0]);
     assert_eq!(small().encode()[..], expected);
 }
 
@@ -217,7 +217,7 @@ fn a_turn_that_makes_no_sense_is_an_error() {
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
     let empty = StoreHeartbeat::default().encode();
-    for lists in [1, 2, 3] {
+    for lists in [1, 2, 3, 4] {
         let mut bytes = empty[..empty.len() - lists].to_vec();
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
@@ -228,8 +228,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 10;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(10)));
+    newer[0] = 11;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(11)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
