@@ -235,7 +235,7 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
     // The second peer's store becomes 0, as the first's; its flags unknown ones.
     let good = small().encode().to_vec();
-    let peer = good.len() - 8;
+    let peer = good.len() - 9;
     let mut twice = good.clone();
     twice.splice(peer..peer + 2, [0]);
     assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
