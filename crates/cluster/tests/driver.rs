@@ -42,6 +42,7 @@ fn leaders_move_succeed_and_then_all_is_quiet() {
 #[test]
 fn a_peer_that_its_store_names_as_unclean_is_made_anew_under_another_number() {
     let mut world = World::new(3, 1, 3);
+    world.limits = PlanLimits::default();
     world.run(5);
     let peer_on = |world: &World| world.regions[&1].descriptor.peer_on(2).copied();
     let before = peer_on(&world).expect("three stores share the region");
