@@ -24,6 +24,7 @@
 //! count, then for each region read here as a follower, ascending: region, heat f64
 //! count, then for each region checked here lately, ascending:
 //!   region, number, index, u8 (0 skipped, 1 unreadable, 2 rows), with 2: checksum, rows, bytes
+//! count, then for each unclean peer, ascending: region, peer
 //! ```
 //!
 //! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is
@@ -38,7 +39,7 @@
 
 use bytes::Bytes;
 use placement::{Capability, Cpu, Spread};
-use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
+use types::{LogIndex, PeerId, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
 use crate::check::REPORT_BYTES_MIN;
 use crate::wire::{Reader, Writer};
@@ -65,6 +66,12 @@ const LEAD_BYTES_MIN: usize = 61 + 6 + 5 * 8 + 2;
 const PEER_BYTES_MIN: usize = 3;
 const FOLLOWED_BYTES_MIN: usize = 1 + 8;
 const GRANT_BYTES_MIN: usize = 2;
+
+const UNCLEAN_BYTES_MIN: usize = 2;
+
+/// The number of unclean peers that a heartbeat names at most. The others are named once these are
+/// replaced.
+pub const UNCLEAN_MAX: usize = 256;
 
 const STOPPING: u8 = 1;
 const OUT_OF_ROOM: u8 = 2;
@@ -136,6 +143,9 @@ pub struct StoreHeartbeat {
     pub followed: Vec<(RegionId, f64)>,
     /// Recent checksums of the store's peers, by region, ascending, without duplicates.
     pub checks: Vec<CheckReport>,
+    /// Regions, ascending, none twice, and the numbers of its peers that may have forgotten what
+    /// they acknowledged: at most [`UNCLEAN_MAX`].
+    pub unclean: Vec<(RegionId, PeerId)>,
 }
 
 /// A region's state, as its leader reports it.
@@ -202,6 +212,8 @@ impl StoreHeartbeat {
             "only a full heartbeat has the heat of followers"
         );
         assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
+        assert!(is_ascending(self.unclean.iter().map(|(region, _)| *region)), "regions ascend");
+        assert!(self.unclean.len() <= UNCLEAN_MAX, "more are named later");
         let mut out = Writer::default();
         out.u8(VERSION);
         for number in [self.store, self.cluster_id, self.members_version] {
@@ -253,6 +265,11 @@ impl StoreHeartbeat {
         }
         out.uint(self.checks.len() as u64);
         self.checks.iter().for_each(|check| check.encode(&mut out));
+        out.uint(self.unclean.len() as u64);
+        for &(region, peer) in &self.unclean {
+            out.uint(region);
+            out.uint(peer);
+        }
         out.finish()
     }
 
@@ -322,6 +339,15 @@ impl StoreHeartbeat {
         }
         if !is_ascending(heartbeat.checks.iter().map(|check| check.region)) {
             return Err(WireError::Malformed("regions are out of order"));
+        }
+        for _ in 0..from.count(UNCLEAN_BYTES_MIN)? {
+            heartbeat.unclean.push((from.uint()?, from.uint()?));
+        }
+        if !is_ascending(heartbeat.unclean.iter().map(|(region, _)| *region)) {
+            return Err(WireError::Malformed("regions are out of order"));
+        }
+        if heartbeat.unclean.len() > UNCLEAN_MAX {
+            return Err(WireError::Malformed("too many unclean peers"));
         }
         from.end()?;
         Ok(heartbeat)

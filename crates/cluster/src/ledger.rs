@@ -295,8 +295,17 @@ impl Ledger {
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
-    /// Returns the report of the region's present leader. Returns `None` until that leader was
-    /// heard, and after it reported that it no longer leads.
+    /// Returns whether the region's peer on the store says that it may have forgotten what it
+    /// acknowledged.
+    pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
+        let Some(heard) = self.heard.get(&store) else { return false };
+        let unclean = &heard.heartbeat.unclean;
+        let named = unclean.binary_search_by_key(&region.id, |(region, _)| *region).map(|at| unclean[at].1);
+        named.is_ok_and(|number| region.peer_on(store).is_some_and(|peer| peer.id == number))
+    }
+
+    /// What the region's present leader reports of it; `None` until that leader was heard, and once
+    /// it says that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {
         let route = self.routes.get(region)?;
         let lead = self.heard.get(&route.leader)?.leads.get(&region)?;

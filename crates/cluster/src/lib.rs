@@ -37,7 +37,8 @@ pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
 pub use heartbeat::{
-    DeltaTracker, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
+    DeltaTracker, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S,
+    RATE_WINDOW_S, UNCLEAN_MAX,
 };
 pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};

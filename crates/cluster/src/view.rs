@@ -116,10 +116,15 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
         peers: newest
             .peers
             .iter()
-            .map(|peer| PeerView {
-                store: peer.store,
-                voter: matches!(peer.role, PeerRole::Voter | PeerRole::Incoming),
-                lag: lead.and_then(|lead| lead.lag_of(peer.store)),
+            .map(|peer| {
+                let unclean = ledger.is_unclean(newest, peer.store);
+                PeerView {
+                    store: peer.store,
+                    voter: matches!(peer.role, PeerRole::Voter | PeerRole::Incoming),
+                    // What it held before the crash says nothing of what it holds.
+                    lag: lead.filter(|_| !unclean).and_then(|lead| lead.lag_of(peer.store)),
+                    unclean,
+                }
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),

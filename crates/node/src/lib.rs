@@ -48,6 +48,7 @@ pub mod session;
 mod shard;
 mod silence;
 pub mod stop;
+pub mod unsynced;
 mod work;
 
 pub use answer::Answer;

@@ -167,5 +167,5 @@ fn seed<K: Kept>(
     };
     let applied = rows.as_ref().map(|(state, _)| (state.applied_index, state.applied_term));
     let descriptor = rows.and_then(|(_, descriptor)| descriptor).unwrap_or(made);
-    Ok(PeerSeed { descriptor, applied, parent })
+    Ok(PeerSeed { descriptor, applied, parent, is_unclean: false })
 }

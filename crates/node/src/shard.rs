@@ -13,7 +13,8 @@ use replica::{
     Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RegionStatus, RestartCause,
 };
 use types::{
-    BootNanos, LogIndex, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis,
+    BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
+    UnixMillis,
 };
 
 use crate::apply::{ToApply, Watch};
@@ -270,6 +271,11 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
 
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.raft.regions()
+    }
+
+    /// Returns the peers that take no part since their machine crashed, by region.
+    pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
+        self.raft.unclean()
     }
 
     fn next_token(&mut self) -> u64 {

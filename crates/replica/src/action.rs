@@ -26,6 +26,11 @@ pub struct PeerSeed {
     /// The region whose split made this one, and the entry of the split. That entry is known to be
     /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
+    /// The machine crashed while the log was acknowledged without a sync: the peer may have
+    /// forgotten entries that it had acknowledged. It takes no part in consensus until its number
+    /// is removed from the region, or `Input::AcceptLoss`. The only voter of a region is exempt,
+    /// for no other store knows more.
+    pub is_unclean: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -148,7 +153,12 @@ pub enum Input {
     StoreSilent {
         store: StoreId,
     },
-    /// Messages that were recently sent to this store may be lost.
+    /// An operator takes the loss of what an unclean peer may have forgotten: the peer takes part
+    /// again.
+    AcceptLoss {
+        region: RegionId,
+    },
+    /// What was sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
     },
@@ -288,8 +298,8 @@ pub struct LogBatch {
     pub number: u64,
     /// The writes, sorted by region, without duplicates.
     pub writes: Vec<RegionWrite>,
-    /// True if the batch holds a term or a vote, which are synced under `fsync = everysec` and
-    /// `no`, too.
+    /// Under `fsync = everysec` and `no` too. It holds a term, a vote, the beginning of a log, a
+    /// change of a region, or an entry of the meta region.
     pub must_sync: bool,
 }
 

@@ -175,6 +175,8 @@ pub(crate) struct Peer<L: LogStore> {
     transfer: Option<StoreId>,
     /// True if the store is about to stop or its device hangs: this peer must not become leader.
     pub yields: bool,
+    /// True if this peer may have forgotten what it acknowledged: see `PeerSeed::is_unclean`.
+    is_unclean: bool,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
     /// The index through which entries were handed out.
@@ -239,7 +241,10 @@ impl<L: LogStore> Peer<L> {
         let is_new = state.term <= FIRST_TERM && bounds.last <= FIRST_INDEX;
         let votes_at_once = is_alone || is_new || planted::is(Bug::NoStickinessAfterRestart);
         let restarted_at = (!votes_at_once).then_some(now);
-        Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)
+        let mut peer =
+            Peer::with_view(config, seed.descriptor, id, view, applied, restarted_at, logger, now)?;
+        peer.is_unclean = seed.is_unclean && !is_alone;
+        Ok(peer)
     }
 
     /// Creates the peer of a region that a split has just made. Nothing of it is written yet; the
@@ -364,6 +369,7 @@ impl<L: LogStore> Peer<L> {
             lease: Lease::default(),
             transfer: None,
             yields: false,
+            is_unclean: false,
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
@@ -420,7 +426,7 @@ impl<L: LogStore> Peer<L> {
     /// Campaigns. The leader of a split's parent does so at once, because no other peer is expected
     /// to.
     pub fn campaign(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
-        if self.hold.is_restarting(now) || self.leaves_leading() {
+        if self.hold.is_restarting(now) || self.leaves_leading() || self.is_unclean {
             return;
         }
         self.drive(config, now, out, |raw| {
@@ -429,6 +435,11 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn tick(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) -> bool {
+        if self.is_unclean {
+            self.ask_whether_member(config, now, out);
+            self.truncate(config, out);
+            return self.raw.has_ready();
+        }
         let raft = &self.raw.raft;
         let would_stand = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
@@ -477,6 +488,28 @@ impl<L: LogStore> Peer<L> {
         is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
     }
 
+    /// Returns true for every message to an unclean peer. It would vote by a log that may be
+    /// shorter than what it acknowledged. The leader of the term takes the lost entries for held,
+    /// and so cannot fill them again.
+    fn ignores(&self, message: &Message) -> bool {
+        let asks_for_vote =
+            matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
+        self.is_unclean && !(asks_for_vote && planted::is(Bug::UncleanVotes))
+    }
+
+    pub fn is_unclean(&self) -> bool {
+        self.is_unclean
+    }
+
+    /// See `Input::AcceptLoss`.
+    pub fn accept_loss(&mut self, config: &Config, now: BootNanos) {
+        if std::mem::take(&mut self.is_unclean) {
+            // Its silence lasted longer than any lease that it helped to prove; one more hold costs
+            // nothing.
+            self.hold = Stickiness::new(config.stickiness_nanos(), Some(now));
+        }
+    }
+
     /// Returns true if so much is committed and not executed that the peer could answer no client
     /// for a while. To campaign, the consensus code would also read all of it at once.
     fn is_behind(&self, config: &Config) -> bool {
@@ -516,7 +549,7 @@ impl<L: LogStore> Peer<L> {
         now: BootNanos,
         out: &mut Outbox,
     ) {
-        if self.is_taken || message.to != self.id {
+        if self.is_taken || message.to != self.id || self.ignores(&message) {
             return;
         }
         match self.knows_sender(from, &message, out) {

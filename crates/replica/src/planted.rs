@@ -44,9 +44,11 @@ pub enum Bug {
     BlankForgetsVote,
     /// The peers of a store that is about to stop stand for election and take leads over.
     LeadsWhileStopping,
+    /// A peer that may have forgotten what it acknowledged votes at once.
+    UncleanVotes,
 }
 
-pub const BUGS: [Bug; 19] = [
+pub const BUGS: [Bug; 20] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -66,6 +68,7 @@ pub const BUGS: [Bug; 19] = [
     Bug::BirthForgetsVote,
     Bug::BlankForgetsVote,
     Bug::LeadsWhileStopping,
+    Bug::UncleanVotes,
 ];
 
 #[cfg(feature = "planted")]

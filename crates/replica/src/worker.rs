@@ -66,7 +66,10 @@ pub struct Worker<L: LogStore> {
     peers: BTreeMap<RegionId, Peer<L>>,
     /// Peers that can be opened only after their parent has applied the split again.
     waiting: BTreeMap<RegionId, PeerSeed>,
-    /// The largest id of each region's removed peers. No message may bring such a peer back.
+    /// Regions whose peers were unclean when this store started. The peers say whether they still
+    /// are.
+    unclean: BTreeSet<RegionId>,
+    /// The largest number of a peer that was here and is no more: nothing may bring it back.
     tombstones: BTreeMap<RegionId, PeerId>,
     /// Removed peers whose rows or log may still exist. No region may take their slots yet.
     destroying: BTreeMap<RegionId, Option<SlotRange>>,
@@ -139,7 +142,8 @@ impl<L: LogStore> Worker<L> {
         let mut outbox = Outbox::default();
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
-        // The existence of a split's peer proves that the split was committed.
+        let unclean = seeds.iter().filter(|seed| seed.is_unclean).map(|seed| seed.descriptor.id).collect();
+        // That a split's peer exists proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
         {
@@ -175,6 +179,7 @@ impl<L: LogStore> Worker<L> {
             logger,
             peers,
             waiting,
+            unclean,
             tombstones,
             destroying: BTreeMap::new(),
             mergers: BTreeSet::new(),
@@ -298,6 +303,15 @@ impl<L: LogStore> Worker<L> {
             Input::StoreSilent { store } => {
                 let led = self.peers.iter().filter(|(_, peer)| peer.is_asleep() && peer.follows(store));
                 self.waking.extend(led.map(|(&region, _)| region));
+            }
+            Input::AcceptLoss { region } => {
+                let config = &self.config;
+                if let Some(peer) = self.peers.get_mut(&region) {
+                    peer.accept_loss(config, now);
+                }
+                if let Some(seed) = self.waiting.get_mut(&region) {
+                    seed.is_unclean = false;
+                }
             }
             Input::StopLeading => {
                 self.is_stopping = true;
@@ -429,6 +443,19 @@ impl<L: LogStore> Worker<L> {
     fn tell_peers_whether_to_lead(&mut self) {
         let yields = self.yields();
         self.peers.values_mut().for_each(|peer| peer.yields = yields);
+    }
+
+    /// Returns the regions, ascending, and numbers of the peers that take no part since their
+    /// machine crashed: see `PeerSeed::is_unclean`.
+    pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
+        let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
+            (Some(peer), _) => peer.is_unclean().then_some(peer.id()),
+            (None, Some(seed)) if seed.is_unclean => {
+                seed.descriptor.peer_on(self.config.store).map(|peer| peer.id)
+            }
+            (None, _) => None,
+        };
+        self.unclean.iter().filter_map(|region| Some((*region, number(region)?))).collect()
     }
 
     fn with_peer(

@@ -12,7 +12,7 @@ use steelyard_replica::{
     Action, DropReason, Fatal, HardState, Input, LogBatch, LogStore, PeerSeed, Refusal, RegionWrite, Role,
     Worker,
 };
-use types::{BootNanos, PeerRole, StoreId};
+use types::{BootNanos, PeerChange, PeerRole, RegionChange, StoreId};
 
 const REGION: u64 = 1;
 const TICK: u64 = 100 * MILLISECOND;
@@ -34,7 +34,12 @@ struct Trio {
 }
 
 fn seed(stores: u64) -> Vec<PeerSeed> {
-    vec![PeerSeed { descriptor: descriptor(REGION, stores), applied: Some((5, 5)), parent: None }]
+    vec![PeerSeed {
+        descriptor: descriptor(REGION, stores),
+        applied: Some((5, 5)),
+        parent: None,
+        is_unclean: false,
+    }]
 }
 
 fn kind(message: &Message) -> MessageType {
@@ -648,7 +653,12 @@ fn a_log_that_lost_its_tail_or_its_head_stops_the_store() {
     trio.propose(0, 1, b"one");
     trio.settle();
     let open = |trio: &Trio, applied| {
-        let seed = PeerSeed { descriptor: descriptor(REGION, 3), applied: Some(applied), parent: None };
+        let seed = PeerSeed {
+            descriptor: descriptor(REGION, 3),
+            applied: Some(applied),
+            parent: None,
+            is_unclean: false,
+        };
         let disk = trio.nodes[0].disk.clone();
         Worker::new(config(0, 5), disk, vec![seed], BTreeMap::new(), trio.now).err()
     };
@@ -699,6 +709,89 @@ fn a_store_that_forgot_what_it_acknowledged_helps_nobody_to_lead_until_a_later_l
     assert!(!ask(&mut trio, later), "what was committed before may reach beyond what is committed here");
     trio.deliver(2, 1, append(last + 1, Vec::new()));
     assert!(ask(&mut trio, later + 1));
+}
+
+/// Starts a store again whose machine has crashed while it acknowledged without a sync.
+fn restart_unclean(trio: &mut Trio, store: usize) {
+    let mut seeds = seed(trio.nodes.len() as u64);
+    seeds[0].is_unclean = true;
+    let disk = trio.nodes[store].disk.clone();
+    let config = config(store as u64, 5);
+    trio.nodes[store].worker = Worker::new(config, disk, seeds, BTreeMap::new(), trio.now).unwrap();
+    trio.turn(store);
+    trio.clear();
+}
+
+#[test]
+fn a_peer_that_may_have_forgotten_takes_no_part_until_an_operator_accepts_the_loss() {
+    let mut trio = Trio::led();
+    trio.propose(0, 1, b"one");
+    trio.settle();
+    restart_unclean(&mut trio, 1);
+    assert_eq!(trio.nodes[1].worker.unclean(), BTreeMap::from([(REGION, 2)]));
+    let (last, term) = trio.last_and_term(1);
+    let ask = |trio: &mut Trio| {
+        // Longer than any vote hold.
+        trio.now += 100 * TICK;
+        let mut request = vote_request(trio, 2, 1, term + 1, MessageType::MsgRequestVote);
+        request.context = Bytes::from_static(b"CampaignTransfer");
+        trio.deliver(2, 1, request);
+        let is_granted = trio.sent(MessageType::MsgRequestVoteResponse) == 1;
+        trio.clear();
+        is_granted
+    };
+    assert!(!ask(&mut trio));
+    trio.tick(1, 60);
+    assert_eq!(trio.sent(MessageType::MsgRequestPreVote), 0, "it does not stand for election");
+    trio.clear();
+    trio.propose(0, 2, b"two");
+    trio.settle();
+    assert_eq!(trio.last_and_term(1), (last, term), "it acknowledges nothing");
+    trio.step(1, Input::AcceptLoss { region: REGION });
+    assert!(trio.nodes[1].worker.unclean().is_empty());
+    trio.clear();
+    assert!(ask(&mut trio));
+}
+
+#[test]
+fn an_unclean_peer_goes_when_another_number_takes_its_place() {
+    let mut trio = Trio::led();
+    restart_unclean(&mut trio, 1);
+    let mut descriptor = descriptor(REGION, 3);
+    descriptor.peers[1].id = descriptor.next_peer;
+    descriptor.next_peer += 1;
+    descriptor.epoch.conf_version += 2;
+    trio.step(1, Input::Announced { from: 0, descriptor });
+    assert!(trio.saw(1, |action| *action == Action::Destroy { region: REGION, peer: 2 }));
+    assert!(trio.nodes[1].worker.unclean().is_empty());
+}
+
+#[test]
+fn the_only_voter_of_a_region_serves_whatever_it_has_forgotten() {
+    let mut trio = Trio::new(1);
+    restart_unclean(&mut trio, 0);
+    assert!(trio.nodes[0].worker.unclean().is_empty());
+    assert_eq!(trio.role(0), Role::Leader);
+}
+
+#[test]
+fn a_change_of_the_region_is_synced_in_every_mode_and_a_command_need_not_be() {
+    let mut trio = Trio::led();
+    let synced = |trio: &Trio| -> Vec<bool> {
+        let batch = |action: &Action| match action {
+            Action::Persist(batch) => Some(batch.must_sync),
+            _ => None,
+        };
+        trio.nodes[0].seen.iter().filter_map(batch).collect()
+    };
+    trio.propose(0, 1, b"one");
+    trio.settle();
+    assert!(!synced(&trio).contains(&true));
+    trio.clear();
+    let expect = trio.nodes[0].worker.status(REGION, trio.now).unwrap().descriptor.epoch;
+    let change = RegionChange::Peers(vec![PeerChange::Demote(2)]);
+    trio.step(0, Input::ChangeRegion { region: REGION, token: 2, expect, change });
+    assert!(synced(&trio).contains(&true));
 }
 
 #[test]
@@ -770,8 +863,12 @@ fn a_peer_that_lags_beyond_the_budget_gets_a_snapshot_and_what_follows_it() {
 
 #[test]
 fn one_batch_holds_every_regions_writes_and_quiet_regions_cost_nothing() {
-    let seeds =
-        (1..=2000).map(|id| PeerSeed { descriptor: descriptor(id, 1), applied: Some((5, 5)), parent: None });
+    let seeds = (1..=2000).map(|id| PeerSeed {
+        descriptor: descriptor(id, 1),
+        applied: Some((5, 5)),
+        parent: None,
+        is_unclean: false,
+    });
     let disk = Disk::default();
     (1..=2000).for_each(|id| disk.found(&descriptor(id, 1)));
     let mut worker = Worker::new(config(0, 5), disk.clone(), seeds.collect(), BTreeMap::new(), 0).unwrap();

@@ -67,7 +67,10 @@ pub struct Keyspace {
     hits: AtomicU64,
     misses: AtomicU64,
     reads: ReadsUnderWay,
+    before_flush: Option<BeforeFlush>,
 }
+
+type BeforeFlush = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
@@ -120,7 +123,16 @@ impl Keyspace {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             reads: ReadsUnderWay::new(),
+            before_flush: None,
         })
+    }
+
+    /// Sets what every flush does between freezing the memtable and writing to RocksDB, which
+    /// itself may flush at any time after that. If it fails, the flush fails and RocksDB stays as
+    /// it is. Rows that reach flash before the log that they were made of is synced would be ahead
+    /// of it after a loss of power.
+    pub fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
+        self.before_flush = Some(Box::new(first));
     }
 
     /// Returns a view of all rows. Freezes the active memtable if it is large.
@@ -228,6 +240,9 @@ impl Keyspace {
             tier.freeze();
             tier.frozen().cloned().collect()
         };
+        if let Some(first) = &self.before_flush {
+            first()?;
+        }
         for memtable in &frozen {
             if memtable.number() >= *next {
                 self.write_to_rocksdb(batch_of(memtable))?;

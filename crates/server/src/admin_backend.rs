@@ -12,11 +12,11 @@ use placement::{Operator, Reason};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{StoreId, META_REGION};
+use types::{RegionId, StoreId, META_REGION};
 
 use crate::admin::{
-    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, OperatorRow,
-    PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    encode_error, read_error, refuse, AcceptedRow, AdminBackend, AdminError, Answer, CheckRow, ConfigRow,
+    OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -27,6 +27,7 @@ use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::kinds::{REQUEST_ADMIN, STATUS_DONE, STATUS_ERROR, STATUS_NOT_LEADER};
 use crate::transport::{CallError, Remote};
+use crate::unsynced::{NotTaken, Taken};
 use node::Work;
 
 /// Maximum time for which a requested probe waits while other stores of the host measure their
@@ -450,6 +451,35 @@ impl AdminBackend for Backend {
         })
     }
 
+    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>> {
+        let store = self.store.clone();
+        let accept = move || {
+            if region.is_some_and(|region| store.cluster.has_live_leader(region)) {
+                return Err(refuse(409, "the region has a leader, which has this store's peer replaced"));
+            }
+            let wanted = |of: RegionId| match region {
+                Some(region) => of == region,
+                None => !store.cluster.has_live_leader(of),
+            };
+            let taken = store.unsynced.accept(wanted, &store.worker, store.wall.millis()).map_err(
+                |error| match error {
+                    NotTaken::Nothing => refuse(409, "no such peer of this store may have forgotten writes"),
+                    NotTaken::Unwritten(error) => {
+                        refuse(500, format!("the order cannot be recorded: {error}"))
+                    }
+                },
+            )?;
+            let row =
+                |Taken { region, peer, last }: Taken| AcceptedRow { store: store.id, region, peer, last };
+            Ok(taken.into_iter().map(row).collect())
+        };
+        Box::pin(async move {
+            tokio::task::spawn_blocking(accept)
+                .await
+                .unwrap_or_else(|error| Err(refuse(500, error.to_string())))
+        })
+    }
+
     fn healthy(&self) -> bool {
         self.store.is_healthy()
     }
@@ -460,6 +490,7 @@ impl AdminBackend for Backend {
         self.store.metrics.set_clock(&self.store.wall);
         let device = &self.store.hanging;
         self.store.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
+        self.store.metrics.set_unsynced(self.store.unsynced.counts());
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
-//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the log has
-//!                begun (TOML; readable by its owner only)
-//! DIR/MEMBERS    the last known stores and settings of the cluster (JSON)
-//! DIR/CAPABILITY the measurement of the device (JSON; `capability::kept`)
+//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the store has begun (TOML;
+//!                for its owner alone to read)
+//! DIR/MEMBERS    the stores of the cluster and the settings that all go by, as last heard of (JSON)
+//! DIR/UNSYNCED   what a crash of the machine may make this store forget (JSON; `node::unsynced`)
+//! DIR/CAPABILITY what was measured of the device (JSON; `capability::kept`)
 //! DIR/log/       the Raft log of all regions
 //! DIR/rows/      RocksDB
 //! ```

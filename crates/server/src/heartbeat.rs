@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::{
     DeltaTracker, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
-    RATE_WINDOW_S,
+    RATE_WINDOW_S, UNCLEAN_MAX,
 };
 use futures::future::join_all;
 use replica::Input;
 use tokio::task::JoinSet;
-use types::{RegionId, StoreId, Term};
+use types::{PeerId, RegionId, StoreId, Term};
 
 use crate::announcing::MembershipKeeper;
 use crate::clock;
@@ -75,6 +75,7 @@ pub async fn run(store: Arc<Store>) {
         store.cluster.hear(heartbeat);
         forget_the_dead(&store, &mut silent);
         wake_what_the_silent_led(&store, &mut quiet);
+        store.unsynced.look(|region| store.cluster.has_live_leader(region));
         let plans = store.regions.leads_meta();
         if plans {
             plan(&store, &mut bootstrap);
@@ -322,6 +323,7 @@ impl Reporter {
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
             checks: store.checks.tell(),
+            unclean: unclean(store),
         }
     }
 
@@ -458,8 +460,15 @@ impl Rates {
     }
 }
 
-/// Returns the time in nanoseconds that a write waits for a sync; 0 if unknown. It is 1 if writes
-/// are acknowledged before they are synced.
+/// Peers of this store that are to be replaced. Regions without a leader cannot be changed, and
+/// would take the place of those that can.
+fn unclean(store: &Store) -> Vec<(RegionId, PeerId)> {
+    let unclean = store.unsynced.unclean().into_iter();
+    unclean.filter(|(region, _)| store.cluster.has_live_leader(*region)).take(UNCLEAN_MAX).collect()
+}
+
+/// What a write waits for a sync; 0: not known. Where writes are answered before they are synced,
+/// next to nothing.
 fn sync_ns(fsync: Fsync, measured: Option<Duration>) -> u64 {
     match (fsync, measured) {
         (Fsync::Always, Some(sync)) => u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX),

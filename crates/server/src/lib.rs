@@ -66,6 +66,7 @@ mod stopping;
 mod store;
 mod strong_reads;
 mod transport;
+mod unsynced;
 mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};

@@ -114,6 +114,9 @@ pub struct Metrics {
     pub checks_different: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
+    unclean_peers: Gauge,
+    incomplete_regions: Gauge,
+    accepted_losses: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
     /// In the order of `CPU`.
     cpu: [Gauge<f64, AtomicU64>; CPU.len()],
@@ -254,7 +257,16 @@ impl Metrics {
         }
     }
 
-    /// Sets the counters and gauges of the engine.
+    /// Takes over what is known of writes that a crash of the machine may have lost: unclean peers,
+    /// incomplete regions, accepted losses.
+    pub fn set_unsynced(&self, counts: [usize; 3]) {
+        let gauges = [&self.unclean_peers, &self.incomplete_regions, &self.accepted_losses];
+        for (gauge, count) in gauges.into_iter().zip(counts) {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Takes over what the engine has counted.
     pub fn set_engine(&self, stats: &rocks::Stats) {
         let counts = [
             stats.row_cache_hits,
@@ -345,6 +357,18 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let unclean_peers = gauge(
+            "unclean_peers",
+            "Peers of this store that take no part, for they may have forgotten writes when the machine crashed",
+        );
+        let incomplete_regions = gauge(
+            "incomplete_regions",
+            "Regions that this store alone has, and of which the last crash of its machine may have lost writes",
+        );
+        let accepted_losses = gauge(
+            "accepted_losses",
+            "Peers that take part by an operator's order, whatever they have forgotten",
+        );
         let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
         let mut real = |(name, help): (&'static str, &'static str)| {
             let gauge = Gauge::default();
@@ -390,6 +414,9 @@ impl Metrics {
             checks_different,
             connections,
             leaders,
+            unclean_peers,
+            incomplete_regions,
+            accepted_losses,
             capability,
             cpu,
             clock,

@@ -30,6 +30,7 @@ use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
 use crate::transport::{Identity, Transport};
+use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
 use node::{Item, ItemSlot};
 
@@ -62,6 +63,8 @@ pub struct Store {
     pub levels: Arc<Levels>,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
+    /// What this store may have forgotten.
+    pub unsynced: Arc<Unsynced>,
     pub ends: Arc<Ends>,
 }
 
@@ -77,6 +80,7 @@ pub struct Found<'a> {
     pub others: &'a [RegionDescriptor],
     pub engine: Arc<Engine>,
     pub meta: cluster::MetaState,
+    pub unsynced: Unsynced,
 }
 
 /// The destination of a command.
@@ -89,7 +93,7 @@ pub enum Route {
 
 impl Store {
     pub fn new(found: Found<'_>, loops: Loops) -> Store {
-        let Found { config, dir, identity, members, local, others, engine, meta } = found;
+        let Found { config, dir, identity, members, local, others, engine, meta, unsynced } = found;
         let config = Arc::new(config);
         let budget = Budget::of(config.maxmemory);
         let metrics = Arc::new(Metrics::new());
@@ -140,6 +144,7 @@ impl Store {
             hanging: Hanging::default(),
             levels: Arc::default(),
             checks: Arc::new(checks),
+            unsynced: Arc::new(unsynced),
             ends,
             config,
         }
@@ -161,6 +166,7 @@ impl Store {
             worker: self.worker.clone(),
             levels: self.levels.clone(),
             checks: self.checks.clone(),
+            unsynced: self.unsynced.clone(),
             ends: self.ends.clone(),
         }
     }

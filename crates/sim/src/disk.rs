@@ -172,7 +172,19 @@ impl Disk {
         self.tear(rng.below(bytes + 1));
     }
 
-    /// Leaves `kept` bytes of the unsynced records. An incomplete record is dropped.
+    /// The process ends and the machine goes on: what was written stays, but for the batch that was
+    /// being written if the process `loses_last`.
+    pub fn kill(&self, loses_last: bool) {
+        let state = &mut *self.0.borrow_mut();
+        if loses_last && matches!(state.unsynced.back(), Some(Record::Batch(_))) {
+            state.unsynced.pop_back();
+        }
+        state.current = state.synced.clone();
+        state.unsynced.iter().for_each(|record| apply(&mut state.current, record));
+    }
+
+    /// A crash leaves so many bytes of what was not synced. A record of which a byte is missing is
+    /// none.
     pub fn tear(&self, mut kept: u64) {
         let state = &mut *self.0.borrow_mut();
         for record in std::mem::take(&mut state.unsynced) {

@@ -179,7 +179,10 @@ impl World {
         let length = self.rng.between(50, 3000) * MILLISECOND;
         self.say(&format!("fault: {kind}, store {victim}, {} ms", length / MILLISECOND));
         match fault {
-            Fault::Kill => self.crash_for(victim, length, false),
+            Fault::Kill => {
+                let is_power = self.dies_with_its_machine();
+                self.crash_for(victim, length, is_power);
+            }
             Fault::PlannedStop => self.stop_by_plan(victim),
             Fault::PowerLoss => self.crash_for(victim, length, true),
             Fault::KillAll | Fault::PowerLossAll => {
@@ -193,7 +196,8 @@ impl World {
                 for at in 0..majority as u64 {
                     let store = stores[((victim + at) % stores.len() as u64) as usize];
                     let down = length / 2 + at * (length / 3);
-                    self.crash_for(store, down, false);
+                    let is_power = self.dies_with_its_machine();
+                    self.crash_for(store, down, is_power);
                 }
             }
             Fault::Pause => self.pause(victim, length),
@@ -509,6 +513,7 @@ impl World {
     }
 
     fn crash_for(&mut self, store: StoreId, length: u64, is_power: bool) {
+        let is_power = is_power && self.machine_may_crash(store);
         self.crash(store, is_power);
         self.schedule(length + 1, Event::Start { store });
     }

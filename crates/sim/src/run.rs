@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use cluster::Layout;
-use types::{PeerRole, RegionDescriptor, RegionId, StoreId};
+use types::{Peer, PeerRole, RegionDescriptor, RegionId, StoreId};
 
 use crate::client::Client;
 use crate::clock::{Clock, MILLISECOND, SECOND};
@@ -127,6 +127,7 @@ pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (
         let boot = world.rng.between(10, 100_000) * SECOND;
         let drift = Plan::drift(&mut world.rng);
         world.stores.insert(id, Store::new(Clock::new(BEGIN, boot, drift)));
+        world.draw_fsync(id);
     }
     for &id in &stores {
         for descriptor in world.layout.iter().filter(|region| region.has_peer_on(id)) {
@@ -222,8 +223,8 @@ fn is_content(world: &World) -> bool {
     world.clients.iter().all(Client::is_content)
 }
 
-/// Returns the newest descriptor of every region on any store, without regions that were absorbed.
-fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
+/// Regions as the newest word of any store has them, those that are no more left out.
+pub(crate) fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
     for process in world.stores.values().filter_map(|store| store.process.as_ref()) {
         for shared in process.regions.values() {
@@ -268,23 +269,18 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// Returns true if a region can no longer have a leader: at least half of its voters are lost
-    /// with their disks, or no live voter has its rows. A voter that applied its parent's snapshot
-    /// from after a split has no rows of the split-off region. It votes, but it cannot lead.
+    /// Returns true if a region can have no leader any more, or not without an operator: half of
+    /// its voters or more are lost with their disks or unclean, or no live voter has its rows. A
+    /// voter that took in its parent's snapshot from after a split holds nothing of the split-off
+    /// region; it votes, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
-        let is_lost = |store: &StoreId| self.stores.get(store).is_none_or(|store| store.is_lost);
         newest(self).values().any(|region| {
-            let old =
-                region.peers.iter().filter(|peer| matches!(peer.role, PeerRole::Voter | PeerRole::Outgoing));
-            let old: Vec<StoreId> = old.map(|peer| peer.store).collect();
-            let new: Vec<StoreId> = region.voters().collect();
-            let lacks_majority = |voters: &Vec<StoreId>| {
-                2 * voters.iter().filter(|store| is_lost(store)).count() >= voters.len()
+            let votes = |peer: &&Peer| peer.role != PeerRole::Learner;
+            let has_rows = |peer: &Peer| {
+                let store = self.stores.get(&peer.store).filter(|store| !store.is_lost);
+                store.is_some_and(|store| store.has_rows_of(region.id))
             };
-            let has_rows = |store: &StoreId| {
-                !is_lost(store) && self.stores.get(store).is_some_and(|store| store.has_rows_of(region.id))
-            };
-            lacks_majority(&old) || lacks_majority(&new) || !old.iter().chain(&new).any(has_rows)
+            !self.has_majority(region, |_| false) || !region.peers.iter().filter(votes).any(has_rows)
         })
     }
 }

@@ -17,6 +17,7 @@ mod reads;
 mod sessions;
 mod snapshot;
 mod stop;
+mod unsynced;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,7 @@ use cluster::{
 };
 use node::lifecycle::Step;
 use node::reads::{Local, Proof};
+use node::unsynced::Mark;
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
 use replica::{Config, EntryMemory, Truncation, Worker};
 use resp::Reply;
@@ -46,6 +48,7 @@ use log::ToLog;
 use node::recovery::Recovered;
 use sessions::Connection;
 pub use sessions::PartId;
+pub use unsynced::{Fsync, Syncing};
 
 /// Times of silence after which a store counts as down, and as lost.
 const LEDGER: LedgerConfig = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 8 * SECOND };
@@ -82,7 +85,11 @@ pub struct Store {
     pub low_until: u64,
     /// The device is full until then. Nothing is written to the log or the rows.
     pub full_until: u64,
-    /// True if the store never starts again.
+    pub fsync: Fsync,
+    /// The number of times that its machine has started, and what the store's directory says of it.
+    pub machine: u64,
+    pub mark: Mark,
+    /// It never starts again.
     pub is_lost: bool,
     /// True if the store is no longer a member. It had no peers when it was removed.
     pub is_removed: bool,
@@ -153,6 +160,8 @@ pub struct Process {
     log: VecDeque<ToLog>,
     log_is_busy: bool,
     device: hang::DeviceWatch,
+    /// A sync is due of what was written without one.
+    has_sync: bool,
     apply_queue: ApplyQueue<Asker>,
     backlog: Backlog<Asker>,
     has_apply: bool,
@@ -255,6 +264,9 @@ impl Store {
             paused_until: 0,
             low_until: 0,
             full_until: 0,
+            fsync: Fsync::Always,
+            machine: 0,
+            mark: Mark::default(),
             is_lost: false,
             is_removed: false,
             life: 0,
@@ -343,16 +355,23 @@ impl World {
         // millisecond.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
-        let Recovered { seeds, tombstones } = match store.durable.recover(id) {
+        // What a killed process had written is synced by the next one.
+        store.durable.disk.sync();
+        let Recovered { mut seeds, tombstones } = match store.durable.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
+        let machine = store.machine.to_string();
+        store.mark.judge(&machine, id, &mut seeds);
         let peers = seeds.clone();
         let worker = match Worker::new(config(id, seed), store.durable.disk.clone(), seeds, tombstones, boot)
         {
             Ok(worker) => worker,
             Err(fatal) => return self.violate("recovery", format!("store {id}: {fatal}")),
         };
+        let acknowledges_unsynced = (store.fsync != Fsync::Always).then_some(machine.as_str());
+        store.mark = store.mark.started(acknowledges_unsynced, worker.unclean());
+        let unclean = store.mark.unclean.len() as u64;
         let mut process = Process {
             memory: worker.entry_memory(),
             appends_refused: 0,
@@ -365,6 +384,7 @@ impl World {
             log: VecDeque::new(),
             log_is_busy: false,
             device: hang::DeviceWatch::default(),
+            has_sync: false,
             apply_queue: ApplyQueue::default(),
             backlog: Backlog::default(),
             has_apply: false,
@@ -400,6 +420,7 @@ impl World {
             }
         }
         store.process = Some(process);
+        self.tally.unclean += unclean;
         self.load_meta(id);
         self.show_recovered(id);
         self.say(&format!("store {id} starts"));
@@ -450,7 +471,13 @@ impl World {
         let (now, mut rng) = (self.now, self.rng.clone());
         let store = self.store_mut(id);
         let Some(process) = store.process.take() else { return };
-        store.durable.disk.crash(&mut rng);
+        match store.fsync {
+            Fsync::EverySecond | Fsync::Never if !is_power => {
+                store.durable.disk.kill(process.log_is_busy && rng.chance(50));
+            }
+            _ => store.durable.disk.crash(&mut rng),
+        }
+        store.machine += u64::from(is_power);
         store.durable.engine.crash();
         store.paused_until = 0;
         (store.slow_log_until, store.hung_until) = (0, 0);
@@ -469,6 +496,7 @@ impl World {
             Work::Tick => self.tick(id),
             Work::Turn => self.turn(id),
             Work::Logged => self.logged(id),
+            Work::Sync => self.sync(id),
             Work::Apply => self.apply(id),
             Work::Flush => self.flush(id),
             Work::Flushed { applied, memtables } => self.flushed(id, applied, memtables),

@@ -46,6 +46,8 @@ pub struct Tally {
     pub planned_stops: u64,
     pub all_handed_over: u64,
     pub removed: u64,
+    /// Peers that took no part from a start on, since their machine had crashed.
+    pub unclean: u64,
     pub weak_reads: u64,
     /// Hibernating regions, counted at each heartbeat of a store.
     pub asleep: u64,
@@ -108,6 +110,7 @@ impl Tally {
             (&mut self.planned_stops, other.planned_stops),
             (&mut self.all_handed_over, other.all_handed_over),
             (&mut self.removed, other.removed),
+            (&mut self.unclean, other.unclean),
             (&mut self.weak_reads, other.weak_reads),
             (&mut self.asleep, other.asleep),
             (&mut self.clocks_judged, other.clocks_judged),
@@ -163,6 +166,7 @@ impl Tally {
             ("peers destroyed", self.destroyed),
             ("stores joined", self.joined),
             ("stores removed", self.removed),
+            ("peers unclean after a start", self.unclean),
             ("stores stopped by plan", self.planned_stops),
             ("  that led nothing in the end", self.all_handed_over),
             ("sleeping regions seen", self.asleep),

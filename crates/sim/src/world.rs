@@ -18,7 +18,7 @@ use crate::invariants::{Invariant, Violation, TABLE};
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
-use crate::store::{PartId, Shared, Store};
+use crate::store::{PartId, Shared, Store, Syncing};
 use crate::tally::Tally;
 
 #[derive(Clone, Debug)]
@@ -137,6 +137,8 @@ pub enum Work {
     /// The worker takes the inputs from its queue.
     Turn,
     Logged,
+    /// What was written without a sync is synced.
+    Sync,
     Apply,
     Flush,
     Flushed {
@@ -216,6 +218,7 @@ pub struct World {
     /// The regions with which the cluster begins.
     pub layout: Vec<RegionDescriptor>,
     pub plan: Plan,
+    pub syncing: Syncing,
     pub tally: Tally,
     pub violation: Option<Violation>,
     /// A digest of everything that happened.
@@ -257,6 +260,7 @@ impl World {
             groups: 1,
             layout,
             plan,
+            syncing: Syncing::of(seed),
             tally: Tally::default(),
             violation: None,
             digest: seed,

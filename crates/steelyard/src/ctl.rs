@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::{json, Value};
 use server::admin::{
-    CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    AcceptedRow, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest,
+    StoreRow, StoreStatus,
 };
 use server::side_port;
 
@@ -82,6 +83,14 @@ enum Command {
         store: u64,
         #[command(flatten)]
         weights: Weights,
+    },
+    /// Let the addressed store's peers of regions without a leader take part again, although they
+    /// may have forgotten writes when the machine crashed (fsync everysec and no). What is lost is
+    /// lost for good
+    AcceptLoss {
+        /// Only the peer of this region
+        #[arg(long, value_name = "REGION")]
+        region: Option<u64>,
     },
     /// One store: process, stages, counters
     Status,
@@ -289,6 +298,15 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::Probe(Probed { store, .. }) => {
             let row = probe(client, store.expect("run() does all of them"))?;
             Answer::of(&row, probe_text(&row))
+        }
+        Command::AcceptLoss { region } => {
+            let done = post(client, "accept-loss", json!({ "region": region }))?;
+            let rows: Vec<AcceptedRow> = serde_json::from_value(done)?;
+            let line = |row: &AcceptedRow| {
+                let AcceptedRow { store, region, last, .. } = row;
+                format!("store {store}'s peer of region {region} takes part again, with a log that ends at {last}\n")
+            };
+            Answer::of(&rows, rows.iter().map(line).collect::<String>())
         }
         Command::Status => {
             let status: StoreStatus = get(client, "status")?;

@@ -58,6 +58,7 @@ prop_compose! {
         granted in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
         followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
         checks in prop::collection::btree_map(any::<u64>(), (any::<u64>(), any::<u64>(), 0..3u8), 0..4),
+        unclean in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
     ) -> StoreHeartbeat {
         let [store, cluster_id, members_version, incarnation, one, other, ..] = ids;
         let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
@@ -97,6 +98,7 @@ prop_compose! {
             },
             followed: followed.unwrap_or_default().into_iter().collect(),
             checks: checks.into_iter().map(|(region, check)| check_report(region, check)).collect(),
+            unclean: unclean.into_iter().collect(),
         }
     }
 }
@@ -196,7 +198,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
-    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0]);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0]);
     assert_eq!(small().encode()[..], expected);
 }
 
@@ -217,7 +219,7 @@ fn a_turn_that_makes_no_sense_is_an_error() {
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
     let empty = StoreHeartbeat::default().encode();
-    for lists in [1, 2, 3] {
+    for lists in [1, 2, 3, 4] {
         let mut bytes = empty[..empty.len() - lists].to_vec();
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
@@ -228,14 +230,14 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 10;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(10)));
+    newer[0] = 11;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(11)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
     // The second peer gets the store of the first, then unknown flags.
     let good = small().encode().to_vec();
-    let peer = good.len() - 8;
+    let peer = good.len() - 9;
     let mut twice = good.clone();
     twice.splice(peer..peer + 2, [0]);
     assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
@@ -253,15 +255,15 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     let full = heartbeat.encode();
     assert_eq!(StoreHeartbeat::decode(&full).unwrap().followed, heartbeat.followed);
     let mut twice = full.to_vec();
-    // The number of checks, 0, is the last byte.
-    let region = twice.len() - 10;
+    // The numbers of checks and of unclean peers, 0 and 0, come last.
+    let region = twice.len() - 11;
     twice[region] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let followed = std::mem::take(&mut heartbeat.followed);
     heartbeat.seq = 1;
     let mut delta = heartbeat.encode().to_vec();
-    delta.truncate(delta.len() - 2);
-    delta.extend(&full[full.len() - 9 * followed.len() - 2..]);
+    delta.truncate(delta.len() - 3);
+    delta.extend(&full[full.len() - 9 * followed.len() - 3..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
         Err(WireError::Malformed("only a full heartbeat has the heat of followers"))
@@ -332,16 +334,33 @@ fn lag_is_counted_from_what_is_committed_and_known_of_a_peer_that_answers() {
 }
 
 #[test]
+fn unclean_peers_are_in_order_and_bounded() {
+    let unclean = vec![(3, 1), (5, 7)];
+    let good = StoreHeartbeat { unclean: unclean.clone(), ..small() }.encode().to_vec();
+    assert_eq!(StoreHeartbeat::decode(&good).unwrap().unclean, unclean);
+    let mut twice = good.clone();
+    let last = twice.len() - 2;
+    twice[last] = 3;
+    assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
+    let mut many = StoreHeartbeat::default().encode().to_vec();
+    assert_eq!(many.pop(), Some(0), "the number of unclean peers comes last");
+    many.extend([0x81, 0x02]);
+    many.extend((0..=UNCLEAN_MAX).flat_map(|region| [region as u8 | 0x80, (region >> 7) as u8, 1]));
+    assert_eq!(StoreHeartbeat::decode(&many), Err(WireError::Malformed("too many unclean peers")));
+}
+
+#[test]
 fn checks_are_in_order_and_of_a_known_outcome() {
     let checks = vec![check_report(3, (1, 2, 0)), check_report(5, (1, 2, 1))];
     let good = StoreHeartbeat { checks: checks.clone(), ..small() }.encode().to_vec();
     assert_eq!(StoreHeartbeat::decode(&good).unwrap().checks, checks);
     let mut twice = good.clone();
-    let last = twice.len() - 4;
+    let last = twice.len() - 5;
     twice[last] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let mut unknown = good;
-    *unknown.last_mut().unwrap() = 9;
+    let outcome = unknown.len() - 2;
+    unknown[outcome] = 9;
     let refused = Err(WireError::Malformed("an unknown outcome of a check"));
     assert_eq!(StoreHeartbeat::decode(&unknown), refused);
 }

@@ -8,6 +8,7 @@ use crate::log_store::LogError;
 use crate::log_view::size_of;
 use crate::planted::{self, Bug};
 use raft::eraftpb::Entry;
+use types::META_REGION;
 
 impl<L: LogStore> Peer<L> {
     /// Takes the consensus code's output. Log writes are collected in `unsaved`. Committed entries
@@ -96,6 +97,10 @@ impl<L: LogStore> Peer<L> {
             view.append(&entries);
             let lost = self.proposals.replaced(head, |index| view.term_if_held(index));
             self.lose(lost, out);
+            // No machine's crash may make a region forget who its peers are or which slots it has,
+            // or make the meta region forget anything.
+            let is_meta = self.region == META_REGION;
+            self.unsaved.must_sync |= is_meta || entries.iter().any(|entry| !entry.context.is_empty());
             self.unsaved.append(entries);
         }
         if let Some(state) = ready.hs() {

@@ -194,7 +194,17 @@ pub struct CheckedRow {
     pub bytes: u64,
 }
 
-/// The changes of a region's peers and slots.
+/// A peer of the answering store that takes part again although it may have forgotten writes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AcceptedRow {
+    pub store: u64,
+    pub region: u64,
+    pub peer: u64,
+    /// Where its log ends. What the peer acknowledged beyond that is lost if no other peer has it.
+    pub last: u64,
+}
+
+/// What may be done to a region's peers and slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RegionRequest {
@@ -261,7 +271,10 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn slow_device(&self, factor: f64) -> Answer<'_, ()>;
     /// Measures this store's device again.
     fn probe(&self) -> Answer<'_, ProbeRow>;
-    /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
+    /// Has this store's peer of a region, or of every region without a leader, take part again
+    /// although it may have forgotten writes when the machine crashed.
+    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>>;
+    /// Whether this store serves: it leads, or knows who leads, every region that it holds.
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.
     fn metrics(&self) -> String;

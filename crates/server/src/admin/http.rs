@@ -16,6 +16,7 @@
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
+//! | `POST /api/v1/accept-loss` `{"region": 3}`; without a region: all that have no leader | `AcceptedRow`s |
 //!
 //! Every error is `{"error": "..."}` with its status. Requests that change something must declare a
 //! JSON body and must not come from a web page. A browser sends such a request only after a CORS
@@ -70,6 +71,7 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/status", get(status))
         .route("/api/v1/device", post(device))
         .route("/api/v1/probe", post(probe))
+        .route("/api/v1/accept-loss", post(accept_loss))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
@@ -292,6 +294,18 @@ struct NoParameters {}
 async fn probe(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
     let NoParameters {} = parse(&headers, body)?;
     Ok(Json(backend.probe().await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AcceptLossRequest {
+    #[serde(default)]
+    region: Option<u64>,
+}
+
+async fn accept_loss(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let AcceptLossRequest { region } = parse(&headers, body)?;
+    Ok(Json(backend.accept_loss(region).await?))
 }
 
 #[cfg(test)]

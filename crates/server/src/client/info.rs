@@ -85,6 +85,18 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("aof_enabled", &1);
             field("aof_last_write_status", &if store.disk.is_full() { "err" } else { "ok" });
             field("rdb_bgsave_in_progress", &0);
+            let unsynced = &store.unsynced;
+            field("acknowledges_unsynced", &u8::from(unsynced.acknowledges_unsynced()));
+            field("unclean_peers", &unsynced.unclean().len());
+            field("accepted_losses", &unsynced.accepted());
+            field("incomplete_regions", &unsynced.incomplete().len());
+            for region in unsynced.incomplete() {
+                let (last, stamp_ms) = (region.last, region.stamp_ms.unwrap_or(0));
+                field(
+                    &format!("incomplete_region_{}", region.region),
+                    &format!("index={last},time_ms={stamp_ms}"),
+                );
+            }
         }
         "stats" => {
             let (per_second, _) = metrics.recent();

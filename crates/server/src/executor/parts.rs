@@ -17,6 +17,7 @@ use crate::loops::WorkerSender;
 use crate::metrics::Metrics;
 use crate::regions::Regions;
 use crate::transport::Transport;
+use crate::unsynced::Unsynced;
 use crate::wall_clock::WallClock;
 
 /// The shared parts. Each thread has a clone.
@@ -36,6 +37,7 @@ pub struct Parts {
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,
     pub checks: Arc<Checks>,
+    pub unsynced: Arc<Unsynced>,
     pub ends: Arc<Ends>,
 }
 

@@ -245,6 +245,7 @@ impl RegionWorker {
         self.parts.levels.publish(self.apply.bytes(), self.shard.withheld_bytes());
         let put_off = &self.parts.metrics.raft_appends_put_off;
         put_off.inc_by(self.shard.entry_memory().refused() - put_off.get());
+        self.parts.unsynced.publish(self.shard.unclean());
         let awake: BTreeSet<RegionId> = self.shard.awake().collect();
         let status = |region| self.shard.status(region, now);
         self.parts.regions.publish(awake.union(&self.published).copied(), status);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{
     LeadReport, MetaCommand, Order, PeerProgress, Route, Step, StoreFacts, StoreHeartbeat, StoreKey,
-    StoreRecord,
+    StoreRecord, UNCLEAN_MAX,
 };
 use node::{Leadership, Work as Proposal};
 use placement::{Capability, PlanLimits, Policy};
@@ -62,6 +62,7 @@ impl World {
             capacity_bytes: 1 << 30,
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
             checks: process.checks.tell(boot),
+            unclean: process.shard.unclean().into_iter().take(UNCLEAN_MAX).collect(),
             ..StoreHeartbeat::default()
         };
         let bytes = report.encode();

@@ -4,6 +4,7 @@
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
 
+use super::Fsync;
 use crate::clock::MILLISECOND;
 use crate::observation::Observation;
 use crate::world::{Work, World};
@@ -47,12 +48,18 @@ impl World {
         }
     }
 
-    /// Ends the write at the head of the queue, which is now synced.
+    /// The write at the head of the queue is done, and synced if it must be.
     pub(super) fn logged(&mut self, id: StoreId) {
         if let Some(left) = self.stores[&id].hung_until.checked_sub(self.now).filter(|&left| left > 0) {
             return self.schedule_work(id, left.min(HANG_LOOK), Work::Logged);
         }
-        self.stores[&id].durable.disk.sync();
+        let is_synced = self.stores[&id].fsync == Fsync::Always;
+        let Some(process) = self.process(id) else { return };
+        let must_sync = matches!(process.log.front(), Some(ToLog::Append(batch)) if batch.must_sync);
+        match is_synced || must_sync {
+            true => self.stores[&id].durable.disk.sync(),
+            false => self.sync_soon(id),
+        }
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
         process.device.log_write_ended();
@@ -108,6 +115,7 @@ impl World {
         if self.without_room(id).is_some() {
             return;
         }
+        self.sync_before_flush(id);
         self.store_mut(id).durable.engine.flush_below(memtables);
         for (region, index) in applied {
             self.input(id, Input::Flushed { region, index });

@@ -108,6 +108,9 @@ impl World {
         self.say(&format!("store {id} stops by plan, {unanswered} clients wait"));
         self.observe(&Observation::StopEnded { store: id, unanswered, has_waited });
         self.crash(id, false);
+        let store = self.store_mut(id);
+        store.durable.disk.sync();
+        store.mark = store.mark.stopped();
         let down = self.rng.between(50, 1500) * MILLISECOND;
         self.schedule(down, Event::Start { store: id });
     }

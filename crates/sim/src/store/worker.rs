@@ -138,11 +138,12 @@ impl World {
         let refused = process.memory.refused()
             - std::mem::replace(&mut process.appends_refused, process.memory.refused());
         let held = process.memory.held();
+        // Until a hang is noticed, a leader adds proposals of clients to what waits for the log.
+        let hung = if process.device.waits_long(boot) { HUNG_LOG_BYTES } else { 0 };
+        let most = ENTRIES_HELD_MAX + hung;
         self.tally.withheld += u64::from(withheld);
         self.tally.appends_refused += refused;
-        // Until a hang is noticed, a leader adds proposals of clients to what waits for the log.
-        let waits_long = process.device.waits_long(boot);
-        if held > ENTRIES_HELD_MAX + if waits_long { HUNG_LOG_BYTES } else { 0 } {
+        if held > most {
             self.violate("memory", format!("store {id} holds {held} bytes of its logs"));
         }
     }

@@ -19,6 +19,7 @@ mod recycling;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod tails;
+mod unsynced;
 
 use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, PoisonError};

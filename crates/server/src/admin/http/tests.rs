@@ -7,7 +7,9 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::admin::{Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus};
+use crate::admin::{
+    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus,
+};
 
 #[derive(Default)]
 struct Recorder {
@@ -87,6 +89,10 @@ impl AdminBackend for Recorder {
             load_ops_per_s: 0.0,
         };
         self.note("probe".into(), Ok(row))
+    }
+    fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>> {
+        let row = AcceptedRow { store: 1, region: region.unwrap_or(7), peer: 2, last: 9 };
+        self.note(format!("accept_loss {region:?}"), Ok(vec![row]))
     }
     fn healthy(&self) -> bool {
         !self.unhealthy
