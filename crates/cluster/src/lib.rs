@@ -25,6 +25,7 @@ mod layout;
 mod ledger;
 mod order;
 mod place;
+pub mod recovery;
 mod rows;
 mod state;
 mod turn;

@@ -44,9 +44,11 @@ pub enum Bug {
     BlankForgetsVote,
     /// The peers of a store that is about to stop stand for election and take leads over.
     LeadsWhileStopping,
+    /// A survivor gives a second promise in a term.
+    RecoveryPromisedTwice,
 }
 
-pub const BUGS: [Bug; 19] = [
+pub const BUGS: [Bug; 20] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -66,6 +68,7 @@ pub const BUGS: [Bug; 19] = [
     Bug::BirthForgetsVote,
     Bug::BlankForgetsVote,
     Bug::LeadsWhileStopping,
+    Bug::RecoveryPromisedTwice,
 ];
 
 #[cfg(feature = "planted")]

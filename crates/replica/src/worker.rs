@@ -21,6 +21,7 @@ use crate::planted::{self, Bug};
 use crate::vote_hold::{Promise, VoteHold};
 
 mod merges;
+mod recovery;
 
 /// Votes asked of peers that a split has not made here yet: the latest so many wait for it.
 const EARLY_VOTES: usize = 256;

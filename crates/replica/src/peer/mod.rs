@@ -38,6 +38,7 @@ mod changes;
 mod hibernation;
 pub(crate) mod inspect;
 mod merge;
+mod recovery;
 mod snapshots;
 mod turn;
 
@@ -108,8 +109,10 @@ struct Seen {
 /// A change that is committed: its effect on the consensus code comes when it is applied.
 struct PendingChange {
     index: LogIndex,
-    conf_change: Option<ConfChangeV2>,
+    /// To be told one after the other. There are several if a configuration is forced.
+    conf_changes: Vec<ConfChangeV2>,
     changed: Changed,
+    recovers: bool,
 }
 
 pub(crate) struct Peer<L: LogStore> {
