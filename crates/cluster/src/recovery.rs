@@ -126,6 +126,14 @@ pub enum RecoveryStep {
     },
 }
 
+impl RecoveryStep {
+    pub fn region(&self) -> RegionId {
+        match self {
+            RecoveryStep::Promise { region, .. } | RecoveryStep::Recover { region, .. } => *region,
+        }
+    }
+}
+
 /// What an order is about to do, and what it refuses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryPlan {
@@ -187,9 +195,7 @@ impl RegionPlan {
     /// Returns what each survivor has to promise.
     pub fn promises(&self) -> Vec<(StoreId, RecoveryStep)> {
         let (region, term, keeper) = (self.region, self.term, self.keeper_peer);
-        let promise = |survivor: &Survivor| {
-            (survivor.store, RecoveryStep::Promise { region, term, keeper })
-        };
+        let promise = |survivor: &Survivor| (survivor.store, RecoveryStep::Promise { region, term, keeper });
         self.survivors.iter().map(promise).collect()
     }
 

@@ -17,7 +17,9 @@
 //! because a peer that runs a newer version may have executed it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use types::{ChangeError, Changed, LogIndex, PeerChange, Recovery, RegionChange, RegionDescriptor, RegionEpoch};
+use types::{
+    ChangeError, Changed, LogIndex, PeerChange, Recovery, RegionChange, RegionDescriptor, RegionEpoch,
+};
 
 use crate::planted::{self, Bug};
 
@@ -37,7 +39,8 @@ impl EntryChange {
     /// Returns the result of the change as the entry `index`; `None` if it has no effect.
     pub fn apply(&self, before: &RegionDescriptor, index: LogIndex) -> Option<Changed> {
         let changed: Result<Changed, ChangeError> = match self {
-            EntryChange::Proposed { expect, .. } if *expect != before.epoch && !planted::is(Bug::EpochIgnored) =>
+            EntryChange::Proposed { expect, .. }
+                if *expect != before.epoch && !planted::is(Bug::EpochIgnored) =>
             {
                 return None;
             }
@@ -165,8 +168,7 @@ mod tests {
                 assert_eq!(decode(&bytes[..end]), None, "{change:?} cut at {end}");
             }
         }
-        let recovery =
-            Recovery { order: 5, at_ms: 6, keeper: 0, lost: vec![1, 2], committed: 7, last: 8 };
+        let recovery = Recovery { order: 5, at_ms: 6, keeper: 0, lost: vec![1, 2], committed: 7, last: 8 };
         let bytes = encode_recovery(expect, &recovery);
         assert_eq!(decode(&bytes), Some(EntryChange::Recover(recovery)));
         assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);

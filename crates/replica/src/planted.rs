@@ -44,8 +44,8 @@ pub enum Bug {
     BlankForgetsVote,
     /// The peers of a store that is about to stop stand for election and take leads over.
     LeadsWhileStopping,
-    /// A survivor gives a second promise in a term.
-    RecoveryPromisedTwice,
+    /// The consensus code is never told that a recovery forced the lost voters out.
+    RecoveryNotTold,
 }
 
 pub const BUGS: [Bug; 20] = [
@@ -68,7 +68,7 @@ pub const BUGS: [Bug; 20] = [
     Bug::BirthForgetsVote,
     Bug::BlankForgetsVote,
     Bug::LeadsWhileStopping,
-    Bug::RecoveryPromisedTwice,
+    Bug::RecoveryNotTold,
 ];
 
 #[cfg(feature = "planted")]

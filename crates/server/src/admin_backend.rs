@@ -1,6 +1,7 @@
 //! The admin endpoint's answers. What only the leader of the meta region knows is asked of it.
 
 mod check;
+mod recover;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use types::{StoreId, META_REGION};
 
 use crate::admin::{
     encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, OperatorRow,
-    PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    PeerRow, ProbeRow, RecoverRequest, RecoverRow, RecoveryRow, RegionRequest, RegionRow, StoreRequest,
+    StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -52,6 +54,7 @@ enum Ask {
     ExplainStore { store: StoreId },
     Operators { history: bool },
     Check { region: u64 },
+    SkipRegionIds { count: u32 },
 }
 
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
@@ -207,6 +210,10 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::Check { region } => check::answer(store, region).await?,
+        Ask::SkipRegionIds { count } => {
+            propose(store, MetaCommand::AllocateRegions { count }).await?;
+            Value::Null
+        }
     };
     Ok(value)
 }
@@ -445,6 +452,14 @@ impl AdminBackend for Backend {
         })
     }
 
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow> {
+        Box::pin(recover::recover(&self.store, request))
+    }
+
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
+        Box::pin(async { Ok(recover::recoveries(&self.store)) })
+    }
+
     fn healthy(&self) -> bool {
         self.store.is_healthy()
     }
@@ -453,6 +468,7 @@ impl AdminBackend for Backend {
         self.store.metrics.set_snapshots(self.store.snapshots().counts());
         self.store.capability.present().show(&self.store.metrics);
         self.store.metrics.set_clock(&self.store.wall);
+        self.store.metrics.set_recoveries(self.store.regions.recoveries_here());
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "RocksDB does not tell its statistics"),

@@ -60,6 +60,7 @@ mod startup;
 mod stopping;
 mod store;
 mod strong_reads;
+mod survey;
 mod transport;
 mod wall_clock;
 

@@ -11,6 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
+use types::UnixMillis;
 
 use crate::admin::StageRow;
 use crate::snapshot;
@@ -117,6 +118,8 @@ pub struct Metrics {
     cpu: [Gauge<f64, AtomicU64>; CPU.len()],
     /// In the order of `CLOCK`.
     clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
+    /// In the order of `RECOVERIES`.
+    recoveries: [Gauge<f64, AtomicU64>; RECOVERIES.len()],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
@@ -182,7 +185,22 @@ const CLOCK: [(&str, &str); 4] = [
     ("region_time_ahead_seconds", "How far the time of a region led here is ahead of the clock, at most"),
 ];
 
+const RECOVERIES: [(&str, &str); 2] = [
+    (
+        "recovered_regions",
+        "Regions with a peer here that went on from one survivor's log, by an operator's order",
+    ),
+    ("last_recovery_timestamp_seconds", "When the latest of these orders was given, in Unix time; 0: never"),
+];
+
 impl Metrics {
+    /// Takes over how many regions here were recovered, and when the latest was, in Unix milliseconds.
+    pub fn set_recoveries(&self, (regions, latest_ms): (usize, UnixMillis)) {
+        for (gauge, value) in self.recoveries.iter().zip([regions as f64, latest_ms as f64 / 1000.0]) {
+            gauge.set(value);
+        }
+    }
+
     /// Takes over how the store's clock stands to the others'.
     pub fn set_clock(&self, wall: &WallClock) {
         let seconds = |ms: i64| ms as f64 / 1000.0;
@@ -328,6 +346,7 @@ impl Metrics {
         let capability = CAPABILITY.map(&mut real);
         let cpu = CPU.map(&mut real);
         let clock = CLOCK.map(&mut real);
+        let recoveries = RECOVERIES.map(&mut real);
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -365,6 +384,7 @@ impl Metrics {
             capability,
             cpu,
             clock,
+            recoveries,
             snapshots,
             engine,
             recent: Mutex::new(recent),

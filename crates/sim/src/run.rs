@@ -158,12 +158,48 @@ fn drive(world: &mut World, options: Options) {
     {
         world.step();
     }
+    if world.rng.chance(10) {
+        if let Some(lost) = world.lose_a_majority() {
+            world.forget_the_past();
+            return settle_recovered(world, &lost);
+        }
+    }
     world.say("peace");
-    settle(world);
+    let is_settled = settle(world);
+    if is_settled && world.rng.chance(20) {
+        if let Some(lost) = world.lose_a_majority() {
+            settle_recovered(world, &lost);
+        }
+    }
 }
 
-/// Faults stop; every request must be answered, and every store must come to the same rows.
-fn settle(world: &mut World) {
+/// After the loss of a majority: an operator has the survivors recover, and what they have is served again.
+fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
+    world.calm();
+    for client in &mut world.clients {
+        client.wishes = Some(Vec::new());
+    }
+    if !world.recover_regions(lost) {
+        world.tally.doomed += u64::from(!world.is_over());
+        return;
+    }
+    let pause = world.now + crate::client::PATIENCE + SECOND;
+    world.run_until(pause);
+    world.is_calm = true;
+    ask_for_all(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.unrecovered().is_some() {
+        world.run_until(world.now + 100 * MILLISECOND);
+    }
+    if let Some(what) = world.unrecovered().filter(|_| !world.is_over()) {
+        world.violate("liveness", format!("after a recovery {what}"));
+    }
+    show_all_rows(world);
+}
+
+/// Faults stop; every request must be answered, and every store must come to the same rows. Returns false if
+/// they do not.
+fn settle(world: &mut World) -> bool {
     world.calm();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
@@ -172,6 +208,31 @@ fn settle(world: &mut World) {
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     world.is_calm = true;
+    ask_for_all(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && !(is_content(world) && unsettled(world).is_none()) {
+        let next = world.now + 100 * MILLISECOND;
+        world.run_until(next);
+    }
+    if world.is_over() {
+        return false;
+    }
+    if world.is_doomed() {
+        world.tally.doomed += 1;
+        return false;
+    }
+    if !is_content(world) {
+        world.violate("liveness", "a calm cluster leaves requests unanswered".into());
+    }
+    if let Some(what) = unsettled(world) {
+        world.violate("liveness", format!("in a calm cluster {what}"));
+    }
+    show_all_rows(world);
+    !world.is_over()
+}
+
+/// Clients ask for everything once more.
+fn ask_for_all(world: &mut World) {
     for group in 0..world.groups {
         for command in [
             Command::GetField { field: 0 },
@@ -190,28 +251,15 @@ fn settle(world: &mut World) {
     for client in 0..CLIENTS {
         world.schedule(0, Event::Client { client });
     }
-    let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && !(is_content(world) && unsettled(world).is_none()) {
-        let next = world.now + 100 * MILLISECOND;
-        world.run_until(next);
-    }
-    if world.is_over() {
-        return;
-    }
-    if world.is_doomed() {
-        world.tally.doomed += 1;
-        return;
-    }
-    if !is_content(world) {
-        world.violate("liveness", "a calm cluster leaves requests unanswered".into());
-    }
-    if let Some(what) = unsettled(world) {
-        world.violate("liveness", format!("in a calm cluster {what}"));
-    }
+}
+
+fn show_all_rows(world: &mut World) {
     let descriptors: Vec<RegionDescriptor> = newest(world).into_values().collect();
     for descriptor in descriptors {
         for peer in &descriptor.peers {
-            world.show_rows(peer.store, descriptor.id);
+            if world.stores.get(&peer.store).is_some_and(|store| store.process.is_some()) {
+                world.show_rows(peer.store, descriptor.id);
+            }
         }
     }
 }
@@ -221,7 +269,7 @@ fn is_content(world: &World) -> bool {
 }
 
 /// Regions as the newest word of any store has them, those that are no more left out.
-fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
+pub(crate) fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
     for process in world.stores.values().filter_map(|store| store.process.as_ref()) {
         for shared in process.regions.values() {

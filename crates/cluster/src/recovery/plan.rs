@@ -200,8 +200,7 @@ fn keeper<'r>(
         return Err(Refused::RemovedBefore);
     }
     let holds = |(_, report): &(StoreId, &PeerReport)| report.holds(furthest.commit, furthest.commit_term);
-    let rank =
-        |(store, report): &(StoreId, &PeerReport)| (report.last_term(), report.last, Reverse(*store));
+    let rank = |(store, report): &(StoreId, &PeerReport)| (report.last_term(), report.last, Reverse(*store));
     fit.into_iter().filter(holds).max_by_key(rank).ok_or(Refused::Parted)
 }
 

@@ -93,8 +93,7 @@ fn a_log_of_a_later_term_does_not_count_if_it_lacks_what_is_known_to_be_committe
     // The leader of term 3 reached store 0 alone. The one of term 4 never did, and committed entry 15.
     let mut knows = report(&region, 1, &[(5, 2)], 15, 15);
     knows.term = 4;
-    let surveys =
-        [survey(0, vec![report(&region, 0, &[(5, 2), (13, 3)], 19, 12)]), survey(1, vec![knows])];
+    let surveys = [survey(0, vec![report(&region, 0, &[(5, 2), (13, 3)], 19, 12)]), survey(1, vec![knows])];
     let plan = planned(&surveys, &[2, 3, 4], &[], None).unwrap();
     assert_eq!((plan.regions[0].keeper, plan.regions[0].last), (1, 15));
     let dropped: Vec<u64> = plan.regions[0].survivors.iter().map(|survivor| survivor.dropped).collect();

@@ -37,13 +37,7 @@ impl<L: LogStore> Peer<L> {
 
     /// Tells the consensus code of the changes through `index`, and the worker of peers that were
     /// created or removed. Returns true if one of the changes recovered the region.
-    fn apply_changes(
-        &mut self,
-        config: &Config,
-        index: LogIndex,
-        now: BootNanos,
-        out: &mut Outbox,
-    ) -> bool {
+    fn apply_changes(&mut self, config: &Config, index: LogIndex, now: BootNanos, out: &mut Outbox) -> bool {
         let mut is_recovered = false;
         while self.pending_changes.front().is_some_and(|pending| pending.index <= index) {
             let Some(pending) = self.pending_changes.pop_front() else { break };

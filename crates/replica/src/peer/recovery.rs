@@ -18,7 +18,6 @@
 use super::*;
 use crate::action::{PeerReport, RecoveryRefusal, Unfit};
 use crate::change_entry;
-use crate::planted::{self, Bug};
 use raft::GetEntriesContext;
 use types::Recovery;
 
@@ -138,7 +137,7 @@ impl<L: LogStore> Peer<L> {
         if (raft.term, raft.vote) == (term, keeper) {
             return Ok(());
         }
-        if raft.term >= term && !planted::is(Bug::RecoveryPromisedTwice) {
+        if raft.term >= term {
             return Err(RecoveryRefusal::Promised { term: raft.term });
         }
         self.drive(config, now, out, |raw| {

@@ -191,6 +191,7 @@ impl<L: LogStore> Peer<L> {
                 EntryChange::Proposed { change, .. } => {
                     conf_change_of(change, before, &changed.region).into_iter().collect()
                 }
+                EntryChange::Recover(_) if planted::is(Bug::RecoveryNotTold) => Vec::new(),
                 EntryChange::Recover(_) => recovery_conf_changes(before, &changed.region),
             };
             let recovers = matches!(change, EntryChange::Recover(_));

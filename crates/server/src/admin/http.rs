@@ -14,6 +14,8 @@
 //! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
+//! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow`, after up to a minute |
+//! | `GET /api/v1/recoveries` | rows of `backend` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
 //!
@@ -36,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{AdminBackend, AdminError, RegionRequest, StoreRequest};
+use super::{AdminBackend, AdminError, RecoverRequest, RegionRequest, StoreRequest};
 
 /// The largest request body; the largest real one is a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -70,6 +72,8 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/status", get(status))
         .route("/api/v1/device", post(device))
         .route("/api/v1/probe", post(probe))
+        .route("/api/v1/recover", post(recover))
+        .route("/api/v1/recoveries", get(recoveries))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not take this method")
@@ -293,6 +297,15 @@ struct NoParameters {}
 async fn probe(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
     let NoParameters {} = parse(&headers, body)?;
     Ok(Json(backend.probe().await?))
+}
+
+async fn recover(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let request: RecoverRequest = parse(&headers, body)?;
+    Ok(Json(backend.recover(request).await?))
+}
+
+async fn recoveries(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.recoveries().await?))
 }
 
 #[cfg(test)]

@@ -19,8 +19,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{
-    Merging, Peer, PeerRole, Recovery, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX,
-    RECOVERIES_MAX,
+    Merging, Peer, PeerRole, Recovery, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX,
 };
 use crate::{SlotRange, SLOT_COUNT};
 
@@ -198,8 +197,7 @@ mod tests {
         }
         descriptor.merging = Some(Merging { into: 6, sealed_at: 90 });
         descriptor.absorbed = vec![3, 4];
-        let recovery =
-            |lost| Recovery { order: 9, at_ms: 1, keeper: 5, lost, committed: 70, last: u64::MAX };
+        let recovery = |lost| Recovery { order: 9, at_ms: 1, keeper: 5, lost, committed: 70, last: u64::MAX };
         descriptor.recoveries = vec![recovery(vec![]), recovery(vec![0, 9])];
         for descriptor in [descriptor, RegionDescriptor::founded(0, None, &[3])] {
             let bytes = descriptor.encode();
