@@ -123,15 +123,15 @@ fn region_text(region: &RegionPlan) -> String {
     };
     let gone = match (told, region.certainly_lost()) {
         (Some(told), 0) => format!(
-            "its last leader told that {told} was committed: nothing that is known to be committed is lost, and what \
+            "Its last leader told that {told} was committed: nothing that is known to be committed is lost, and what \
              was committed after that is not known"
         ),
         (Some(told), entries) => format!(
-            "its last leader told that {told} was committed: at least the {entries} entries from {} on are lost, and \
+            "Its last leader told that {told} was committed: at least the {entries} entries from {} on are lost, and \
              how many more is not known",
             last + 1
         ),
-        (None, _) => "how many entries the lost stores had beyond it is not known".into(),
+        (None, _) => "How many entries the lost stores had beyond it is not known".into(),
     };
     format!("region {id}: the log of store {keeper} counts; {unproven}. {gone}.\n")
 }
