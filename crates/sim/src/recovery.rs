@@ -45,9 +45,10 @@ impl World {
             };
             let lacks_majority = |region: &RegionDescriptor| {
                 let voters: Vec<StoreId> = region.voters().collect();
-                2 * voters.iter().filter(|store| is_left(store)).count() <= voters.len()
+                2 * voters.iter().filter(|store| !lost.contains(store)).count() <= voters.len()
             };
-            if regions.values().all(has_copy) && regions.values().any(lacks_majority) {
+            let is_news = lost.len() > gone.len();
+            if is_news && regions.values().all(has_copy) && regions.values().any(lacks_majority) {
                 self.tally.fault("majority lost with its disks");
                 self.say(&format!("stores {lost:?} are lost for good"));
                 for store in lost.difference(&gone).copied().collect::<Vec<_>>() {
