@@ -189,7 +189,12 @@ fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     ask_for_all(world);
     let end = world.now + PEACE;
     while !world.is_over() && world.now < end && world.unrecovered().is_some() {
-        world.run_until(world.now + 100 * MILLISECOND);
+        world.run_until(world.now + 5 * SECOND);
+        // A change of peers that was under way may have cost a region its majority only now.
+        if world.unrecovered().is_some() && !world.recover_regions(lost) {
+            world.tally.doomed += u64::from(!world.is_over());
+            return;
+        }
     }
     if let Some(what) = world.unrecovered().filter(|_| !world.is_over()) {
         world.violate("liveness", format!("after a recovery {what}"));
