@@ -1,16 +1,17 @@
-//! The cluster's own state: which stores and regions there are, who leads, and what is being changed.
+//! The cluster's own state: its stores and regions, their leaders, and the changes in progress.
 //!
-//! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order, kept as
-//!   rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
-//! - [`bootstrap_plan`] is the layout with which a cluster begins.
-//! - [`StoreHeartbeat`]s carry what changes too fast for a log, and only what changed ([`LeadBook`]); the
-//!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
-//!   [`view`] makes of all of it what `placement` plans on.
-//! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of a region's peers.
-//! - [`Place`] says what a store stands on and [`Standing`] what it counts for among those that share it; [`Turns`] lets
-//!   stores of one host measure their devices one after the other.
-//! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
-//!   commands for the meta region.
+//! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order,
+//!   stored as rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
+//! - [`bootstrap_plan`] returns the initial layout of a cluster.
+//! - [`StoreHeartbeat`]s carry what changes too fast for a log, as deltas ([`LeadBook`]). The
+//!   [`Ledger`] keeps the last heartbeat of each store, [`Routes`] the leaders and [`SlotMap`] the
+//!   slots. [`view`] combines them into the input of `placement`.
+//! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of
+//!   a region's peers.
+//! - [`Place`] identifies a store's host and device, and [`Standing`] is the store's share of them.
+//!   [`Turns`] lets the stores of one host measure their devices one after the other.
+//! - The [`Driver`] drives operators from their beginning to their end. It returns [`Order`]s for
+//!   leaders of regions and commands for the meta region.
 //!
 //! Everything is pure: time comes in as an argument, and bytes, states, orders and views go out.
 

@@ -1,4 +1,5 @@
-//! One seed from beginning to end: a cluster in trouble, then peace, in which everything must finish.
+//! The run of one seed: a cluster with faults, and then a calm time in which everything must
+//! finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -18,23 +19,23 @@ use crate::tally::Tally;
 use crate::world::{Event, World, BEGIN};
 
 const CLIENTS: usize = 5;
-/// True time in which a calm cluster must have finished everything.
+/// Maximum true time in which a calm cluster must finish everything.
 const PEACE: u64 = 60 * SECOND;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub seed: u64,
-    /// Conversations that clients begin while there is trouble.
+    /// Number of conversations that clients begin during faults.
     pub steps: u64,
     pub is_tracing: bool,
-    /// The only invariant that is asked; `None`: all are.
+    /// The only invariant to check. `None` for all.
     pub only: Option<&'static str>,
-    /// What is broken on purpose.
+    /// The bug to plant.
     #[cfg(feature = "planted")]
     pub bug: Option<Bug>,
 }
 
-/// A bug of one of the machines that are simulated.
+/// A planted bug in one of the simulated machines.
 #[cfg(feature = "planted")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -76,11 +77,11 @@ impl Options {
 pub struct Report {
     pub tally: Tally,
     pub violation: Option<Violation>,
-    /// Two runs of a seed have the same.
+    /// The digest of the run. Two runs of the same seed have the same digest.
     pub digest: u64,
 }
 
-/// Runs a seed. A panic anywhere in the code under test is a violation, too.
+/// Runs a seed. A panic in the code under test is a violation, too.
 pub fn run(options: Options) -> Report {
     #[cfg(feature = "planted")]
     plant(options.bug);
@@ -117,7 +118,7 @@ fn begin(options: Options) -> World {
     world
 }
 
-/// A cluster of `stores` that share `regions`, with `spares` without peers beside them, all just started.
+/// Starts a cluster of `stores` that share `regions`, and `spares` further stores without peers.
 pub(crate) fn found(seed: u64, rng: Rng, plan: Plan, (count, spares, regions): (u64, u64, u16)) -> World {
     let stores: Vec<StoreId> = (0..count).collect();
     let layout = cluster::bootstrap_plan(&Layout { stores: stores.clone(), regions, replicas: 3 });
@@ -149,7 +150,7 @@ fn drive(world: &mut World, options: Options) {
         world.schedule(delay, Event::Client { client });
     }
     world.schedule(SECOND, Event::Fault);
-    // Trouble can be such that nothing is answered for long: then time ends it.
+    // Faults may prevent all answers for a long time. Then the deadline ends them.
     let deadline = world.now + options.steps * 200 * MILLISECOND;
     let least = world.now + world.plan.least_ns;
     while !world.is_over()
@@ -209,7 +210,7 @@ fn settle(world: &mut World) -> bool {
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
     }
-    // Operations from the time of trouble may still be refused their answer.
+    // The outcomes of operations from the time of faults may still be unknown.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     world.is_calm = true;
@@ -289,8 +290,8 @@ pub(crate) fn newest(world: &World) -> BTreeMap<RegionId, RegionDescriptor> {
     newest
 }
 
-/// What is not yet as it must be in the end: every region's peers live, agree and have applied everything, and
-/// nobody else has any of it.
+/// Describes what is not yet in its final state. In the end every region's peers exist, agree and
+/// have applied everything, and no other store has any of its data.
 fn unsettled(world: &World) -> Option<String> {
     for (region, descriptor) in newest(world) {
         if descriptor.is_joint() {
@@ -319,9 +320,9 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// Returns true if a region can have no leader any more: half of its voters or more are lost with
-    /// their disks, or no live voter has its rows. A voter that took in its parent's snapshot from after
-    /// a split holds nothing of the split-off region; it votes, but it cannot lead.
+    /// Returns true if a region can no longer have a leader: at least half of its voters are lost
+    /// with their disks, or no live voter has its rows. A voter that applied its parent's snapshot
+    /// from after a split has no rows of the split-off region. It votes, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
         let is_lost = |store: &StoreId| self.stores.get(store).is_none_or(|store| store.is_lost);
         newest(self).values().any(|region| {
@@ -340,7 +341,7 @@ impl World {
     }
 }
 
-/// Names of the invariants that every run is checked against.
+/// Returns the names and sources of all invariants.
 pub fn invariants() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLE.iter().map(|(name, source, _)| (*name, *source))
 }

@@ -1,4 +1,4 @@
-//! Descriptors as JSON: `types` has no serialization of its own.
+//! JSON encoding of descriptors. `types` has no serialization of its own.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! Requests over a real loopback socket to a backend that records what it was asked.
+//! Requests over a real loopback socket to a backend that records its calls.
 
 use std::sync::Mutex;
 
@@ -126,7 +126,7 @@ impl Endpoint {
         Endpoint { address, backend, stop, task }
     }
 
-    /// Status and body.
+    /// Sends a request. Returns the status and the body.
     async fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!(
@@ -216,7 +216,7 @@ async fn every_error_is_json_with_its_status_and_changes_nothing() {
     let endpoint = Endpoint::start(Recorder::default()).await;
     let cases = [
         ("GET", "/api/v1/regions", "", 503),
-        // A status that HTTP does not have becomes 500.
+        // An invalid HTTP status becomes 500.
         ("GET", "/api/v1/status", "", 500),
         ("GET", "/nowhere", "", 404),
         ("DELETE", "/api/v1/stores", "", 405),
