@@ -3,7 +3,7 @@
 //! - [`MetaState`] is the state machine of the meta region: [`MetaCommand`]s applied in log order,
 //!   stored as rows under `b'm'` ([`apply_entry`], [`MetaState::load`]).
 //! - [`bootstrap_plan`] returns the initial layout of a cluster.
-//! - [`StoreHeartbeat`]s carry what changes too fast for a log, as deltas ([`LeadBook`]). The
+//! - [`StoreHeartbeat`]s carry what changes too fast for a log, as deltas ([`DeltaTracker`]). The
 //!   [`Ledger`] keeps the last heartbeat of each store, [`Routes`] the leaders and [`SlotMap`] the
 //!   slots. [`view`] combines them into the input of `placement`.
 //! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of
@@ -38,7 +38,7 @@ pub use clocks::{ClockLimit, ClockLook, Clocks};
 pub use command::{decode_entry, encode_entry, CommandError, MetaCommand, MetaError, MetaReply};
 pub use driver::{may_drain, DrainError, Driver, DriverConfig, StartError, Step};
 pub use heartbeat::{
-    LeadBook, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
+    DeltaTracker, LeadReport, Leads, PeerProgress, StoreHeartbeat, CPU_WINDOW_S, HEAT_WINDOW_S, RATE_WINDOW_S,
 };
 pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use types::{LogIndex, RegionDescriptor, RegionId};
 
 use crate::apply::ToApply;
-use crate::lives;
+use crate::lifecycle;
 use crate::planted::{self, Bug};
 
 /// Maximum number of hand-outs that go to the apply thread without an attempt. Each attempt that
@@ -33,7 +33,7 @@ pub enum ApplyJob<C> {
         entries: Vec<ToApply<C>>,
     },
     /// Unload the region. Its next entry comes only after its rows were replaced, or never.
-    Life(lives::Job),
+    Life(lifecycle::Job),
     /// Load the region, whose rows were replaced by a snapshot.
     Reload(RegionDescriptor),
 }
@@ -110,7 +110,7 @@ impl<C> ApplyQueue<C> {
     }
 
     /// Sends a step of a peer's lifecycle, for the effect `Life`.
-    pub fn live(&mut self, job: lives::Job, executor: &mut impl Executor<C>) {
+    pub fn live(&mut self, job: lifecycle::Job, executor: &mut impl Executor<C>) {
         let region = job.region();
         self.send(region, Vec::new(), executor);
         self.away.insert(region, None);
@@ -213,7 +213,7 @@ pub enum Next<C> {
     /// Execute these entries in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
     /// Unload the region. Then carry out the job's steps, in parallel with execution.
-    Life(lives::Job),
+    Life(lifecycle::Job),
     /// Load the region from its rows.
     Reload(RegionDescriptor),
 }
@@ -270,10 +270,10 @@ impl<C> Backlog<C> {
 
     /// Tracks whether a `Reload` may be executed. A job's steps run in parallel with execution, so
     /// the peer may be removed before the rows of an earlier snapshot are loaded.
-    fn expect_reload(&mut self, job: &lives::Job) {
+    fn expect_reload(&mut self, job: &lifecycle::Job) {
         match job {
-            lives::Job::Replace { descriptor, .. } => drop(self.reloads.insert(descriptor.id, true)),
-            lives::Job::End { region, .. } => {
+            lifecycle::Job::Replace { descriptor, .. } => drop(self.reloads.insert(descriptor.id, true)),
+            lifecycle::Job::End { region, .. } => {
                 if let Some(is_wanted) = self.reloads.get_mut(region) {
                     *is_wanted = false;
                 }

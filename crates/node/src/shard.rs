@@ -20,7 +20,7 @@ use types::{
 
 use crate::apply::{ToApply, Watch};
 use crate::leadership::Leadership;
-use crate::lives::Job;
+use crate::lifecycle::Job;
 use crate::queue::{Queue, Waiting};
 use crate::work::{Outcome, Refusal, Submit};
 

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use goldenscript::{Command, Runner};
-use node::lives::Step;
+use node::lifecycle::Step;
 use node::recovery::Kept;
 use node::{
     ApplyEffect, Effect, Execution, Input, Item, Leadership, Moment, Outcome, Shard, Submit, ToApply, Work,
@@ -49,7 +49,7 @@ use sim::disk::Disk;
 use sim::durable::{Durable, Snapshot};
 use storage::{RegionState, Txn};
 use types::{RegionChange, RegionDescriptor, RegionId, SlotRange, StoreId};
-use wal::PeerLife;
+use wal::PeerLifecycle;
 
 const MILLISECOND: u64 = 1_000_000;
 const REGION: RegionId = 1;
@@ -424,7 +424,7 @@ impl Script {
             Step::ReplaceRows { index, .. } => {
                 format!("the rows of region {region} are those of the snapshot at {index}")
             }
-            Step::Record(PeerLife::Tombstone { peer }) => {
+            Step::Record(PeerLifecycle::Tombstone { peer }) => {
                 format!("the log says that peer {peer} of region {region} is gone")
             }
             Step::Record(_) => format!("the log says that the peer of region {region} exists"),

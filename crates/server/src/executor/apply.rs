@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use node::{lives, ApplyEffect, ApplyJob, Backlog, Execution, Next};
+use node::{lifecycle, ApplyEffect, ApplyJob, Backlog, Execution, Next};
 use parking_lot::Mutex;
 use storage::{RegionState, Txn};
 use types::{RegionDescriptor, RegionId, META_REGION};
@@ -53,7 +53,7 @@ pub struct Applier {
     jobs: Receiver<ToApplier>,
     backlog: Backlog<Asker>,
     is_stopping: bool,
-    lives: Sender<lives::Job>,
+    lives: Sender<lifecycle::Job>,
     /// Remaining turns in which rows are prefetched.
     ahead: u32,
 }
@@ -61,7 +61,7 @@ pub struct Applier {
 impl Applier {
     /// Reads and publishes the applied index of each region. The sender is for the thread that
     /// replaces rows.
-    pub fn new(parts: Parts, lives: Sender<lives::Job>) -> (Applier, ApplyHandle, Sender<ToApplier>) {
+    pub fn new(parts: Parts, lives: Sender<lifecycle::Job>) -> (Applier, ApplyHandle, Sender<ToApplier>) {
         let mut execution = Execution::new(parts.config.store);
         for (region, slots) in parts.regions.local() {
             match parts.engine.region_state(region) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use node::{lives, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome};
+use node::{lifecycle, ApplyEffect, ApplyJob, ApplyQueue, Attempt, Execution, Executor, InRamOutcome};
 use parking_lot::Mutex;
 use rocks::Keyspace;
 use storage::{Reader, StorageError, Visit};
@@ -60,7 +60,7 @@ impl ApplyHandle {
         std::mem::take(&mut self.here.executed)
     }
 
-    pub fn live(&mut self, job: lives::Job) {
+    pub fn live(&mut self, job: lifecycle::Job) {
         self.queue.live(job, &mut self.here);
     }
 

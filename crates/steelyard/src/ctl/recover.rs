@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use bench::admin::AdminClient;
-use bench::table::{count, Align, Table};
+use client::admin::AdminClient;
+use client::table::{count, Align, Table};
 use serde_json::json;
 use server::admin::{RecoverRow, RecoveryPlan, RecoveryRow, RegionPlan};
 
@@ -178,7 +178,7 @@ fn list_text(rows: &[RecoveryRow], now_ms: u64) -> String {
         table.row([
             row.region.to_string(),
             row.order.to_string(),
-            format!("{} ago", bench::table::duration(ago)),
+            format!("{} ago", client::table::duration(ago)),
             row.keeper.to_string(),
             row.lost.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
             row.committed.to_string(),

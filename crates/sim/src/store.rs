@@ -9,7 +9,7 @@ mod apply;
 mod checks;
 mod clocks;
 mod heartbeat;
-mod lives;
+mod lifecycle;
 mod log;
 mod members;
 mod reads;
@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cluster::{
-    CheckBook, ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState,
+    CheckBook, ClockLimit, Clocks, DeltaTracker, Driver, DriverConfig, Ledger, LedgerConfig, MetaState,
 };
-use node::lives::Step;
+use node::lifecycle::Step;
 use node::reads::{Local, Proof};
 use node::{ApplyEffect, ApplyQueue, Backlog, Execution, Input, Leadership, Shard, Silence};
 use replica::{Config, EntryMemory, Truncation, Worker};
@@ -166,7 +166,7 @@ pub struct Process {
     pub meta: MetaState,
     ledger: Ledger,
     driver: Driver,
-    book: LeadBook,
+    book: DeltaTracker,
     checks: CheckBook,
     silence: Silence,
     clocks: Clocks,
@@ -372,7 +372,7 @@ impl World {
             meta: MetaState::default(),
             ledger: Ledger::new(boot, LEDGER),
             driver: Driver::new(DRIVER),
-            book: LeadBook::default(),
+            book: DeltaTracker::default(),
             checks: CheckBook::default(),
             silence: Silence::default(),
             clocks: Clocks::new(MAX_CLOCK_OFFSET_MS),
