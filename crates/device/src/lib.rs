@@ -10,7 +10,8 @@
 //! - [`Ground`]: the disks behind a directory, which shows if stores share one.
 //! - [`shim_path`]: the path of the preload library that puts a process on an emulated device.
 //!
-//! `docs/DEVICES.md` lists the emulated calls and effects, and `docs/CAPABILITY.md` the measured quantities.
+//! `docs/DEVICES.md` lists the emulated calls and effects, and `docs/CAPABILITY.md` the measured
+//! quantities.
 
 mod block;
 mod cache;

@@ -1,19 +1,21 @@
-//! The decisions of a planned stop: when a stopping store may end, and which stores take over its leads.
+//! The decisions of a planned stop: when a stopping store may end, and which stores take over its
+//! leads.
 //!
 //! ```text
 //!  Telling ─▶ HandingOver ─▶ Redirecting ─▶ Closing ─▶ Done
 //! ```
 //!
 //! - *Telling*: heartbeats announce the stop, so that placement returns no lead to the store.
-//! - *HandingOver*: the store transfers the lead of every region to an up-to-date voter on a store that takes
-//!   leads.
-//! - *Redirecting*: the store continues to serve until other stores have stopped sending it commands.
-//! - *Closing*: the store accepts no connections, and closes each client's connection once its requests are
-//!   answered.
+//! - *HandingOver*: the store transfers the lead of every region to an up-to-date voter on a store
+//!   that takes leads.
+//! - *Redirecting*: the store continues to serve until other stores have stopped sending it
+//!   commands.
+//! - *Closing*: the store accepts no connections, and closes each client's connection once its
+//!   requests are answered.
 //!
-//! At the beginning the executor sends `replica::Input::StopLeading`, after which the store's peers take no new
-//! leads. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time limit, so a stop ends. [`Left`]
-//! lists what was not done in time.
+//! At the beginning the executor sends `replica::Input::StopLeading`, after which the store's peers
+//! take no new leads. Then it calls [`PlannedStop::step`] repeatedly. Every phase has a time limit,
+//! so a stop ends. [`Left`] lists what was not done in time.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +34,11 @@ pub struct StopTimes {
     pub told_nanos: u64,
     /// Time limit of handing over, for all regions together.
     pub hand_over_nanos: u64,
-    /// Time after which an unfinished transfer is tried again. It is longer than an election timeout.
+    /// Time after which an unfinished transfer is tried again. It is longer than an election
+    /// timeout.
     pub retry_nanos: u64,
-    /// Time without a command from another store after which the other stores are taken to know the new
-    /// leaders.
+    /// Time without a command from another store after which the other stores are taken to know the
+    /// new leaders.
     pub quiet_nanos: u64,
     /// Time limit of redirecting.
     pub redirect_nanos: u64,
@@ -81,7 +84,7 @@ pub enum StopPhase {
     Done,
 }
 
-/// What is not done yet, or was not done in time.
+/// The work that a planned stop has left undone, so far or in the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// Regions that this store still leads.
@@ -120,8 +123,8 @@ pub struct PlannedStop {
 }
 
 impl Led {
-    /// Creates the view of a region from its leader's status. `takes_leads` returns true for a store that is up
-    /// and may be handed a lead.
+    /// Creates the view of a region from its leader's status. `takes_leads` returns true for a
+    /// store that is up and may be handed a lead.
     pub fn of(status: &RegionStatus, this: StoreId, takes_leads: impl Fn(StoreId) -> bool) -> Led {
         let others = status.descriptor.voters().filter(|&store| store != this && takes_leads(store));
         let heir = |store| {
@@ -215,8 +218,8 @@ impl PlannedStop {
         }
     }
 
-    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the smallest lag,
-    /// then the fewest leads offered to its store.
+    /// Returns the leads to transfer now, each to the voter with the fewest attempts, then the
+    /// smallest lag, then the fewest leads offered to its store.
     fn transfers(&mut self, view: &StopView, now: BootNanos) -> Vec<(RegionId, StoreId)> {
         let mut transfers = Vec::new();
         for led in &view.led {

@@ -87,7 +87,7 @@ pub enum Reason {
     Requested,
 }
 
-/// What a region's writes wait for.
+/// The logs that a region's writes wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waited {
     /// True if the slowest log needed is a follower's, false if it is the leader's own.

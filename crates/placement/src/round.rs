@@ -90,7 +90,7 @@ pub(crate) enum Table {
     Sorted(Vec<StoreId>),
 }
 
-/// Whether a peer may become the leader, or why it may not.
+/// The answer to the question whether a peer may become the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eligibility {
     Eligible,

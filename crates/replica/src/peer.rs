@@ -12,7 +12,8 @@ use raft::eraftpb::{
 };
 use raft::{RaftState, RawNode, StateRole};
 use types::{
-    BootNanos, Changed, LogIndex, PeerId, RegionDescriptor, RegionId, StoreId, Term, FIRST_INDEX, FIRST_TERM,
+    BootNanos, Changed, Draw, LogIndex, PeerId, RegionDescriptor, RegionId, StoreId, Term, FIRST_INDEX,
+    FIRST_TERM,
 };
 
 use crate::action::{
@@ -927,7 +928,8 @@ impl<L: LogStore> Peer<L> {
     fn draw_election_timeout(&mut self, config: &Config) {
         self.attempt += 1;
         let parts = [config.store, self.region, self.seen.term, self.attempt];
-        let drawn = parts.iter().fold(mix(config.seed), |hash, &part| mix(hash ^ part));
+        let drawn =
+            parts.iter().fold(Draw::new(config.seed).number(), |hash, &part| Draw::new(hash ^ part).number());
         let ticks = u64::from(config.election_ticks);
         self.election_timeout = (ticks + drawn % ticks) as usize;
         self.raw.raft.set_randomized_election_timeout(self.election_timeout);
@@ -968,12 +970,4 @@ fn append_as_leader<L: LogStore>(raw: &mut RawNode<LogView<L>>, payload: Bytes, 
     message.set_msg_type(MessageType::MsgPropose);
     message.set_entries(vec![Entry { data: payload, context, ..Entry::default() }].into());
     raw.raft.step(message).is_ok()
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

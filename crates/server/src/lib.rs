@@ -6,7 +6,7 @@
 //!               ▲          │                   │   ▲   │
 //!               │          │                   │   │   └▶ executor::log_writer ─▶ raftlog
 //!               └ replies ─│─────────────────◀─┴───┴──▶ executor::apply ─▶ engine ─▶ rocks
-//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, admin_backend
+//!                          └▶ transport ◀─▶ other stores ─▶ inbound ─▶ heartbeat, orders, …
 //! ```
 //!
 //! A module names only modules below it. At the top, `startup` creates everything. Below it are the

@@ -12,7 +12,7 @@ pub struct Tally {
     pub conversations: u64,
     pub operations: u64,
     pub answered: u64,
-    /// Of these, the operations that came after another one of their group on the same connection.
+    /// Operations among these that came after another one of their group on the same connection.
     pub pipelined: u64,
     pub refused: u64,
     pub unknown: u64,

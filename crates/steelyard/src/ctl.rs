@@ -138,7 +138,7 @@ struct Weights {
     /// For its rank as a leader's store, in place of the measured bytes per second
     #[arg(long, value_name = "WEIGHT", alias = "leader")]
     leader_weight: Option<f64>,
-    /// What is measured counts again
+    /// Let the measured weights count again
     #[arg(long, conflicts_with_all = ["data_weight", "leader_weight"])]
     clear: bool,
 }
@@ -146,13 +146,14 @@ struct Weights {
 /// A change may take a leader transfer; an answer comes within the store's own request timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold it up at the end.
+/// A probe ends in about 7 s, but other stores of the host may have the turn, and a device may hold
+/// it up at the end.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Peers read all rows of their region at a bounded rate; the stores give up by themselves before.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What a command shows: the same data for programs and for people.
+/// The output of a command: the same data for programs and for people.
 struct Answer {
     json: Value,
     text: String,
@@ -323,8 +324,8 @@ fn probe(client: &AdminClient, store: u64) -> anyhow::Result<ProbeRow> {
     Ok(serde_json::from_value(done)?)
 }
 
-/// Probes every store in turn and says what each measured when it has. A store that cannot be probed is named, and the
-/// others are probed all the same.
+/// Probes every store in turn and says what each measured when it has. A store that cannot be
+/// probed is named, and the others are probed all the same.
 fn probe_all(
     client: &AdminClient,
     as_json: bool,
@@ -594,7 +595,7 @@ fn capability(bytes_per_s: f64) -> String {
     }
 }
 
-/// What the store was told or measured to do, and how sure that is where it was measured.
+/// Returns the store's configured or measured capability, and the spread of a measured one.
 fn estimate(row: &StoreRow) -> String {
     let text = capability(row.capability_bytes_per_s / row.correction.max(f64::MIN_POSITIVE));
     match row.capability_spread {

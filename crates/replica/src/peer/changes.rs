@@ -194,8 +194,8 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Tells the other voters of the region before a campaign. A store that took its parent's snapshot from
-    /// after a split has no peer of the split-off region, and could not vote.
+    /// Tells the other voters of the region before a campaign. A store that took its parent's
+    /// snapshot from after a split has no peer of the split-off region, and could not vote.
     pub(super) fn announce_to_voters(&self, out: &mut Outbox) {
         for peer in self.descriptor.peers.iter().filter(|peer| peer.id != self.id) {
             if self.raw.raft.prs().conf().voters().contains(peer.id) {

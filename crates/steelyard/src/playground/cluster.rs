@@ -300,7 +300,8 @@ mod tests {
     }
 }
 
-/// Returns the path of the program `steelyard`: this process's own, or the one beside the laboratory.
+/// Returns the path of the program `steelyard`: this process's own, or the one beside the
+/// laboratory.
 pub fn program() -> std::io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let is_lab = own.file_name().is_some_and(|name| name == "steelyard-lab");
