@@ -26,6 +26,7 @@ mod layout;
 mod ledger;
 mod order;
 mod place;
+pub mod recovery;
 mod rows;
 mod state;
 mod turn;

@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cluster::recovery::{PeerReport, RecoveryStep, Unfit};
 use replica::eraftpb::Message;
 use replica::{
-    Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RegionStatus, RestartCause,
+    Action, Committed, DropReason, EntryMemory, Fatal, Lane, LogBatch, LogStore, RecoveryRefusal,
+    RegionStatus, RestartCause,
 };
 use types::{
     BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
@@ -278,6 +280,24 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         self.raft.unclean()
     }
 
+    /// Takes part in the recovery of regions by order of an operator. Everything that this causes
+    /// is returned by the next turns; the caller sees in later reports what is durable.
+    pub fn recovery(&mut self, step: &RecoveryStep, now: BootNanos) -> Result<(), RecoveryRefusal> {
+        match step {
+            RecoveryStep::Promise { region, term, keeper } => {
+                self.raft.promise_recovery(*region, *term, *keeper, now)
+            }
+            RecoveryStep::Recover { region, term, recovery } => {
+                self.raft.recover(*region, *term, recovery, now)
+            }
+        }
+    }
+
+    /// Reports this store's peers to an order that recovers regions.
+    pub fn recovery_reports(&mut self, now: BootNanos) -> Vec<PeerReport> {
+        self.raft.reports(now).into_iter().map(told).collect()
+    }
+
     fn next_token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token
@@ -428,4 +448,28 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
 
 fn refusal<C, R>(client: C) -> Effect<C, R> {
     Effect::Answer { client, outcome: Outcome::Refused(Refusal::NotLeader) }
+}
+
+fn told(report: replica::PeerReport) -> PeerReport {
+    let unfit = report.unfit.map(|unfit| match unfit {
+        replica::Unfit::Blank => Unfit::Blank,
+        replica::Unfit::Merged => Unfit::Merged,
+        other => Unfit::Other(other.to_string()),
+    });
+    PeerReport {
+        region: report.region,
+        peer: report.peer,
+        descriptor: report.descriptor,
+        ends_as: report.ends_as,
+        term: report.term,
+        vote: report.vote,
+        is_saved: report.is_saved,
+        leads: report.leads,
+        unfit,
+        commit: report.commit,
+        commit_term: report.commit_term,
+        applied: report.applied,
+        last: report.last,
+        runs: report.runs,
+    }
 }

@@ -423,7 +423,69 @@ pub struct PeerProgress {
     pub needs_snapshot: bool,
 }
 
-/// Why the store must stop: continuing could break a promise.
+/// What an order to recover a region has to know of one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerReport {
+    pub region: RegionId,
+    pub peer: PeerId,
+    /// As applied.
+    pub descriptor: RegionDescriptor,
+    /// As it is once the whole log is applied.
+    pub ends_as: RegionDescriptor,
+    pub term: Term,
+    /// The peer that it voted for in that term.
+    pub vote: Option<PeerId>,
+    /// True if the log has the term, the vote and every entry, durably.
+    pub is_saved: bool,
+    pub leads: bool,
+    /// The reason why the region cannot go on from this peer's log.
+    pub unfit: Option<Unfit>,
+    pub commit: LogIndex,
+    pub commit_term: Term,
+    pub applied: LogIndex,
+    pub last: LogIndex,
+    /// The first index and the term of each run of entries of one term, newest first. Runs that are
+    /// old are left out. The oldest run may begin with the last entry that the log has dropped.
+    pub runs: Vec<(LogIndex, Term)>,
+}
+
+/// The reason why a region cannot be recovered from a peer's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    #[error("it has no data yet")]
+    Blank,
+    #[error("a snapshot is replacing its rows")]
+    Applying,
+    #[error("its log has lost entries that it vouched for")]
+    MissingEntries,
+    #[error("its region has merged into another")]
+    Merged,
+    #[error("its store is about to stop, or its device hangs")]
+    Stopping,
+    #[error("its machine crashed, and it may have forgotten writes: `ctl accept-loss` comes first")]
+    Unclean,
+    #[error("its log ends with its own removal from the region")]
+    Removed,
+}
+
+/// The reason why a peer did not take part in a recovery. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryRefusal {
+    #[error("the store has no peer of the region")]
+    NoPeer,
+    #[error("it leads the region")]
+    Leads,
+    #[error("it is in term {term} already")]
+    Promised { term: Term },
+    #[error("it has not promised, or its promise is not on its device yet")]
+    NotPromised,
+    #[error("its log ends at {last} by now")]
+    Moved { last: LogIndex },
+    #[error("{0}")]
+    Unfit(Unfit),
+}
+
+/// The store must stop: going on could break a promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fatal {
     #[error("configuration: {0}")]

@@ -39,6 +39,7 @@ mod changes;
 mod hibernation;
 pub(crate) mod inspect;
 mod merge;
+mod recovery;
 mod snapshots;
 mod turn;
 mod yielding;
@@ -113,8 +114,10 @@ struct Seen {
 /// A committed change. It takes effect in the raft crate when it is applied.
 struct PendingChange {
     index: LogIndex,
-    conf_change: Option<ConfChangeV2>,
+    /// To be told one after the other. There are several if a configuration is forced.
+    conf_changes: Vec<ConfChangeV2>,
     changed: Changed,
+    recovers: bool,
 }
 
 pub(crate) struct Peer<L: LogStore> {

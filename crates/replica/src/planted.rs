@@ -46,9 +46,11 @@ pub enum Bug {
     LeadsWhileStopping,
     /// A peer that may have forgotten what it acknowledged votes at once.
     UncleanVotes,
+    /// The consensus code is never told that a recovery forced the lost voters out.
+    RecoveryNotTold,
 }
 
-pub const BUGS: [Bug; 20] = [
+pub const BUGS: [Bug; 21] = [
     Bug::AcknowledgeBeforeSync,
     Bug::VoteNotSaved,
     Bug::LeaseFromConfirmation,
@@ -69,6 +71,7 @@ pub const BUGS: [Bug; 20] = [
     Bug::BlankForgetsVote,
     Bug::LeadsWhileStopping,
     Bug::UncleanVotes,
+    Bug::RecoveryNotTold,
 ];
 
 #[cfg(feature = "planted")]

@@ -21,6 +21,7 @@ use crate::planted::{self, Bug};
 use crate::stickiness::{Promise, Stickiness};
 
 mod merges;
+mod recovery;
 
 /// Maximum number of vote requests that are kept for peers that a split has not made here yet. The
 /// latest ones are kept.

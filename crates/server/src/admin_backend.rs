@@ -2,6 +2,7 @@
 //! are sent to it.
 
 mod check;
+mod recover;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use types::{RegionId, StoreId, META_REGION};
 
 use crate::admin::{
     encode_error, read_error, refuse, AcceptedRow, AdminBackend, AdminError, Answer, CheckRow, ConfigRow,
-    OperatorRow, PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    OperatorRow, PeerRow, ProbeRow, RecoverRequest, RecoverRow, RecoveryRow, RegionRequest, RegionRow,
+    StoreRequest, StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -55,6 +57,7 @@ enum Ask {
     ExplainStore { store: StoreId },
     Operators { history: bool },
     Check { region: u64 },
+    SkipRegionIds { count: u32 },
 }
 
 /// Asks the meta region's leader, on whatever store, within the time limit of a request.
@@ -213,6 +216,10 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::Check { region } => check::answer(store, region).await?,
+        Ask::SkipRegionIds { count } => {
+            propose(store, MetaCommand::AllocateRegions { count }).await?;
+            Value::Null
+        }
     };
     Ok(value)
 }
@@ -480,6 +487,14 @@ impl AdminBackend for Backend {
         })
     }
 
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow> {
+        Box::pin(recover::recover(&self.store, request))
+    }
+
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
+        Box::pin(async { Ok(recover::recoveries(&self.store)) })
+    }
+
     fn healthy(&self) -> bool {
         self.store.is_healthy()
     }
@@ -491,6 +506,7 @@ impl AdminBackend for Backend {
         let device = &self.store.hanging;
         self.store.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
         self.store.metrics.set_unsynced(self.store.unsynced.counts());
+        self.store.metrics.set_recoveries(self.store.regions.recoveries_here());
         match self.store.engine.rows().stats() {
             Ok(stats) => self.store.metrics.set_engine(&stats),
             Err(error) => tracing::warn!(%error, "the statistics of RocksDB cannot be read"),

@@ -160,7 +160,7 @@ mod tests {
         let mut keeper = HangKeeper::with(quick());
         let (release, held) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            scope.spawn(|| store.capability.log.during(0, || held.recv(), |_| false));
+            scope.spawn(move || store.capability.log.during(0, || held.recv(), |_| false));
             let begun = Instant::now();
             while !store.hanging.is_hanging() {
                 keeper.look(store);

@@ -65,6 +65,7 @@ mod startup;
 mod stopping;
 mod store;
 mod strong_reads;
+mod survey;
 mod transport;
 mod unsynced;
 mod wall_clock;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
+use types::UnixMillis;
 
 use crate::admin::StageRow;
 use crate::snapshot;
@@ -123,6 +124,8 @@ pub struct Metrics {
     /// In the order of `CLOCK`.
     clock: [Gauge<f64, AtomicU64>; CLOCK.len()],
     device: [Gauge<f64, AtomicU64>; DEVICE.len()],
+    /// In the order of `RECOVERIES`.
+    recoveries: [Gauge<f64, AtomicU64>; RECOVERIES.len()],
     /// In the order of `SNAPSHOTS`.
     snapshots: [Counter; SNAPSHOTS.len()],
     /// In the order of `ENGINE_COUNTERS` and `ENGINE_GAUGES`.
@@ -200,6 +203,14 @@ const DEVICE: [(&str, &str); 3] = [
     ("device_read_wait_seconds", "How long the oldest read of a row has waited for its answer"),
 ];
 
+const RECOVERIES: [(&str, &str); 2] = [
+    (
+        "recovered_regions",
+        "Regions with a peer here that went on from one survivor's log, by an operator's order",
+    ),
+    ("last_recovery_timestamp_seconds", "When the latest of these orders was given, in Unix time; 0: never"),
+];
+
 impl Metrics {
     /// Takes over whether the device answers, and how long the log and a read have waited for it.
     pub fn set_device(&self, hangs: bool, log_waited: Duration, read_waited: Duration) {
@@ -209,7 +220,15 @@ impl Metrics {
         }
     }
 
-    /// Takes over how the store's clock stands to the others'.
+    /// Sets the gauges of recoveries: the number of regions, and the time of the latest in Unix
+    /// milliseconds.
+    pub fn set_recoveries(&self, (regions, latest_ms): (usize, UnixMillis)) {
+        for (gauge, value) in self.recoveries.iter().zip([regions as f64, latest_ms as f64 / 1000.0]) {
+            gauge.set(value);
+        }
+    }
+
+    /// Sets the gauges of the wall clock.
     pub fn set_clock(&self, wall: &WallClock) {
         let seconds = |ms: i64| ms as f64 / 1000.0;
         let values = [
@@ -379,6 +398,7 @@ impl Metrics {
         let cpu = CPU.map(&mut real);
         let clock = CLOCK.map(&mut real);
         let device = DEVICE.map(&mut real);
+        let recoveries = RECOVERIES.map(&mut real);
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -421,6 +441,7 @@ impl Metrics {
             cpu,
             clock,
             device,
+            recoveries,
             snapshots,
             engine,
             recent: Mutex::new(recent),

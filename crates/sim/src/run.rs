@@ -160,13 +160,54 @@ fn drive(world: &mut World, options: Options) {
     {
         world.step();
     }
+    if world.rng.chance(10) {
+        if let Some(lost) = world.lose_a_majority() {
+            world.forget_the_past();
+            return settle_recovered(world, &lost);
+        }
+    }
     world.say("peace");
-    settle(world);
+    let is_settled = settle(world);
+    if is_settled && world.rng.chance(20) {
+        if let Some(lost) = world.lose_a_majority() {
+            settle_recovered(world, &lost);
+        }
+    }
 }
 
-/// Ends the faults. Then every request must be answered, and all stores must arrive at the same
-/// rows.
-fn settle(world: &mut World) {
+/// After the loss of a majority: an operator has the survivors recover, and what they have is
+/// served again.
+fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
+    world.calm();
+    for client in &mut world.clients {
+        client.wishes = Some(Vec::new());
+    }
+    if !world.recover_regions(lost) {
+        world.tally.doomed += u64::from(!world.is_over());
+        return;
+    }
+    let pause = world.now + crate::client::PATIENCE + SECOND;
+    world.run_until(pause);
+    world.is_calm = true;
+    ask_for_all(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.unrecovered().is_some() {
+        world.run_until(world.now + 5 * SECOND);
+        // A change of peers that was under way may have cost a region its majority only now.
+        if world.unrecovered().is_some() && !world.recover_regions(lost) {
+            world.tally.doomed += u64::from(!world.is_over());
+            return;
+        }
+    }
+    if let Some(what) = world.unrecovered().filter(|_| !world.is_over()) {
+        world.violate("liveness", format!("after a recovery {what}"));
+    }
+    show_all_rows(world);
+}
+
+/// Faults stop; every request must be answered, and every store must come to the same rows. Returns
+/// false if they do not.
+fn settle(world: &mut World) -> bool {
     world.calm();
     for client in &mut world.clients {
         client.wishes = Some(Vec::new());
@@ -175,6 +216,31 @@ fn settle(world: &mut World) {
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
     world.is_calm = true;
+    ask_for_all(world);
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && !(is_content(world) && unsettled(world).is_none()) {
+        let next = world.now + 100 * MILLISECOND;
+        world.run_until(next);
+    }
+    if world.is_over() {
+        return false;
+    }
+    if world.is_doomed() {
+        world.tally.doomed += 1;
+        return false;
+    }
+    if !is_content(world) {
+        world.violate("liveness", "a calm cluster leaves requests unanswered".into());
+    }
+    if let Some(what) = unsettled(world) {
+        world.violate("liveness", format!("in a calm cluster {what}"));
+    }
+    show_all_rows(world);
+    !world.is_over()
+}
+
+/// Clients ask for everything once more.
+fn ask_for_all(world: &mut World) {
     for group in 0..world.groups {
         for command in [
             Command::GetField { field: 0 },
@@ -193,28 +259,15 @@ fn settle(world: &mut World) {
     for client in 0..CLIENTS {
         world.schedule(0, Event::Client { client });
     }
-    let end = world.now + PEACE;
-    while !world.is_over() && world.now < end && !(is_content(world) && unsettled(world).is_none()) {
-        let next = world.now + 100 * MILLISECOND;
-        world.run_until(next);
-    }
-    if world.is_over() {
-        return;
-    }
-    if world.is_doomed() {
-        world.tally.doomed += 1;
-        return;
-    }
-    if !is_content(world) {
-        world.violate("liveness", "a calm cluster leaves requests unanswered".into());
-    }
-    if let Some(what) = unsettled(world) {
-        world.violate("liveness", format!("in a calm cluster {what}"));
-    }
+}
+
+fn show_all_rows(world: &mut World) {
     let descriptors: Vec<RegionDescriptor> = newest(world).into_values().collect();
     for descriptor in descriptors {
         for peer in &descriptor.peers {
-            world.show_rows(peer.store, descriptor.id);
+            if world.stores.get(&peer.store).is_some_and(|store| store.process.is_some()) {
+                world.show_rows(peer.store, descriptor.id);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `steelyard ctl`: asks any store's admin endpoint about the whole cluster, or changes something.
 
 mod check;
+mod recover;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -62,6 +63,8 @@ enum Command {
         #[arg(long, value_name = "REGION")]
         region: Option<u64>,
     },
+    /// Recover regions whose majority of voters is lost for good: shows a plan, and acts with --yes
+    Recover(recover::Recover),
     /// Why a region's leader is where it is, or what is to be done for a store
     Explain(Subject),
     /// Operators in flight
@@ -184,6 +187,10 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
         let client = AdminClient::new(address, CHECK_TIMEOUT);
         return check::run(&client, region, ctl.json, |text| print(&text));
     }
+    if let Command::Recover(order) = ctl.command {
+        let client = AdminClient::new(address, recover::TIMEOUT);
+        return recover::run(&client, order, ctl.json, |text| print(&text));
+    }
     let answer = answer(&client, ctl.command)?;
     let text = match ctl.json {
         true => serde_json::to_string_pretty(&answer.json)? + "\n",
@@ -268,7 +275,7 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             let text = format!("is being merged into region {into}");
             change_region(client, region, RegionRequest::Merge { into }, &text)
         }
-        Command::Check { .. } => unreachable!("run() does it"),
+        Command::Check { .. } | Command::Recover(_) => unreachable!("run() does it"),
         Command::Explain(Subject { region, store }) => {
             let path = match store {
                 Some(store) => format!("stores/{store}/explain"),

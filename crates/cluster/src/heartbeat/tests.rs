@@ -23,6 +23,7 @@ prop_compose! {
             next_peer,
             merging: merging.map(|(into, sealed_at)| Merging { into, sealed_at }),
             absorbed,
+            recoveries: Vec::new(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Delivery of the consensus code's output: to the log, to other stores and to apply.
 
 use super::*;
-use crate::change_entry;
-use crate::conf::conf_change_of;
+use crate::change_entry::{self, EntryChange};
+use crate::conf::{conf_change_of, recovery_conf_changes};
 use crate::log_reads::Range;
 use crate::log_store::LogError;
 use crate::log_view::size_of;
@@ -194,20 +194,27 @@ impl<L: LogStore> Peer<L> {
         if entry.context.is_empty() {
             return Ok(Committed { index, term, payload: entry.data, token, change: None });
         }
-        let (expect, change) = change_entry::decode(&entry.context)
+        let change = change_entry::decode(&entry.context)
             .ok_or(Fatal::UnknownChange { region: self.region, index })?;
         // Every peer decides the same here, because the handed-out descriptor follows from the log
         // alone.
         let before = &self.handed_descriptor;
-        let is_meant = expect == before.epoch || planted::is(Bug::EpochIgnored);
-        let changed = if is_meant { before.after_entry(&change, index).ok() } else { None };
+        let changed = change.apply(before, index);
         if let Some(changed) = &changed {
-            let conf_change = conf_change_of(&change, before, &changed.region);
+            let conf_changes = match &change {
+                EntryChange::Proposed { change, .. } => {
+                    conf_change_of(change, before, &changed.region).into_iter().collect()
+                }
+                EntryChange::Recover(_) if planted::is(Bug::RecoveryNotTold) => Vec::new(),
+                EntryChange::Recover(_) => recovery_conf_changes(before, &changed.region),
+            };
+            let recovers = matches!(change, EntryChange::Recover(_));
             self.handed_descriptor = changed.region.clone();
             if let Some(source) = changed.absorbed.clone() {
                 self.takeovers.push_back(Takeover { index, source });
             }
-            self.pending_changes.push_back(PendingChange { index, conf_change, changed: changed.clone() });
+            let changed = changed.clone();
+            self.pending_changes.push_back(PendingChange { index, conf_changes, changed, recovers });
         }
         Ok(Committed { index, term, payload: Bytes::new(), token, change: changed })
     }

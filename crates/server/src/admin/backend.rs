@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+pub use cluster::recovery::{RecoveryPlan, RefusedRegion, RegionPlan, Survivor};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -239,7 +240,61 @@ pub enum StoreRequest {
     Pin { data_weight: Option<f64>, leader_weight: Option<f64> },
 }
 
-/// Why an admin request failed: an HTTP status and a message.
+/// An order to recover regions whose majority is lost for good.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecoverRequest {
+    /// The stores that never come back.
+    pub lost: Vec<u64>,
+    /// Empty: every region that lost its majority with them.
+    #[serde(default)]
+    pub regions: Vec<u64>,
+    /// False: only a plan.
+    #[serde(default)]
+    pub act: bool,
+}
+
+/// The plan of an order, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecoverRow {
+    pub plan: RecoveryPlan,
+    /// The order's number, once it was carried out.
+    pub order: Option<u64>,
+    /// Regions that go on from a survivor's log, and are led.
+    pub recovered: Vec<u64>,
+    pub failed: Vec<FailedRegion>,
+    /// The lost stores, and whether they are off the list.
+    pub struck: Vec<StruckStore>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailedRegion {
+    pub region: u64,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StruckStore {
+    pub store: u64,
+    /// Why it is still on the list of stores.
+    pub not_struck: Option<String>,
+}
+
+/// The record of a region's recovery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryRow {
+    pub region: u64,
+    pub order: u64,
+    pub at_unix_ms: u64,
+    /// The store whose log counted.
+    pub keeper: u64,
+    pub lost: Vec<u64>,
+    /// The last entry that a survivor knew to be committed, and the last one that was kept.
+    pub committed: u64,
+    pub last: u64,
+}
+
+/// Why an admin request failed, as an HTTP status and a sentence.
 #[derive(Clone, Debug)]
 pub struct AdminError {
     pub status: u16,
@@ -274,7 +329,11 @@ pub trait AdminBackend: Send + Sync + 'static {
     /// Has this store's peer of a region, or of every region without a leader, take part again
     /// although it may have forgotten writes when the machine crashed.
     fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>>;
-    /// Whether this store serves: it leads, or knows who leads, every region that it holds.
+    /// Plans the recovery of regions whose majority is lost for good, and carries it out.
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow>;
+    /// Returns the recoveries that regions have a record of.
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>>;
+    /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.
     fn metrics(&self) -> String;

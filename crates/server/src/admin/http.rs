@@ -14,6 +14,8 @@
 //! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
+//! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow`, after up to a minute |
+//! | `GET /api/v1/recoveries` | rows of `backend` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
 //! | `POST /api/v1/accept-loss` `{"region": 3}`; without a region: all that have no leader | `AcceptedRow`s |
@@ -37,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{AdminBackend, AdminError, RegionRequest, StoreRequest};
+use super::{AdminBackend, AdminError, RecoverRequest, RegionRequest, StoreRequest};
 
 /// Maximum bytes of a request's body. Real bodies have a few dozen bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -72,6 +74,8 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/device", post(device))
         .route("/api/v1/probe", post(probe))
         .route("/api/v1/accept-loss", post(accept_loss))
+        .route("/api/v1/recover", post(recover))
+        .route("/api/v1/recoveries", get(recoveries))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
@@ -306,6 +310,15 @@ struct AcceptLossRequest {
 async fn accept_loss(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
     let AcceptLossRequest { region } = parse(&headers, body)?;
     Ok(Json(backend.accept_loss(region).await?))
+}
+
+async fn recover(State(backend): Backend, headers: HeaderMap, body: Body) -> Outcome<impl Serialize> {
+    let request: RecoverRequest = parse(&headers, body)?;
+    Ok(Json(backend.recover(request).await?))
+}
+
+async fn recoveries(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.recoveries().await?))
 }
 
 #[cfg(test)]

@@ -282,7 +282,7 @@ mod tests {
                 begun.send(()).unwrap();
                 told_to_end.recv()
             };
-            of_thread.during(wait, |_| true).unwrap();
+            of_thread.during(0, wait, |_| true).unwrap();
             has_ended(&of_thread)
         });
         fn has_ended(clock: &LogClock) -> (Duration, Duration) {

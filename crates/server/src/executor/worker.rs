@@ -140,6 +140,13 @@ impl RegionWorker {
             ToWorker::SnapshotApplied { region } => {
                 self.shard.step(Input::SnapshotApplied { region }, now);
             }
+            ToWorker::Survey { reply } => drop(reply.send(self.shard.recovery_reports(now))),
+            ToWorker::Recovery { steps, reply } => {
+                let outcomes = steps.iter().map(|step| (step.region(), self.shard.recovery(step, now)));
+                let refused =
+                    outcomes.filter_map(|(region, outcome)| Some((region, outcome.err()?.to_string())));
+                let _ = reply.send(refused.collect());
+            }
         }
     }
 

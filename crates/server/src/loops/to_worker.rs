@@ -1,5 +1,6 @@
 //! The messages to the region worker: one closed enum, one queue.
 
+use cluster::recovery::{PeerReport, RecoveryStep};
 use node::{Messages, Outcome, Refusal, Submit};
 use replica::Input;
 use tokio::sync::oneshot;
@@ -73,5 +74,14 @@ pub enum ToWorker {
     },
     SnapshotApplied {
         region: RegionId,
+    },
+    /// What an order to recover regions has to know of this store's peers.
+    Survey {
+        reply: oneshot::Sender<Vec<PeerReport>>,
+    },
+    /// Steps of such an order; answered by those that are refused.
+    Recovery {
+        steps: Vec<RecoveryStep>,
+        reply: oneshot::Sender<Vec<(RegionId, String)>>,
     },
 }

@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    pub(super) fn input(&mut self, id: StoreId, input: RaftInput) {
+    pub(crate) fn input(&mut self, id: StoreId, input: RaftInput) {
         self.tell(id, Input::Raft(input));
     }
 

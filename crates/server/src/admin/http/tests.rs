@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::admin::{
-    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRow, StoreRow, StoreStatus,
+    AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RecoverRow, RecoveryRow, RegionRow,
+    StoreRow, StoreStatus,
 };
 
 #[derive(Default)]
@@ -74,6 +75,13 @@ impl AdminBackend for Recorder {
     }
     fn slow_device(&self, factor: f64) -> Answer<'_, ()> {
         self.note(format!("slow {factor}"), Ok(()))
+    }
+    fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow> {
+        let RecoverRequest { lost, regions, act } = request;
+        self.note(format!("recover {lost:?} {regions:?} {act}"), Ok(RecoverRow::default()))
+    }
+    fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
+        self.note("recoveries".into(), Ok(Vec::new()))
     }
     fn probe(&self) -> Answer<'_, ProbeRow> {
         let row = ProbeRow {
@@ -168,7 +176,10 @@ async fn requests_reach_the_backend_with_their_arguments() {
     }
     let (status, body) = endpoint.send("POST", "/api/v1/probe", "{}").await;
     assert!(status == 200 && body.contains(r#""io_bytes_per_s":500000000.0"#), "{body}");
-    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a GET measures nothing");
+    assert_eq!(endpoint.get("/api/v1/probe").await.0, 405, "a look measures nothing");
+    assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1]}"#).await.0, 200);
+    assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1],"force":true}"#).await.0, 400);
+    assert_eq!(endpoint.get("/api/v1/recoveries").await.0, 200);
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
     let moved = r#"{"change":"move-peer","from":1,"to":3}"#;
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/change", moved).await, (200, moved.into()));
