@@ -168,6 +168,8 @@ pub(crate) struct Peer<L: LogStore> {
     given_vote: (Term, u64),
     /// The term that the log holds durably.
     saved_term: Term,
+    /// True if this peer leads in a term that is not saved yet, and has not told it.
+    owes_leadership: bool,
     election_timeout: usize,
     /// Number of election timeouts drawn so far.
     attempt: u64,
@@ -363,6 +365,7 @@ impl<L: LogStore> Peer<L> {
             sealing: 0,
             making: false,
             saved_term: given_vote.0,
+            owes_leadership: false,
             given_vote,
             election_timeout: 0,
             attempt: 0,
@@ -730,6 +733,7 @@ impl<L: LogStore> Peer<L> {
     pub fn status(&self, config: &Config, now: BootNanos) -> RegionStatus {
         let raft = &self.raw.raft;
         let role = match raft.state {
+            StateRole::Leader if self.owes_leadership => Role::Candidate,
             StateRole::Leader => Role::Leader,
             StateRole::Follower => Role::Follower,
             StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
@@ -746,7 +750,7 @@ impl<L: LogStore> Peer<L> {
         let leads = role == Role::Leader;
         RegionStatus {
             term: raft.term,
-            leader: self.leader(),
+            leader: self.leader().filter(|_| !self.owes_leadership),
             role,
             commit: raft.raft_log.committed,
             applied: raft.raft_log.applied,
@@ -780,12 +784,7 @@ impl<L: LogStore> Peer<L> {
                 self.lose_leadership(out);
             }
             if (before.term, before.leader) != (after.term, after.leader) {
-                out.first.push(Action::Leadership {
-                    region: self.region,
-                    term: after.term,
-                    leader: self.leader(),
-                    is_self: after.role == StateRole::Leader,
-                });
+                self.tell_leadership(out);
             }
             if after.role == StateRole::Leader && !still_leads {
                 // Any entry of an earlier leader may be a change.
@@ -801,6 +800,18 @@ impl<L: LogStore> Peer<L> {
                 append_as_leader(&mut self.raw, Bytes::new(), Bytes::new());
                 out.first.push(Action::TransferAborted { region: self.region, to });
             }
+        }
+    }
+
+    /// Tells the leader and its term. The only voter leads at once, and its term may not be saved
+    /// yet. After a crash another peer could lead in the same term, so the lead is told once the
+    /// term is saved.
+    fn tell_leadership(&mut self, out: &mut Outbox) {
+        let is_self = self.is_leader();
+        self.owes_leadership = is_self && self.raw.raft.term > self.saved_term;
+        if !self.owes_leadership {
+            let (region, term) = (self.region, self.raw.raft.term);
+            out.first.push(Action::Leadership { region, term, leader: self.leader(), is_self });
         }
     }
 

@@ -238,6 +238,9 @@ impl<L: LogStore> Peer<L> {
     pub fn persisted(&mut self, config: &Config, now: BootNanos, out: &mut Outbox) {
         let Some(InFlight { ready, snapshot, term, last, messages }) = self.in_flight.take() else { return };
         self.saved_term = term.unwrap_or(0).max(self.saved_term);
+        if self.owes_leadership {
+            self.tell_leadership(out);
+        }
         if let Some((index, term)) = last {
             self.raw.mut_store().persisted(index, term);
         }
