@@ -153,12 +153,12 @@ pub enum Input {
     StoreSilent {
         store: StoreId,
     },
-    /// An operator takes the loss of what an unclean peer may have forgotten: the peer takes part
-    /// again.
+    /// An operator accepts the loss of the entries that an unclean peer may have forgotten: the
+    /// peer takes part again.
     AcceptLoss {
         region: RegionId,
     },
-    /// What was sent to this store lately may be lost.
+    /// Messages that were sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
     },
@@ -423,14 +423,14 @@ pub struct PeerProgress {
     pub needs_snapshot: bool,
 }
 
-/// What an order to recover a region has to know of one peer.
+/// The facts about one peer that an order to recover its region needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {
     pub region: RegionId,
     pub peer: PeerId,
-    /// As applied.
+    /// The descriptor as of the applied index.
     pub descriptor: RegionDescriptor,
-    /// As it is once the whole log is applied.
+    /// The descriptor as it will be when the whole log is applied.
     pub ends_as: RegionDescriptor,
     pub term: Term,
     /// The peer that it voted for in that term.

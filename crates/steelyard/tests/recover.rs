@@ -57,7 +57,7 @@ fn assert_filled(stores: &Stores, asked: usize, rounds: &[&str]) {
     }
 }
 
-/// What the store tells a monitoring system.
+/// Returns the text of the store's `/metrics`.
 fn metrics(stores: &Stores, asked: usize) -> String {
     let mut socket = TcpStream::connect(stores.all[asked].admin().address()).expect("the admin port");
     socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it is asked");

@@ -259,7 +259,8 @@ impl Scene<'_> {
             && !self.ledger.is_unclean(&lead.descriptor, store)
     }
 
-    /// Nobody can have bound the merge: its source would be held by another operator than this one.
+    /// Rolls the merge back. No operator can have bound the merge, because then that operator would
+    /// hold the source instead of this one.
     fn unseal(&self, undoing: Option<Outcome>) -> Next {
         let region = self.flight.operator.region();
         let outcome = undoing.unwrap_or(Outcome::Succeeded);

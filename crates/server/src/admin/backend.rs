@@ -201,11 +201,12 @@ pub struct AcceptedRow {
     pub store: u64,
     pub region: u64,
     pub peer: u64,
-    /// Where its log ends. What the peer acknowledged beyond that is lost if no other peer has it.
+    /// The last index of its log. Entries that the peer acknowledged after it are lost if no other
+    /// peer has them.
     pub last: u64,
 }
 
-/// What may be done to a region's peers and slots.
+/// A change of a region's peers or slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RegionRequest {
