@@ -69,7 +69,7 @@ const GRANT_BYTES_MIN: usize = 2;
 
 const UNCLEAN_BYTES_MIN: usize = 2;
 
-/// The number of unclean peers that a heartbeat names at most. The others are named once these are
+/// Maximum number of unclean peers that a heartbeat names. The others follow when these are
 /// replaced.
 pub const UNCLEAN_MAX: usize = 256;
 

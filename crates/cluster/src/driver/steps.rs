@@ -122,7 +122,7 @@ impl Scene<'_> {
             (None, Some(because)) => Next::Done(because),
             (None, None) => change(lead, [PeerChange::AddLearner(to)]),
             (Some(_), Some(_)) => change(lead, [PeerChange::Remove(to)]),
-            // It takes no part under this number; the next one is filled by a snapshot.
+            // An unclean peer takes no part under this number. A snapshot fills the next peer.
             (Some(PeerRole::Learner), None) if self.ledger.is_unclean(&lead.descriptor, to) => {
                 change(lead, [PeerChange::Remove(to)])
             }

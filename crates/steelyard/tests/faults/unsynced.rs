@@ -148,7 +148,7 @@ fn a_store_that_may_have_forgotten_makes_no_majority_with_one_that_never_knew() 
 
 #[test]
 fn a_crash_that_goes_unnoticed_loses_what_was_acknowledged() {
-    // The proof that the test above can fail: the machine that crashed says that it did not.
+    // This proves that the test above can fail: the machine that crashed reports the same boot.
     let _place = crate::place();
     let (stores, _disks, [_, away, _]) = lose_one_and_stop_the_other(1);
     let led = within(REPLACED, || {
@@ -217,7 +217,7 @@ fn after_a_crash_of_all_machines_an_operator_decides() {
     let refused = accept(&stores.all[2]).expect_err("there is nothing to accept any more");
     assert!(refused.contains("may have forgotten"), "{refused}");
     assert_eq!((0..3).map(|at| info(&stores.all[at], "accepted_losses")).collect::<String>(), "110");
-    // Accepted once and for all.
+    // An accepted loss stays accepted after a restart.
     stores.kill_all();
     start(&mut stores);
     assert_eq!(Wire::open(stores.all[2].client).text(&["GET", "goes on"]).as_deref(), Some("x"));
