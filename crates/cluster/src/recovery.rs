@@ -6,9 +6,11 @@
 //!     ─▶ survey: every promise is durable, and no log has moved
 //!     ─▶ the keeper recovers ─▶ survey: it has applied the recovery, and leads
 //! ```
+//!
 //! No step needs the meta region, because it may be one of the regions that lost their majority.
 //! The store that carries an order out asks the other stores directly. A region is recovered only
 //! if every store that has a peer of it and is not named as lost has answered.
+//!
 //! **The keeper's log.** The keeper's log must hold every entry that any survivor knows to be
 //! committed. Among the survivors with such logs the keeper is the one with the largest (last term,
 //! last index), as in an election. The second condition does not imply the first if the survivors

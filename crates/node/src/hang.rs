@@ -1,9 +1,9 @@
 //! A store whose device hangs: an operation returns neither success nor an error.
+//!
 //! [`HangWatch`] decides from the oldest operation under way whether the device hangs. While the
 //! device hangs, the store's peers neither campaign nor take over leads
 //! (`replica::Input::DeviceHangs`), the store's heartbeats report the hang, and [`HangRelief`]
 //! moves its leads. A lead moves by a transfer to an up-to-date voter, which needs no log write of
-//! this store. If that fails, the leader steps down, and the other voters elect.
 //! this store. If that fails, the leader steps down, and the other voters elect.
 
 use std::collections::BTreeMap;

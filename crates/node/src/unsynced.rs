@@ -10,6 +10,7 @@
 //!            ─▶ mark: this boot, these peers (synced) ─▶ the store acknowledges
 //!  stop      the log is synced ─▶ mark: no boot
 //! ```
+//!
 //! An unclean peer takes no part in consensus (`replica::PeerSeed::is_unclean`). The region's other
 //! peers remove its number, and the store gets a new peer, which a snapshot fills. The lost entries
 //! were acknowledged under the old number, which no majority counts any more.

@@ -26,10 +26,10 @@ pub struct PeerSeed {
     /// The region whose split made this one, and the entry of the split. That entry is known to be
     /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
-    /// The machine crashed while the log was acknowledged without a sync: the peer may have
-    /// forgotten entries that it had acknowledged. It takes no part in consensus until its number
-    /// is removed from the region, or `Input::AcceptLoss`. The only voter of a region is exempt,
-    /// for no other store knows more.
+    /// True if the machine crashed while the log was acknowledged without a sync, so that the peer
+    /// may have forgotten entries that it had acknowledged. The peer takes no part in consensus
+    /// until its number is removed from the region or `Input::AcceptLoss` arrives. The only voter
+    /// of a region is exempt, because no other store has the lost entries.
     pub is_unclean: bool,
 }
 
@@ -298,8 +298,8 @@ pub struct LogBatch {
     pub number: u64,
     /// The writes, sorted by region, without duplicates.
     pub writes: Vec<RegionWrite>,
-    /// Under `fsync = everysec` and `no` too. It holds a term, a vote, the beginning of a log, a
-    /// change of a region, or an entry of the meta region.
+    /// True if the batch must be synced under `fsync = everysec` and `no`, too, because it holds a
+    /// term, a vote, the beginning of a log, a change of a region, or an entry of the meta region.
     pub must_sync: bool,
 }
 

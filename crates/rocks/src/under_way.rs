@@ -1,5 +1,6 @@
 //! The reads of single rows that wait for flash at this moment, so that a device that does not
 //! answer is noticed.
+//!
 //! Threads read concurrently and often, so a read costs one compare-and-swap on a slot that its
 //! thread nearly always finds free. If a thread finds no free slot, its read is not counted,
 //! because a read that holds a slot is at least as old.

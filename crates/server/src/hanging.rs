@@ -1,5 +1,6 @@
 //! Detects that the device has stopped answering, logs it, and moves the store's leads to other
 //! stores.
+//!
 //! `node::hang` makes the decisions. The heartbeat's thread calls them, because it waits for no
 //! device, and reports the outcome.
 

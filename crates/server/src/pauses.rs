@@ -1,5 +1,6 @@
 //! Detects afterwards that the whole process stood still: it was stopped, its machine was
 //! suspended, or it got no CPU.
+//!
 //! The store only logs and counts a pause: the other stores have elected by then, and leases have
 //! ended by CLOCK_BOOTTIME. The clock of a virtual machine that is paused from outside does not
 //! count the pause; such a pause shows as a wall clock that is behind.

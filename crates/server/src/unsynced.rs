@@ -1,8 +1,8 @@
-//! The peers of this store that may have forgotten writes since its machine crashed, under `fsync
-//! everysec` and `no`.
+//! The peers of this store that may have forgotten writes since its machine crashed, under
+//! `fsync everysec` and `no`.
+//!
 //! The rule is in `node::unsynced`. This module reads the boot of the machine, keeps the file
 //! `UNSYNCED` in the data directory, warns operators, and carries out their orders to accept a
-//! loss.
 //! loss.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! The loss of a majority of the stores with their disks, and an operator's recovery of the
 //! survivors' regions.
+//!
 //! In a calm cluster every survivor has all entries, and no acknowledged entry may be missing after
 //! the recovery. In a cluster with faults, entries that only the lost stores had are gone. Earlier
 //! histories are then no longer checked, and the other checks begin again

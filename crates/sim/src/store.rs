@@ -86,7 +86,7 @@ pub struct Store {
     /// The device is full until then. Nothing is written to the log or the rows.
     pub full_until: u64,
     pub fsync: Fsync,
-    /// The number of times that its machine has started, and what the store's directory says of it.
+    /// The number of times that its machine has started, and the mark in the store's directory.
     pub machine: u64,
     pub mark: Mark,
     /// True if the store never starts again.

@@ -1,10 +1,10 @@
 //! Stores that acknowledge before they sync, and the crashes of their machines.
+//!
 //! A quarter of the seeds has such stores. A crash of the machine loses the entries that the log
 //! had not synced, and makes the store's peers unclean. As long as unclean peers take no part, no
 //! entry is lost that a majority acknowledged, however many machines crash: regions only wait. In
 //! most of these seeds a machine crashes only if every region keeps a majority, and at the end all
 //! regions must be whole again. In the other seeds a region that waits for an operator need not be
-//! whole at the end.
 //! whole at the end.
 
 use types::{PeerRole, RegionDescriptor, StoreId, META_REGION};

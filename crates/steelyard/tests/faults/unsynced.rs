@@ -1,4 +1,5 @@
 //! Machines crash under stores that acknowledge before they sync.
+//!
 //! A crash is a kill of the process, a loss of power of the emulated device, and another boot in
 //! the file that names the boot.
 
