@@ -159,7 +159,7 @@ pub struct RefusedRegion {
 pub struct RegionPlan {
     pub region: RegionId,
     pub slots: Option<(u16, u16)>,
-    /// The store whose log counts, and its peer.
+    /// The store of the keeper, and its peer there.
     pub keeper: StoreId,
     pub keeper_peer: PeerId,
     /// The term in which every survivor promises its vote to the keeper.

@@ -64,7 +64,7 @@ impl World {
         self.syncing.has_unsynced && self.rng.chance(60)
     }
 
-    /// Schedules the sync of a store's writes in a second, unless the store syncs never.
+    /// Schedules the sync of a store's writes in a second, if the store syncs every second.
     pub(super) fn sync_soon(&mut self, id: StoreId) {
         let is_timed = self.stores[&id].fsync == Fsync::EverySecond;
         let Some(process) = self.process(id).filter(|_| is_timed) else { return };
