@@ -69,8 +69,8 @@ const GRANT_BYTES_MIN: usize = 2;
 
 const UNCLEAN_BYTES_MIN: usize = 2;
 
-/// The number of unclean peers that a heartbeat names at most. The others are named once these are
-/// replaced.
+/// Maximum number of unclean peers that a heartbeat names. The heartbeats name the others when
+/// these are replaced.
 pub const UNCLEAN_MAX: usize = 256;
 
 const STOPPING: u8 = 1;

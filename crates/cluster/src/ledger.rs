@@ -295,8 +295,8 @@ impl Ledger {
         self.takes_on(store, now) && self.heard.get(&store).is_some_and(is_able)
     }
 
-    /// Returns whether the region's peer on the store says that it may have forgotten what it
-    /// acknowledged.
+    /// Returns true if the store says that its peer of the region may have forgotten entries that
+    /// it acknowledged.
     pub fn is_unclean(&self, region: &RegionDescriptor, store: StoreId) -> bool {
         let Some(heard) = self.heard.get(&store) else { return false };
         let unclean = &heard.heartbeat.unclean;
@@ -304,8 +304,8 @@ impl Ledger {
         named.is_ok_and(|number| region.peer_on(store).is_some_and(|peer| peer.id == number))
     }
 
-    /// What the region's present leader reports of it; `None` until that leader was heard, and once
-    /// it says that it no longer leads.
+    /// Returns the last report of the region's present leader. `None` until that leader has
+    /// reported, and after it has said that it no longer leads.
     pub fn lead(&self, region: RegionId) -> Option<&LeadReport> {
         let route = self.routes.get(region)?;
         let lead = self.heard.get(&route.leader)?.leads.get(&region)?;

@@ -1,20 +1,21 @@
 //! Orders of an operator that recover regions whose majority of voters is lost for good.
 //!
 //! ```text
-//!   survey every store ─▶ plan: which regions, whose log counts, what may be lost
-//!     ─▶ every survivor promises itself to the keeper ─▶ survey: every promise is durable, no log has moved
-//!     ─▶ the keeper recovers ─▶ survey: it has applied that, and leads
+//!   survey every store ─▶ plan: the regions, each region's keeper, the possible losses
+//!     ─▶ every survivor promises its vote to the keeper
+//!     ─▶ survey: every promise is durable, and no log has moved
+//!     ─▶ the keeper recovers ─▶ survey: it has applied the recovery, and leads
 //! ```
 //!
-//! Nothing of this needs the meta region: it may be one of the regions that lost their majority.
-//! Whoever carries an order out asks the stores themselves, and every store that is not named as
-//! lost has to answer if a region may depend on it.
+//! No step needs the meta region, because it may be one of the regions that lost their majority.
+//! The store that carries an order out asks the other stores directly. A region is recovered only
+//! if every store that has a peer of it and is not named as lost has answered.
 //!
-//! **Which log counts.** A survivor's log must hold every entry that any survivor knows to be
-//! committed. Of those the one with the largest (last term, last index) counts, as in an election.
-//! The first condition is not implied by the second where the survivors are a minority: a leader of
-//! a later term may have reached one of them with an entry that was never committed, and another of
-//! them may have learned of a commit in a later term still.
+//! **The keeper's log.** The keeper's log must hold every entry that any survivor knows to be
+//! committed. Among the survivors with such logs the keeper is the one with the largest (last term,
+//! last index), as in an election. The second condition does not imply the first if the survivors
+//! are a minority: one survivor may have an entry of a later term that was never committed, and its
+//! log may lack an entry that another survivor knows to be committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,12 +28,12 @@ mod plan;
 
 pub use plan::{plan, Situation};
 
-/// What a store tells of itself when it is surveyed.
+/// A store's answer to a survey.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survey {
     pub store: StoreId,
-    /// Stores that it heard of lately.
+    /// The other stores that it heard from lately.
     pub hears: Vec<StoreId>,
     /// The version of its list of stores, and the members on it.
     pub members_version: u64,
@@ -46,15 +47,15 @@ pub struct Survey {
 pub struct PeerReport {
     pub region: RegionId,
     pub peer: PeerId,
-    /// As applied.
+    /// The descriptor as of the applied index.
     #[serde(with = "descriptors::one")]
     pub descriptor: RegionDescriptor,
-    /// As it is once the whole log is applied.
+    /// The descriptor as it will be when the whole log is applied.
     #[serde(with = "descriptors::one")]
     pub ends_as: RegionDescriptor,
     pub term: Term,
     pub vote: Option<PeerId>,
-    /// Term, vote and every entry are durable.
+    /// True if the term, the vote and every entry are durable.
     pub is_saved: bool,
     pub leads: bool,
     pub unfit: Option<Unfit>,
@@ -62,8 +63,8 @@ pub struct PeerReport {
     pub commit_term: Term,
     pub applied: LogIndex,
     pub last: LogIndex,
-    /// The first index and the term of each run of entries of one term, newest first, perhaps
-    /// without old ones.
+    /// The first index and the term of each run of entries of one term, newest first. Old runs may
+    /// be left out.
     pub runs: Vec<(LogIndex, Term)>,
 }
 
@@ -73,7 +74,7 @@ pub struct PeerReport {
 pub enum Unfit {
     /// It holds no log and no rows.
     Blank,
-    /// Its region is another's part by now.
+    /// Its region has merged into another one.
     Merged,
     Other(String),
 }
@@ -88,13 +89,14 @@ impl PeerReport {
         within.map(|(_, term)| *term)
     }
 
-    /// Whether the log holds the committed entry. What it knows to be committed itself, it holds.
+    /// Returns true if the log holds the committed entry. The log holds every entry up to its own
+    /// commit index.
     fn holds(&self, index: LogIndex, term: Term) -> bool {
         index <= self.commit || self.term_at(index) == Some(term)
     }
 
-    /// Returns how many entries at the end of the log are not in the other one, as far as the
-    /// reports tell: logs that have an entry of one index and term are equal up to it.
+    /// Returns the number of entries at the end of the log that the other log lacks, as far as the
+    /// reports tell. Logs that share an entry of one index and term are equal up to it.
     fn beyond(&self, other: &PeerReport) -> u64 {
         let mut end = self.last;
         for (first, term) in &self.runs {
@@ -113,13 +115,13 @@ impl PeerReport {
     }
 }
 
-/// What a store is told to do for an order.
+/// A step of an order that a store is told to take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RecoveryStep {
-    /// Its peer votes for the keeper in that term.
+    /// The store's peer votes for the keeper in this term.
     Promise { region: RegionId, term: Term, keeper: PeerId },
-    /// Its peer is the keeper: the region goes on from its log.
+    /// The store's peer is the keeper: the region continues from its log.
     Recover {
         region: RegionId,
         term: Term,
@@ -136,7 +138,7 @@ impl RecoveryStep {
     }
 }
 
-/// What an order is about to do, and what it refuses.
+/// The regions that an order would recover, and those that it refuses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryPlan {
     /// Ascending by region.
@@ -148,30 +150,30 @@ pub struct RecoveryPlan {
 pub struct RefusedRegion {
     pub region: RegionId,
     pub reason: String,
-    /// It may be possible in a moment, without anything being changed.
+    /// True if the same order may succeed a moment later.
     pub is_passing: bool,
 }
 
-/// One region that goes on from a survivor's log.
+/// One region that continues from a survivor's log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionPlan {
     pub region: RegionId,
     pub slots: Option<(u16, u16)>,
-    /// The store whose log counts, and its peer.
+    /// The store of the keeper, and its peer there.
     pub keeper: StoreId,
     pub keeper_peer: PeerId,
-    /// The term in which every survivor promises itself to it.
+    /// The term in which every survivor promises its vote to the keeper.
     pub term: Term,
     /// The lost stores that had a peer of the region.
     pub lost: Vec<StoreId>,
-    /// The keeper is one of them.
+    /// The survivors that have data, the keeper included.
     pub survivors: Vec<Survivor>,
-    /// The last entry that a survivor knows to be committed, and the last of the keeper's log. What
-    /// is between them may never have been acknowledged, and counts as committed.
+    /// The last entry that a survivor knows to be committed, and the last of the keeper's log. The
+    /// entries between them count as committed, although they may never have been acknowledged.
     pub committed: LogIndex,
     pub last: LogIndex,
-    /// The last entry that a leader told to be committed, as the store that plans heard it. Of what
-    /// was committed after that nobody can know.
+    /// The last entry that a leader reported as committed to the store that plans. Entries that
+    /// were committed later and are lost cannot be counted.
     pub told: Option<LogIndex>,
 }
 
@@ -184,25 +186,25 @@ pub struct Survivor {
     pub applied: LogIndex,
     /// The reason why its log cannot count.
     pub unfit: Option<String>,
-    /// Entries of its log that the keeper's has not: they are dropped.
+    /// The number of entries of its log that the keeper's log lacks. They are dropped.
     pub dropped: u64,
 }
 
 impl RegionPlan {
-    /// Returns the entries that were committed and are certainly gone.
+    /// Returns the number of entries that were committed and are certainly lost.
     pub fn certainly_lost(&self) -> u64 {
         self.told.map_or(0, |told| told.saturating_sub(self.last))
     }
 
-    /// Returns what each survivor has to promise.
+    /// Returns the promise that each survivor has to make.
     pub fn promises(&self) -> Vec<(StoreId, RecoveryStep)> {
         let (region, term, keeper) = (self.region, self.term, self.keeper_peer);
         let promise = |survivor: &Survivor| (survivor.store, RecoveryStep::Promise { region, term, keeper });
         self.survivors.iter().map(promise).collect()
     }
 
-    /// Returns whether every survivor has promised itself, durably, and no log has moved since the
-    /// plan was made.
+    /// Returns true if every survivor has promised its vote, durably, and no log has moved since
+    /// the plan was made.
     pub fn is_promised(&self, surveys: &[Survey]) -> bool {
         let reports = reports_of(surveys);
         self.survivors.iter().all(|survivor| {
@@ -215,7 +217,7 @@ impl RegionPlan {
         })
     }
 
-    /// Returns what the keeper is told once every survivor has promised itself.
+    /// Returns the keeper's step, to be sent once every survivor has promised its vote.
     pub fn recover(&self, order: u64, at_ms: UnixMillis) -> (StoreId, RecoveryStep) {
         let recovery = Recovery {
             order,
@@ -228,7 +230,7 @@ impl RegionPlan {
         (self.keeper, RecoveryStep::Recover { region: self.region, term: self.term, recovery })
     }
 
-    /// Returns whether the keeper has carried the order out and leads the region.
+    /// Returns true if the keeper has carried the order out and leads the region.
     pub fn is_done(&self, surveys: &[Survey], order: u64) -> bool {
         let reports = reports_of(surveys);
         reports.get(&(self.region, self.keeper)).is_some_and(|report| {
@@ -237,7 +239,7 @@ impl RegionPlan {
     }
 }
 
-/// The reason why nothing of an order is planned.
+/// The reason why a whole order is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     #[error("no store is named as lost")]
@@ -264,7 +266,7 @@ fn is_majority_of(voters: &[StoreId], is_there: impl Fn(StoreId) -> bool) -> boo
     2 * voters.iter().filter(|&&store| is_there(store)).count() > voters.len()
 }
 
-/// Returns whether the stores that are not lost could elect a leader.
+/// Returns true if the stores that are not lost could elect a leader.
 fn may_live(region: &RegionDescriptor, lost: &BTreeSet<StoreId>) -> bool {
     use types::PeerRole::{Incoming, Outgoing, Voter};
     let with = |roles: [types::PeerRole; 2]| -> Vec<StoreId> {

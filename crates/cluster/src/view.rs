@@ -121,7 +121,7 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
                 PeerView {
                     store: peer.store,
                     voter: matches!(peer.role, PeerRole::Voter | PeerRole::Incoming),
-                    // What it held before the crash says nothing of what it holds.
+                    // The entries that it held before the crash may be lost, so its lag is unknown.
                     lag: lead.filter(|_| !unclean).and_then(|lead| lead.lag_of(peer.store)),
                     unclean,
                 }

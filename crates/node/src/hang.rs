@@ -1,9 +1,10 @@
 //! A store whose device hangs: an operation returns neither success nor an error.
 //!
-//! [`HangWatch`] decides from the oldest operation under way whether the device hangs. While it
-//! does, the store's peers neither campaign nor take over leads (`replica::Input::DeviceHangs`),
-//! its heartbeats say so, and [`HangRelief`] moves its leads: by a transfer to an up-to-date voter,
-//! which needs no log write of this store, or by stepping down, so that the other voters elect.
+//! [`HangWatch`] decides from the oldest operation under way whether the device hangs. While the
+//! device hangs, the store's peers neither campaign nor take over leads
+//! (`replica::Input::DeviceHangs`), the store's heartbeats report the hang, and [`HangRelief`]
+//! moves its leads. A lead moves by a transfer to an up-to-date voter, which needs no log write of
+//! this store. If that fails, the leader steps down, and the other voters elect.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +16,16 @@ use crate::planted::{self, Bug};
 /// The limits of the watch, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct HangTimes {
-    /// Time without an answer after which the device hangs, for an operation of no bytes.
+    /// Time without an answer after which the device counts as hanging, for an operation of no
+    /// bytes.
     pub after_nanos: u64,
-    /// Bytes per second below which no device is expected to write: an operation of many bytes has
-    /// that much longer.
+    /// Bytes per second that every healthy device writes at least. An operation may take longer by
+    /// the time that its bytes take at this rate.
     pub bytes_per_s: u64,
     /// Time during which the device must answer before it no longer counts as hanging.
     pub healthy_nanos: u64,
-    /// Maximum time that one look adds to the time waited. Between two looks that are further apart
-    /// the process stood still, and did not wait for its device.
+    /// Maximum time that one look adds to the time waited. If two looks are further apart, the
+    /// process stood still in between, and did not wait for its device.
     pub look_nanos_max: u64,
 }
 
@@ -40,7 +42,7 @@ pub struct Pending {
 pub struct HangWatch {
     times: HangTimes,
     looked_at: Option<BootNanos>,
-    /// When the operation began that was the oldest at the last look.
+    /// The beginning of the operation that was the oldest at the last look.
     began: Option<BootNanos>,
     waited_nanos: u64,
     is_hanging: bool,
@@ -53,7 +55,7 @@ impl HangWatch {
         HangWatch { times, looked_at: None, began: None, waited_nanos: 0, is_hanging: false, slow_at: 0 }
     }
 
-    /// Takes the oldest operation under way. Returns true while the device hangs.
+    /// Looks at the oldest operation under way. Returns true while the device hangs.
     pub fn look(&mut self, pending: Option<Pending>, now: BootNanos) -> bool {
         let since_look = now.saturating_sub(self.looked_at.unwrap_or(now)).min(self.times.look_nanos_max);
         self.looked_at = Some(now);
@@ -97,20 +99,19 @@ pub struct ReliefStep {
     pub step_downs: Vec<RegionId>,
 }
 
-/// Moves the leads of a store whose device hangs. One is used from the moment at which it hangs
-/// until it does not.
+/// Moves the leads of a store whose device hangs. Each hang uses a new value.
 #[derive(Debug, Default)]
 pub struct HangRelief {
     hand_over: HandOver,
-    /// Since when each region should have been led elsewhere.
+    /// The time since which each region could have been led by another store.
     led_since: BTreeMap<RegionId, BootNanos>,
 }
 
 impl HangRelief {
-    /// Returns the next actions. Every lead is offered once to an up-to-date voter. If it was not
-    /// taken up within `patience_nanos`, or if there was no such voter for as long, the store steps
-    /// down. A region whose other voters cannot elect stays: without this store it would have no
-    /// leader at all, and its reads no answer.
+    /// Returns the next actions. Every lead is offered once to an up-to-date voter. If no voter has
+    /// taken the lead over within `patience_nanos`, the store steps down. The store keeps the lead
+    /// of a region whose other voters cannot elect: otherwise the region would have no leader, and
+    /// its reads would get no answer.
     pub fn step(&mut self, led: &[Led], patience_nanos: u64, now: BootNanos) -> ReliefStep {
         if planted::is(Bug::LeadsWhileHanging) {
             return ReliefStep::default();

@@ -129,7 +129,8 @@ impl<C> Queue<C> {
         made
     }
 
-    /// Gives back the clients of what waits for regions that this store does not lead.
+    /// Moves the clients whose commands wait for regions that this store does not lead to
+    /// `refused`.
     pub fn refuse(&mut self, may: impl Fn(RegionId) -> Result<(), replica::Refusal>, refused: &mut Vec<C>) {
         self.queues.retain(|&region, queue| {
             let is_elsewhere = matches!(may(region), Err(replica::Refusal::NotLeader { .. }));

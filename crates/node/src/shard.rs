@@ -311,8 +311,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
             return;
         }
         if self.raft.persist_in_flight() || now.room == 0 {
-            // What waits for a log write that does not return must not wait where others lead by
-            // now.
+            // Commands must not wait for a log write that does not return if other stores lead
+            // their regions by now.
             if self.raft.is_hanging() {
                 let mut refused = Vec::new();
                 self.queue.refuse(|region| self.raft.can_propose(region), &mut refused);

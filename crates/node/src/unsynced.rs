@@ -1,4 +1,4 @@
-//! What a store may have forgotten of what it acknowledged before it started.
+//! The entries that a store acknowledged before it started, and may have forgotten since.
 //!
 //! Under `fsync = everysec` and `no` a store acknowledges entries before it syncs them. A crash of
 //! the process loses none of them, because the kernel holds them; a crash of the machine may. A
@@ -6,14 +6,14 @@
 //! which the store acknowledges without a sync:
 //!
 //! ```text
-//!  start     mark of another boot ─▶ the peers are unclean ─▶ mark: this boot, these peers (synced)
-//!            ─▶ the store acknowledges
+//!  start     mark of another boot ─▶ the peers are unclean
+//!            ─▶ mark: this boot, these peers (synced) ─▶ the store acknowledges
 //!  stop      the log is synced ─▶ mark: no boot
 //! ```
 //!
 //! An unclean peer takes no part in consensus (`replica::PeerSeed::is_unclean`). The region's other
-//! peers remove its number, and the store gets a new peer, which a snapshot fills. What is lost of
-//! the old log was acknowledged under a number that no majority counts any more.
+//! peers remove its number, and the store gets a new peer, which a snapshot fills. The lost entries
+//! were acknowledged under the old number, which no majority counts any more.
 //!
 //! The meta region's entries, terms, votes, beginnings of logs and changes of regions are synced in
 //! every mode. So the peers of the meta region are never unclean, and a peer that is unclean still
@@ -28,25 +28,25 @@ use types::{LogIndex, PeerId, RegionId, StoreId, UnixMillis, META_REGION};
 /// Number of accepted losses that a mark records; the oldest are dropped.
 const ACCEPTED_MAX: usize = 1024;
 
-/// What a store's directory says of acknowledgements without a sync.
+/// The record in a store's directory of acknowledgements without a sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The boot of the machine under which the store acknowledges without a sync. `None`: whatever
-    /// it acknowledged is synced.
+    /// The boot of the machine under which the store acknowledges without a sync. `None` if
+    /// everything that the store acknowledged is synced.
     pub boot: Option<String>,
-    /// The peers that may have forgotten what they acknowledged. One of another number is not
-    /// meant.
+    /// The peers that may have forgotten entries that they acknowledged. A later peer of the same
+    /// region has another number and is not unclean.
     pub unclean: BTreeMap<RegionId, PeerId>,
     /// The losses that an operator has accepted, oldest first.
     pub accepted: Vec<Accepted>,
 }
 
-/// A peer that takes part again although it may have forgotten what it acknowledged.
+/// A peer that takes part again although it may have forgotten entries that it acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     pub region: RegionId,
     pub peer: PeerId,
-    /// Where its log ended.
+    /// The last index of its log at the store's start.
     pub last: LogIndex,
     pub at_ms: UnixMillis,
 }
@@ -68,18 +68,19 @@ impl Mark {
         }
     }
 
-    /// Returns the mark to be written, durably, before the store acknowledges anything. `boot` is
-    /// the present boot if it will do so without a sync. `unclean` are the peers that take no part.
+    /// Returns the mark that must be durable before the store acknowledges anything. `boot` is the
+    /// present boot, or `None` if the store syncs before it acknowledges. `unclean` are the peers
+    /// that take no part.
     pub fn started(&self, boot: Option<&str>, unclean: BTreeMap<RegionId, PeerId>) -> Mark {
         Mark { boot: boot.map(str::to_owned), unclean, accepted: self.accepted.clone() }
     }
 
-    /// Returns the mark of a store that has synced its log and acknowledges nothing any more.
+    /// Returns the mark of a store that has synced its log and no longer acknowledges anything.
     pub fn stopped(&self) -> Mark {
         Mark { boot: None, ..self.clone() }
     }
 
-    /// Takes a peer for whole again, and records that.
+    /// Removes a peer from the unclean ones, and records that its loss was accepted.
     pub fn accept(&mut self, accepted: Accepted) {
         self.unclean.remove(&accepted.region);
         self.accepted.push(accepted);

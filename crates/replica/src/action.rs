@@ -26,10 +26,10 @@ pub struct PeerSeed {
     /// The region whose split made this one, and the entry of the split. That entry is known to be
     /// committed.
     pub parent: Option<(RegionId, LogIndex)>,
-    /// The machine crashed while the log was acknowledged without a sync: the peer may have
-    /// forgotten entries that it had acknowledged. It takes no part in consensus until its number
-    /// is removed from the region, or `Input::AcceptLoss`. The only voter of a region is exempt,
-    /// for no other store knows more.
+    /// True if the machine crashed while the log was acknowledged without a sync, so that the peer
+    /// may have forgotten entries that it had acknowledged. The peer takes no part in consensus
+    /// until its number is removed from the region or `Input::AcceptLoss` arrives. The only voter
+    /// of a region is exempt, because no other store has the lost entries.
     pub is_unclean: bool,
 }
 
@@ -153,12 +153,12 @@ pub enum Input {
     StoreSilent {
         store: StoreId,
     },
-    /// An operator takes the loss of what an unclean peer may have forgotten: the peer takes part
-    /// again.
+    /// An operator accepts the loss of the entries that an unclean peer may have forgotten: the
+    /// peer takes part again.
     AcceptLoss {
         region: RegionId,
     },
-    /// What was sent to this store lately may be lost.
+    /// Messages that were sent to this store lately may be lost.
     StoreUnreachable {
         store: StoreId,
     },
@@ -298,8 +298,8 @@ pub struct LogBatch {
     pub number: u64,
     /// The writes, sorted by region, without duplicates.
     pub writes: Vec<RegionWrite>,
-    /// Under `fsync = everysec` and `no` too. It holds a term, a vote, the beginning of a log, a
-    /// change of a region, or an entry of the meta region.
+    /// True if the batch must be synced under `fsync = everysec` and `no`, too, because it holds a
+    /// term, a vote, the beginning of a log, a change of a region, or an entry of the meta region.
     pub must_sync: bool,
 }
 
@@ -423,14 +423,14 @@ pub struct PeerProgress {
     pub needs_snapshot: bool,
 }
 
-/// What an order to recover a region has to know of one peer.
+/// The facts about one peer that an order to recover its region needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {
     pub region: RegionId,
     pub peer: PeerId,
-    /// As applied.
+    /// The descriptor as of the applied index.
     pub descriptor: RegionDescriptor,
-    /// As it is once the whole log is applied.
+    /// The descriptor as it will be when the whole log is applied.
     pub ends_as: RegionDescriptor,
     pub term: Term,
     /// The peer that it voted for in that term.

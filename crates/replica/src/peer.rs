@@ -507,11 +507,11 @@ impl<L: LogStore> Peer<L> {
         self.is_unclean
     }
 
-    /// See `Input::AcceptLoss`.
+    /// Makes an unclean peer take part again; see `Input::AcceptLoss`.
     pub fn accept_loss(&mut self, config: &Config, now: BootNanos) {
         if std::mem::take(&mut self.is_unclean) {
-            // Its silence lasted longer than any lease that it helped to prove; one more hold costs
-            // nothing.
+            // The peer was silent for longer than any lease that it helped to prove, and one more
+            // hold costs nothing.
             self.hold = Stickiness::new(config.stickiness_nanos(), Some(now));
         }
     }

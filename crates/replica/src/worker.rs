@@ -144,7 +144,7 @@ impl<L: LogStore> Worker<L> {
         let mut peers = BTreeMap::new();
         let mut waiting = BTreeMap::new();
         let unclean = seeds.iter().filter(|seed| seed.is_unclean).map(|seed| seed.descriptor.id).collect();
-        // That a split's peer exists proves that the split was committed.
+        // The existence of a split's peer proves that the split was committed.
         let mut committed = BTreeMap::new();
         for (parent, at) in seeds.iter().filter(|seed| seed.applied.is_none()).filter_map(|seed| seed.parent)
         {
@@ -446,8 +446,8 @@ impl<L: LogStore> Worker<L> {
         self.peers.values_mut().for_each(|peer| peer.yields = yields);
     }
 
-    /// Returns the regions, ascending, and numbers of the peers that take no part since their
-    /// machine crashed: see `PeerSeed::is_unclean`.
+    /// Returns the peers that take no part since their machine crashed, as pairs of region and
+    /// number, ascending by region. See `PeerSeed::is_unclean`.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         let number = |region: &RegionId| match (self.peers.get(region), self.waiting.get(region)) {
             (Some(peer), _) => peer.is_unclean().then_some(peer.id()),

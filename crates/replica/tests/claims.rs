@@ -906,8 +906,8 @@ fn what_an_input_causes_where_no_peer_is_needs_no_other_input_to_come_out() {
     assert!(!worker.has_work());
 }
 
-/// A region of five of which stores 0 and 1 have `more` entries that nobody else has. Its leader
-/// has stepped down.
+/// Creates a region of five stores. Stores 0 and 1 have `more` entries that the others lack. The
+/// leader has stepped down.
 fn two_of_five(more: u64) -> Trio {
     let mut trio = Trio::new(5);
     while trio.role(0) != Role::Leader {

@@ -127,10 +127,10 @@ impl Keyspace {
         })
     }
 
-    /// Sets what every flush does between freezing the memtable and writing to RocksDB, which
-    /// itself may flush at any time after that. If it fails, the flush fails and RocksDB stays as
-    /// it is. Rows that reach flash before the log that they were made of is synced would be ahead
-    /// of it after a loss of power.
+    /// Sets the action of every flush between freezing the memtable and writing to RocksDB, which
+    /// itself may flush at any time after that. If the action fails, the flush fails and RocksDB
+    /// does not change. The store syncs the Raft log in it: rows that are durable before the
+    /// entries that made them would be ahead of the log after a loss of power.
     pub fn before_flush(&mut self, first: impl Fn() -> Result<()> + Send + Sync + 'static) {
         self.before_flush = Some(Box::new(first));
     }

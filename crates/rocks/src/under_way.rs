@@ -2,26 +2,26 @@
 //! answer is noticed.
 //!
 //! Threads read concurrently and often, so a read costs one compare-and-swap on a slot that its
-//! thread nearly always finds free. If a thread finds none, its read is not counted: one of those
-//! that hold the slots is at least as old.
+//! thread nearly always finds free. If a thread finds no free slot, its read is not counted,
+//! because a read that holds a slot is at least as old.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// More than the threads that read at once.
+/// Number of slots. It is larger than the number of threads that read at once.
 const SLOTS: usize = 64;
 /// Number of slots that a read tries.
 const TRIES: usize = 4;
 
-/// Times are nanoseconds since `base`.
+/// The beginnings of the reads under way, in nanoseconds since `base`.
 pub struct ReadsUnderWay {
     base: Instant,
-    /// When the read of each slot began; 0 if there is none.
+    /// The time at which the read of each slot began; 0 if the slot is free.
     slots: [AtomicU64; SLOTS],
 }
 
-/// A read, until it is dropped.
+/// A read under way. The read ends when the value is dropped.
 pub(crate) struct OneRead<'a>(Option<&'a AtomicU64>);
 
 thread_local! {

@@ -191,15 +191,15 @@ impl ClusterState {
         regions.filter_map(|region| Some((region, parts.ledger.lead(region)?.clone()))).collect()
     }
 
-    /// Whether a store that is up says that it leads the region.
+    /// Returns true if a store that is up says that it leads the region.
     pub fn has_live_leader(&self, region: RegionId) -> bool {
         let (parts, now) = (self.parts.lock(), clock::boot_nanos());
         let leader = parts.ledger.lead(region).and_then(|_| parts.ledger.routes().get(region));
         leader.is_some_and(|route| parts.ledger.is_up(route.leader, now))
     }
 
-    /// What is asked of each region and how large it is, as placement counts it: whoever leads it
-    /// now or did lately.
+    /// Returns each region's load and its size in bytes, as placement counts them: the load
+    /// includes the reports of stores that led the region lately.
     pub fn loads(&self) -> BTreeMap<RegionId, (cluster::Load, u64)> {
         let now = clock::boot_nanos();
         let parts = self.parts.lock();

@@ -1,7 +1,8 @@
-//! Notices that the device has stopped answering, says so, and leads the store's regions away.
+//! Detects that the device has stopped answering, logs it, and moves the store's leads to other
+//! stores.
 //!
-//! `node::hang` makes the decisions. The heartbeat drives them: it waits for no device, and reports
-//! the outcome.
+//! `node::hang` makes the decisions. The heartbeat's thread calls them, because it waits for no
+//! device, and reports the outcome.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +17,20 @@ use crate::device_waits::Hanging;
 use crate::loops::ToWorker;
 use crate::store::Store;
 
-/// Time without an answer after which the device hangs, unless two election timeouts are longer.
-/// Healthy flash answers within tens of milliseconds, and within a second when it collects garbage
-/// or a volume fails over. It is less than half of `request-timeout`, so that what waits here still
-/// has the time to be executed elsewhere.
+/// Time without an answer after which the device counts as hanging, unless two election timeouts
+/// are longer. Healthy flash answers within tens of milliseconds, and within a second when it
+/// collects garbage or a volume fails over. The time is less than half of `request-timeout`, so
+/// that commands that wait here still have time to be executed on another store.
 const AFTER: Duration = Duration::from_secs(2);
-/// Bytes per second below which no device is expected to write, with what other threads write
-/// beside the log.
+/// Bytes per second that every healthy device writes to the log at least, while other threads
+/// write, too.
 const BYTES_PER_S: u64 = 4 << 20;
 /// Time during which the device must answer before the store leads again. A device that has hung
 /// often does so again.
 const HEALTHY: Duration = Duration::from_secs(10);
-/// Maximum time that one look adds: twice the heartbeat's period.
+/// Maximum time that one look adds to the time waited. It is twice the heartbeat's period.
 const LOOK_MAX: Duration = Duration::from_millis(400);
-/// How often a state that lasts is logged again.
+/// Time after which a hang that lasts is logged again.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 fn times(raft_tick: Duration) -> HangTimes {
@@ -42,11 +43,11 @@ fn times(raft_tick: Duration) -> HangTimes {
     }
 }
 
-/// The heartbeat's part.
+/// The watch over the device and the relief of the store, driven by the heartbeat.
 pub struct HangKeeper {
     log: HangWatch,
     reads: HangWatch,
-    /// While the device hangs.
+    /// `None` unless the device hangs.
     relief: Option<HangRelief>,
     said: Option<Instant>,
     /// Regions whose other voters cannot elect, as last logged.
@@ -63,7 +64,7 @@ impl HangKeeper {
         HangKeeper { log: watch(), reads: watch(), relief: None, said: None, kept: Vec::new() }
     }
 
-    /// To be called before each heartbeat, which reports the result.
+    /// Looks at the device and acts. To be called before each heartbeat, which reports the result.
     pub fn look(&mut self, store: &Store) {
         let now = clock::boot_nanos();
         let log_hangs = self.log.look(store.capability.log.pending(), now);

@@ -460,15 +460,16 @@ impl Rates {
     }
 }
 
-/// Peers of this store that are to be replaced. Regions without a leader cannot be changed, and
-/// would take the place of those that can.
+/// Returns the unclean peers that other peers should replace, at most [`UNCLEAN_MAX`]. Regions
+/// without a leader are left out: they cannot be changed, and would take the place of regions that
+/// can.
 fn unclean(store: &Store) -> Vec<(RegionId, PeerId)> {
     let unclean = store.unsynced.unclean().into_iter();
     unclean.filter(|(region, _)| store.cluster.has_live_leader(*region)).take(UNCLEAN_MAX).collect()
 }
 
-/// What a write waits for a sync; 0: not known. Where writes are answered before they are synced,
-/// next to nothing.
+/// Returns the time that a write waits for a sync, in nanoseconds. The time is 0 if it is unknown,
+/// and 1 if writes are answered before they are synced.
 fn sync_ns(fsync: Fsync, measured: Option<Duration>) -> u64 {
     match (fsync, measured) {
         (Fsync::Always, Some(sync)) => u64::try_from(sync.as_nanos()).unwrap_or(u64::MAX),

@@ -1,17 +1,18 @@
-//! Notices afterwards that the whole process stood still: it was stopped, its machine was
+//! Detects afterwards that the whole process stood still: it was stopped, its machine was
 //! suspended, or it got no CPU.
 //!
-//! Nothing has to be decided for it: the other stores have elected by then, and leases are over by
-//! CLOCK_BOOTTIME. A virtual machine that is paused from outside does not count the time; it shows
-//! as a wall clock that is behind.
+//! The store only logs and counts a pause: the other stores have elected by then, and leases have
+//! ended by CLOCK_BOOTTIME. The clock of a virtual machine that is paused from outside does not
+//! count the pause; such a pause shows as a wall clock that is behind.
 
 use types::BootNanos;
 
 use crate::clock;
 use crate::metrics::Metrics;
 
-/// Time between two heartbeats, which are 0.2 s apart, from which on the store has stood still. It
-/// is as long as an election timeout: its regions may be led elsewhere.
+/// Nanoseconds between two heartbeats from which on the store counts as having stood still.
+/// Heartbeats are 0.2 s apart. The limit is an election timeout, after which other stores may lead
+/// the regions.
 const STOOD_STILL_NANOS: u64 = 1_000_000_000;
 
 /// The heartbeat's part.

@@ -97,7 +97,7 @@ pub async fn run(
         clock::boot_nanos(),
     )
     .map_err(|error| StartError::Recovery(error.to_string()))?;
-    // Before anything is acknowledged.
+    // The mark must be durable before the store acknowledges anything.
     let unsynced = unsynced.begin(&config, &log, &seeds, raft.unclean()).map_err(unsynced_error)?;
     let meta = cluster::MetaState::load(engine.rows()).map_err(|e| StartError::Recovery(e.to_string()))?;
     let local: Vec<RegionDescriptor> = seeds.iter().map(|seed| seed.descriptor.clone()).collect();
@@ -319,7 +319,7 @@ fn open_engines(config: &Config, dir: &DataDir) -> Result<(RaftLog, Arc<Engine>)
     }
     let mut flash = Keyspace::open(&dir.rows_dir(), &options).map_err(|e| rows_error(e.to_string()))?;
     if config.fsync != Fsync::Always {
-        // Rows must not outlive the log that they were made of.
+        // Rows must not be durable before the entries that made them.
         let log = log.clone();
         flash.before_flush(move || match log.sync() {
             Ok(_) => Ok(()),

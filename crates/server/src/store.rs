@@ -63,7 +63,7 @@ pub struct Store {
     pub levels: Arc<Levels>,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
-    /// What this store may have forgotten.
+    /// The peers whose acknowledged entries a crash of the machine may have lost.
     pub unsynced: Arc<Unsynced>,
     pub ends: Arc<Ends>,
 }

@@ -1,5 +1,4 @@
-//! What this store does for an operator's order that recovers regions, whoever carries the order
-//! out.
+//! This store's part in an operator's order to recover regions. Any store may carry the order out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +12,10 @@ use crate::loops::ToWorker;
 use crate::store::Store;
 use crate::transport::kinds::{STATUS_DONE, STATUS_ERROR};
 
-/// The worker answers within a turn.
+/// Time for the worker's answer, which takes one turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is asked of every store that may have survived.
+/// A request to every store that may have survived.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AskSurvivor {
@@ -29,7 +28,7 @@ pub enum AskSurvivor {
 /// The reasons for which steps were refused, each with its region.
 pub type RefusedSteps = Vec<(u64, String)>;
 
-/// Answers another store, or this one.
+/// Answers a request of another store, or of this one. Returns a status and the body.
 pub async fn answer(store: Arc<Store>, body: Bytes) -> (u8, Bytes) {
     let answered = match serde_json::from_slice(&body) {
         Ok(AskSurvivor::Survey) => survey(&store).await.and_then(|survey| encode(&survey)),

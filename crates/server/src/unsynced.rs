@@ -1,7 +1,9 @@
-//! What this store may have forgotten since its machine crashed, under `fsync everysec` and `no`.
+//! The peers of this store that may have forgotten writes since its machine crashed, under
+//! `fsync everysec` and `no`.
 //!
-//! The rule is `node::unsynced`'s. Here is the boot of the machine, the file `UNSYNCED` of the data
-//! directory, what operators see, and the order by which they take a loss.
+//! The rule is in `node::unsynced`. This module reads the boot of the machine, keeps the file
+//! `UNSYNCED` in the data directory, warns operators, and carries out their orders to accept a
+//! loss.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,15 +24,16 @@ use crate::loops::{ToWorker, WorkerSender};
 use crate::transport::keys;
 
 const FILE: &str = "UNSYNCED";
-/// Peers that wait are named in the log this often.
+/// Time between two lines of the log that name the waiting peers.
 const REPEAT: Duration = Duration::from_secs(60);
-/// Time in which a region's leader may be elected and have the peers replaced.
+/// Time after the start in which leaders may be elected and replace the peers, before the log names
+/// the peers that wait.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Entries read from the end of a log to find the last one with a stamp.
+/// Maximum number of entries read from the end of a log to find the last one with a stamp.
 const STAMPED_ENTRIES: u64 = 64;
 const STAMPED_BYTES: u64 = 1 << 20;
 
-/// A region of which this store is the only voter. What it acknowledged after `last` may be
+/// A region of which this store is the only voter. Entries that it acknowledged after `last` may be
 /// missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incomplete {
@@ -62,8 +65,8 @@ pub struct Unsynced {
     incomplete: Vec<Incomplete>,
     /// The peers that take no part, as the worker last published them.
     unclean: ArcSwap<BTreeMap<RegionId, PeerId>>,
-    /// Where the logs of unclean peers ended at the start. Nothing is added while they take no
-    /// part.
+    /// The last index of each unclean peer's log at the start. The log gets no entries while its
+    /// peer takes no part.
     ends: BTreeMap<RegionId, LogIndex>,
     started: Instant,
     said_at: Mutex<Option<Instant>>,
@@ -84,9 +87,9 @@ impl Found {
         Ok(Found { mark, boot })
     }
 
-    /// Writes the mark of the store that starts. `unclean` are the peers that take no part of
-    /// `seeds`; the other unclean ones are the only voters of their regions, and serve what is
-    /// left.
+    /// Writes the mark of the store that starts. `unclean` are the peers of `seeds` that take no
+    /// part. The other unclean peers are the only voters of their regions, and serve the data that
+    /// is left.
     pub fn begin(
         self,
         config: &Config,
@@ -138,7 +141,7 @@ impl Found {
 }
 
 impl Unsynced {
-    /// Of a store that lost nothing.
+    /// Creates the state of a store that lost nothing.
     #[cfg(test)]
     pub fn none(dir: &Path) -> Unsynced {
         Unsynced {
@@ -154,7 +157,7 @@ impl Unsynced {
         }
     }
 
-    /// The peers that take no part, by region.
+    /// Returns the peers that take no part, by region.
     pub fn unclean(&self) -> BTreeMap<RegionId, PeerId> {
         (**self.unclean.load()).clone()
     }
@@ -173,12 +176,12 @@ impl Unsynced {
         self.acknowledges_unsynced
     }
 
-    /// The number of losses that operators have accepted on this store.
+    /// Returns the number of losses that operators have accepted on this store.
     pub fn accepted(&self) -> usize {
         self.mark.lock().accepted.len()
     }
 
-    /// To be called by the worker with the peers that take no part.
+    /// Publishes the peers that take no part. To be called by the worker.
     pub fn publish(&self, unclean: BTreeMap<RegionId, PeerId>) {
         if **self.unclean.load() != unclean {
             let left = unclean.len();
@@ -187,8 +190,8 @@ impl Unsynced {
         }
     }
 
-    /// Takes the loss of what the store's peer of a region may have forgotten, of every region if
-    /// none is named. What is taken is on disk before the peer takes part.
+    /// Accepts the loss of the entries that the unclean peers of the `wanted` regions may have
+    /// forgotten. The file names these peers, durably, before they take part again.
     pub fn accept(
         &self,
         wanted: impl Fn(RegionId) -> bool,
@@ -221,8 +224,8 @@ impl Unsynced {
         Ok(taken)
     }
 
-    /// Says once a minute which peers wait, and what to do. `is_led` tells whether a region has a
-    /// leader elsewhere.
+    /// Logs once a minute which peers wait, and what to do. `is_led` returns true if a region has a
+    /// leader on another store.
     pub fn look(&self, is_led: impl Fn(RegionId) -> bool) {
         let unclean = self.unclean.load();
         let mut said_at = self.said_at.lock();
@@ -258,7 +261,8 @@ impl Unsynced {
         );
     }
 
-    /// To be called when the log's threads have ended: the store acknowledges nothing any more.
+    /// Syncs the log and marks the directory as synced. To be called when the log's threads have
+    /// ended, because the store must not acknowledge anything afterwards.
     pub fn stopped(&self, log: &RaftLog) {
         if !self.acknowledges_unsynced {
             return;
@@ -290,7 +294,7 @@ impl Incomplete {
     }
 }
 
-/// A few regions, for a line of the log.
+/// Returns the first eight regions as text, for a line of the log.
 fn first_of(peers: &BTreeMap<RegionId, PeerId>) -> String {
     let mut text: Vec<String> = peers.keys().take(8).map(RegionId::to_string).collect();
     if peers.len() > text.len() {
@@ -312,8 +316,8 @@ fn write(dir: &Path, mark: &Mark) -> io::Result<()> {
     write_durably(dir, FILE, &serde_json::to_string_pretty(mark).expect("plain data"))
 }
 
-/// The present boot of the machine. Where the machine does not tell it, every start counts as
-/// another one.
+/// Returns the present boot of the machine. If the machine has no such file, every start counts as
+/// another boot.
 fn boot_of(file: &Path) -> io::Result<String> {
     match fs::read_to_string(file).map(|text| text.trim().to_owned()) {
         Ok(boot) if !boot.is_empty() => Ok(boot),

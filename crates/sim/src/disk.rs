@@ -172,8 +172,8 @@ impl Disk {
         self.tear(rng.below(bytes + 1));
     }
 
-    /// The process ends and the machine goes on: what was written stays, but for the batch that was
-    /// being written if the process `loses_last`.
+    /// Ends the process while the machine goes on. The written batches stay, except the batch under
+    /// way if the process `loses_last`.
     pub fn kill(&self, loses_last: bool) {
         let state = &mut *self.0.borrow_mut();
         if loses_last && matches!(state.unsynced.back(), Some(Record::Batch(_))) {
@@ -183,8 +183,8 @@ impl Disk {
         state.unsynced.iter().for_each(|record| apply(&mut state.current, record));
     }
 
-    /// A crash leaves so many bytes of what was not synced. A record of which a byte is missing is
-    /// none.
+    /// Crashes, and keeps `kept` of the bytes that were not synced. A record that lacks a byte is
+    /// lost.
     pub fn tear(&self, mut kept: u64) {
         let state = &mut *self.0.borrow_mut();
         for record in std::mem::take(&mut state.unsynced) {

@@ -213,8 +213,8 @@ impl World {
             Fault::LogHangs => {
                 let until = self.now + self.rng.between(2500, 9000) * MILLISECOND;
                 self.store_mut(victim).hung_until = until;
-                // Sometimes the store that is to take the leads over stands still when it is told
-                // to.
+                // Sometimes another store, perhaps the one that takes the leads over, stands still
+                // at about the time of the transfers.
                 if let Some(heir) =
                     self.rng.pick(&stores).filter(|&heir| heir != victim && self.rng.chance(60))
                 {

@@ -133,9 +133,9 @@ pub enum Observation<'a> {
         /// True if the store has waited for them for the maximum time.
         has_waited: bool,
     },
-    /// A store looks at its device, at a moment by its own clock: how long the log write under way
-    /// has waited, and which regions it leads though the other voters that it hears of could elect
-    /// another leader.
+    /// A store looks at its device, at a time by its own clock. `waited` is how long the log write
+    /// under way has waited. `led` lists the regions that the store leads although the other voters
+    /// that it hears from could elect another leader.
     LogWaits {
         store: StoreId,
         at: BootNanos,

@@ -1,9 +1,9 @@
-//! A majority of the stores is lost with its disks, and an operator has the survivors' regions
-//! recovered.
+//! The loss of a majority of the stores with their disks, and an operator's recovery of the
+//! survivors' regions.
 //!
-//! In a calm cluster every survivor has everything, and nothing that was acknowledged may be
-//! missing afterwards. In trouble what the lost stores had beyond the survivors' logs is gone: from
-//! then on nothing is asked of the histories of before, and everything else begins anew
+//! In a calm cluster every survivor has all entries, and no acknowledged entry may be missing after
+//! the recovery. In a cluster with faults, entries that only the lost stores had are gone. Earlier
+//! histories are then no longer checked, and the other checks begin again
 //! ([`World::forget_the_past`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,8 @@ use crate::world::World;
 const LOOK: u64 = 100 * MILLISECOND;
 /// True time that each part of a recovery may take.
 const PATIENCE: u64 = 40 * SECOND;
-/// No order needs more rounds: each is for regions that the logs of the one before it split off.
+/// Maximum number of rounds that an order needs. Each round is for regions that the logs of the
+/// round before split off.
 const ROUNDS_MAX: u64 = 8;
 const ORDER: u64 = 4711;
 
@@ -63,8 +64,8 @@ impl World {
         None
     }
 
-    /// Carries an order out. Returns false if the survivors cannot: then their regions stay without
-    /// service.
+    /// Carries an order out. Returns false if the survivors cannot recover. Their regions then stay
+    /// without service.
     pub(crate) fn recover_regions(&mut self, lost: &BTreeSet<StoreId>) -> bool {
         for round in 0..ROUNDS_MAX {
             let Some(planned) = self.plan_recovery(lost) else { return false };
@@ -93,7 +94,8 @@ impl World {
         false
     }
 
-    /// Plans until nothing passing stands in the way. `None`: something does that stays.
+    /// Plans until no region is refused. Returns `None` if a region is still refused when the time
+    /// is over, or if the order is refused.
     fn plan_recovery(&mut self, lost: &BTreeSet<StoreId>) -> Option<RecoveryPlan> {
         let deadline = self.now + PATIENCE;
         loop {
@@ -143,7 +145,7 @@ impl World {
                 self.say(&format!("store {store} refuses {step:?}: {refusal}"));
             }
         }
-        // What it causes comes out of the next turn.
+        // The next turn hands out the messages and writes that the step causes.
         self.input(store, RaftInput::Tick);
     }
 
@@ -165,8 +167,8 @@ impl World {
         }
     }
 
-    /// Returns what is not yet as it must be after a recovery: every region has a leader, and its
-    /// live peers have applied the same.
+    /// Returns the first reason why a recovery is not complete. After a recovery all requests are
+    /// answered, every region has a leader, and its live peers have applied the same entries.
     pub(crate) fn unrecovered(&self) -> Option<String> {
         if !self.clients.iter().all(Client::is_content) {
             return Some("requests are unanswered".into());

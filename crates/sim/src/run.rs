@@ -175,8 +175,8 @@ fn drive(world: &mut World, options: Options) {
     }
 }
 
-/// After the loss of a majority: an operator has the survivors recover, and what they have is
-/// served again.
+/// Ends a run after the loss of a majority. An operator recovers the survivors' regions, and the
+/// survivors serve their data again.
 fn settle_recovered(world: &mut World, lost: &BTreeSet<StoreId>) {
     world.calm();
     for client in &mut world.clients {
@@ -322,9 +322,9 @@ fn unsettled(world: &World) -> Option<String> {
 }
 
 impl World {
-    /// Returns true if a region can have no leader any more, or not without an operator: half of
-    /// its voters or more are lost with their disks or unclean, or no live voter has its rows. A
-    /// voter that took in its parent's snapshot from after a split holds nothing of the split-off
+    /// Returns true if a region can have no leader any more, or needs an operator to get one: half
+    /// of its voters or more are lost with their disks or unclean, or no live voter has its rows. A
+    /// voter that took its parent's snapshot from after a split has no rows of the split-off
     /// region; it votes, but it cannot lead.
     pub(crate) fn is_doomed(&self) -> bool {
         newest(self).values().any(|region| {

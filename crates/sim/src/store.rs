@@ -77,7 +77,7 @@ pub struct Store {
     pub durable: Durable,
     pub process: Option<Process>,
     pub slow_log_until: u64,
-    /// No write of the log returns.
+    /// The true time until which no write of the log returns.
     pub hung_until: u64,
     pub paused_until: u64,
     /// The device is below its reserve until then. The store proposes nothing that adds data, and
@@ -86,10 +86,10 @@ pub struct Store {
     /// The device is full until then. Nothing is written to the log or the rows.
     pub full_until: u64,
     pub fsync: Fsync,
-    /// The number of times that its machine has started, and what the store's directory says of it.
+    /// The number of times that its machine has started, and the mark in the store's directory.
     pub machine: u64,
     pub mark: Mark,
-    /// It never starts again.
+    /// True if the store never starts again.
     pub is_lost: bool,
     /// True if the store is no longer a member. It had no peers when it was removed.
     pub is_removed: bool,
@@ -160,7 +160,7 @@ pub struct Process {
     log: VecDeque<ToLog>,
     log_is_busy: bool,
     device: hang::DeviceWatch,
-    /// A sync is due of what was written without one.
+    /// True if a sync of writes that are not synced yet is due.
     has_sync: bool,
     apply_queue: ApplyQueue<Asker>,
     backlog: Backlog<Asker>,
@@ -355,7 +355,7 @@ impl World {
         // millisecond.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
-        // What a killed process had written is synced by the next one.
+        // The next process syncs the writes of a killed one.
         store.durable.disk.sync();
         let Recovered { mut seeds, tombstones } = match store.durable.recover(id) {
             Ok(recovered) => recovered,

@@ -137,7 +137,7 @@ pub enum Work {
     /// The worker takes the inputs from its queue.
     Turn,
     Logged,
-    /// What was written without a sync is synced.
+    /// The store syncs the writes that are not synced yet.
     Sync,
     Apply,
     Flush,
@@ -289,10 +289,11 @@ impl World {
         self.invariants.retain(|(other, _)| *other == name);
     }
 
-    /// What was acknowledged may be lost from now on. Invariants that compare with what was
-    /// committed, executed or answered begin anew; those of terms, epochs and ranges go on. Of
-    /// histories nothing is asked any more, for they are not of one copy, nor of acknowledgements:
-    /// a keeper answers for the end of its log, which it alone may have.
+    /// Allows acknowledged entries to be lost from now on. Invariants that compare with earlier
+    /// commits, executions or answers begin again; invariants of terms, epochs and ranges continue.
+    /// Histories are no longer checked, because they mix the data from before and after the loss.
+    /// Acknowledgements are not checked either: the keeper answers for the end of its log, which no
+    /// other peer may have.
     pub fn forget_the_past(&mut self) {
         self.invariants.retain(|(name, _)| !matches!(*name, "linearizable" | "acknowledged"));
         for (name, invariant) in &mut self.invariants {

@@ -1,6 +1,6 @@
-//! A majority of stores that is lost for good, with its directories: `ctl recover` refuses while it
-//! lives, says what it would do, and has the regions go on from a survivor's log. What comes back
-//! of the lost stores does no harm.
+//! The loss of a majority of stores with their directories. `ctl recover` refuses while the
+//! majority lives, shows its plan, and makes the regions continue from a survivor's log. Lost
+//! stores that come back do no harm.
 
 mod stores;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use stores::wire::Wire;
 use stores::{alone, steelyard, within, Plan, Stores};
 
-/// Data is copied from store to store, with many processes on few CPUs.
+/// Time for data to be copied from store to store, with many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const KEYS: usize = 300;
@@ -46,7 +46,7 @@ fn fill(stores: &Stores, asked: usize, round: &str) {
     }
 }
 
-/// Every key that was acknowledged has its value.
+/// Asserts that every acknowledged key has its value.
 fn assert_filled(stores: &Stores, asked: usize, rounds: &[&str]) {
     let mut wire = Wire::open(stores.all[asked].forward.expect("a forward port"));
     for round in rounds {
@@ -57,7 +57,7 @@ fn assert_filled(stores: &Stores, asked: usize, rounds: &[&str]) {
     }
 }
 
-/// What the store tells a monitoring system.
+/// Returns the text of the store's `/metrics`.
 fn metrics(stores: &Stores, asked: usize) -> String {
     let mut socket = TcpStream::connect(stores.all[asked].admin().address()).expect("the admin port");
     socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it is asked");
@@ -112,7 +112,8 @@ fn await_plan(stores: &Stores, words: &[&str]) -> String {
     plan.unwrap_or_else(|| panic!("{words:?}: {last}"))
 }
 
-/// Starts what is left of lost stores again. They end by themselves, without having served anybody.
+/// Starts the lost stores from the copies of their directories. They end by themselves, and serve
+/// no client.
 fn come_back(stores: &mut Stores, copies: &[(usize, PathBuf)]) {
     for (store, copy) in copies {
         copy_dir(copy, &stores.all[*store].dir);
@@ -154,7 +155,7 @@ fn a_lost_majority_of_three_is_recovered_the_meta_region_first() {
     await_whole(&stores, 0, &[0, 1, 2]);
     assert!(ctl(&stores, 0, &["recover", "--list"]).unwrap().contains("no region was ever recovered"));
 
-    // A majority that lives is left alone, whatever the operator says.
+    // A live majority is left alone, although the operator declares its stores lost.
     refused(&stores, &["recover", "--lost", "1,2", "--yes"], "store 1 answers: it is not lost");
     let mut copies = lose(&mut stores, &[2]);
     refused(&stores, &["recover", "--lost", "1,2", "--yes"], "store 1 answers: it is not lost");
@@ -168,7 +169,7 @@ fn a_lost_majority_of_three_is_recovered_the_meta_region_first() {
     assert!(plan.contains("region 0: the log of store 0 counts"), "{plan}");
     assert!(plan.contains("region 3: the log of store 0 counts"), "{plan}");
     assert!(plan.contains("known to be committed") && plan.contains("nothing is changed"), "{plan}");
-    // A store that does not answer is not lost for that.
+    // A store that does not answer does not count as lost.
     refused(&stores, &["recover", "--lost", "1", "--region", "1"], "it has not lost its majority");
     refused(&stores, &["policy"], "meta region has no leader");
 
@@ -189,7 +190,7 @@ fn a_lost_majority_of_three_is_recovered_the_meta_region_first() {
     assert!(metrics.contains("\nsteelyard_recovered_regions 4"), "{metrics}");
     assert!(stores.all[0].log_text().contains("the region was recovered by order of an operator"));
 
-    // Nothing of it was in memory alone.
+    // The recovery must be durable.
     stores.all[0].kill();
     stores.all[0].restart();
     assert_filled(&stores, 0, &["a", "b"]);
@@ -221,7 +222,7 @@ fn a_lost_majority_of_five_is_recovered_and_the_other_survivor_follows() {
     fill(&stores, 0, "a");
     await_whole(&stores, 0, &[0, 1, 2, 3, 4]);
     let copies = lose(&mut stores, &[2, 3, 4]);
-    // A store that does not answer is not lost for that.
+    // A store that does not answer does not count as lost.
     stores.all[1].signal("-STOP");
     let error = eventually("store 1 is taken for silent", || {
         ctl(&stores, 0, &["recover", "--lost", "2,3,4", "--yes"])

@@ -122,7 +122,7 @@ impl Scene<'_> {
             (None, Some(because)) => Next::Done(because),
             (None, None) => change(lead, [PeerChange::AddLearner(to)]),
             (Some(_), Some(_)) => change(lead, [PeerChange::Remove(to)]),
-            // It takes no part under this number; the next one is filled by a snapshot.
+            // An unclean peer takes no part under this number. A snapshot fills the next peer.
             (Some(PeerRole::Learner), None) if self.ledger.is_unclean(&lead.descriptor, to) => {
                 change(lead, [PeerChange::Remove(to)])
             }
@@ -259,7 +259,8 @@ impl Scene<'_> {
             && !self.ledger.is_unclean(&lead.descriptor, store)
     }
 
-    /// Nobody can have bound the merge: its source would be held by another operator than this one.
+    /// Rolls the merge back. No operator can have bound the merge, because then that operator would
+    /// hold the source instead of this one.
     fn unseal(&self, undoing: Option<Outcome>) -> Next {
         let region = self.flight.operator.region();
         let outcome = undoing.unwrap_or(Outcome::Succeeded);

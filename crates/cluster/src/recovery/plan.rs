@@ -1,29 +1,29 @@
-//! What an order would do, from one survey of the stores.
+//! The plan of an order, from one survey of the stores.
 
 use std::cmp::Reverse;
 
 use super::*;
 
-/// How far the term of the promises is above the largest that a survivor knows. The lost stores may
-/// have been in later terms.
+/// The number of terms from the largest one that a survivor knows to the term of the promises. The
+/// lost stores may have been in later terms than the survivors.
 const TERM_LEAP: Term = 1024;
 
-/// What is known when an order is planned.
+/// The facts from which an order is planned.
 pub struct Situation<'a> {
     /// The stores that an operator declares to be lost for good.
     pub lost: &'a BTreeSet<StoreId>,
-    /// Of every store that answered.
+    /// The surveys of all stores that answered.
     pub surveys: &'a [Survey],
     /// Members of the newest list of stores.
     pub members: &'a BTreeSet<StoreId>,
-    /// Regions as the store that plans heard of them.
+    /// The descriptors that the planning store has heard.
     pub known: &'a [RegionDescriptor],
-    /// Commit indexes that leaders told.
+    /// The commit indexes that leaders have reported, by region.
     pub told: &'a BTreeMap<RegionId, LogIndex>,
 }
 
-/// Plans the recovery of `only` these regions, or of all that lost their majority with the lost
-/// stores.
+/// Plans the recovery of the regions in `only`, or of all regions that lost their majority with the
+/// lost stores.
 pub fn plan(
     situation: &Situation<'_>,
     only: Option<&BTreeSet<RegionId>>,
@@ -163,7 +163,7 @@ impl<'a> Regions<'a> {
         })
     }
 
-    /// Returns a region that has slots of this one, by a later version, and lives.
+    /// Returns a live region that took over slots of this one, with a later version.
     fn living_heir(&self, region: &RegionDescriptor) -> Option<RegionId> {
         let slots = region.slots?;
         let overlaps = |other: &RegionDescriptor| {
@@ -177,7 +177,7 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// Returns the survivor whose log counts.
+/// Returns the survivor that becomes the keeper, and its report.
 fn keeper<'r>(
     newest: &RegionDescriptor,
     with_data: &[(StoreId, &'r PeerReport)],
@@ -193,8 +193,7 @@ fn keeper<'r>(
         });
         return Err(Refused::Unfit(why.collect::<Vec<_>>().join("; ")));
     }
-    // Where a later configuration is known, peers that it does not have are remains of an earlier
-    // one.
+    // If a later configuration is known, peers that are not in it are remains of an earlier one.
     fit.retain(|(store, report)| {
         newest.has_peer_on(*store) || !newest.epoch.is_newer_than(report.ends_as.epoch)
     });

@@ -90,8 +90,8 @@ fn the_longest_log_counts_and_what_may_be_lost_is_told() {
 #[test]
 fn a_log_of_a_later_term_does_not_count_if_it_lacks_what_is_known_to_be_committed() {
     let region = descriptor(&[0, 1, 2, 3, 4]);
-    // The leader of term 3 reached store 0 alone. The one of term 4 never did, and committed entry
-    // 15.
+    // The leader of term 3 reached store 0 alone. The leader of term 4 never reached it, and
+    // committed entry 15.
     let mut knows = report(&region, 1, &[(5, 2)], 15, 15);
     knows.term = 4;
     let surveys = [survey(0, vec![report(&region, 0, &[(5, 2), (13, 3)], 19, 12)]), survey(1, vec![knows])];
@@ -115,7 +115,7 @@ fn a_region_that_may_live_is_left_alone() {
     assert_eq!(planned(&[at(0)], &[1, 77], &[], None), Err(OrderError::UnknownStore(77)));
     assert_eq!(planned(&[at(0)], &[], &[], None), Err(OrderError::NoStore));
     assert_eq!(planned(&[at(0)], &[1, 2], &[], Some(9)), Err(OrderError::UnknownRegion(9)));
-    // A store that does not answer is not lost for that.
+    // A store that does not answer does not count as lost.
     assert_eq!(planned(&[at(0)], &[1], &[], None), Ok(RecoveryPlan::default()));
     let five = descriptor(&[0, 1, 2, 3, 4]);
     let at = survey(0, vec![report(&five, 0, &[(5, 1)], 9, 9)]);
@@ -144,7 +144,7 @@ fn remains_of_the_past_do_not_become_a_region_again() {
     let region = descriptor(&[0, 1, 2]);
     let surveys = [survey(0, vec![report(&region, 0, &[(5, 1)], 9, 9)]), survey(3, vec![])];
     let lost = [1, 2];
-    // It was removed from the region, whose later peers are lost, too.
+    // Store 0 was removed from the region, whose later peers are lost, too.
     let mut moved = descriptor(&[1, 2]);
     moved.epoch.conf_version = 9;
     assert!(refusal(planned(&surveys, &lost, &[moved], None)).contains("removed from the region before"));
@@ -159,7 +159,7 @@ fn remains_of_the_past_do_not_become_a_region_again() {
     assert!(refusal(planned(&surveys, &lost, &[living(9)], None)).contains("region 7 has some of its slots"));
     let older = planned(&surveys, &lost, &[living(1)], None).unwrap();
     assert_eq!(older.regions.len(), 1);
-    // Nothing is left of it at all.
+    // No copy of the region is left.
     let gone = planned(&[survey(3, vec![])], &lost, &[descriptor(&[1, 2])], None);
     assert!(refusal(gone).contains("no copy of its data is left, slots 0 to 99"));
     let mut blank = report(&region, 0, &[(5, 1)], 9, 9);

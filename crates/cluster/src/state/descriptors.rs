@@ -162,8 +162,8 @@ pub(crate) mod recovery {
         RecoveryJson::from(recovery).serialize(to)
     }
 
-    /// What no order asks for is refused: the keeper is not lost, and the log does not end before
-    /// what is known to be committed.
+    /// Refuses a record that no order can make: one whose keeper is lost, whose log ends before the
+    /// last entry known to be committed, or whose lost stores are too many or not sorted.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Recovery, D::Error> {
         let recovery = Recovery::from(RecoveryJson::deserialize(from)?);
         let is_sorted = recovery.lost.windows(2).all(|pair| pair[0] < pair[1]);

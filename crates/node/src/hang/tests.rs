@@ -54,7 +54,7 @@ fn a_device_that_answers_again_hangs_until_it_has_been_healthy_for_a_while() {
         now += 200;
     }
     assert_eq!(now, 12_000, "10 us after the last look that found it hanging");
-    // An operation that is slow in between makes it wait anew, though it is not a hang.
+    // A slow operation in between restarts the healthy time, although it is not a hang.
     let mut watch = HangWatch::new(TIMES);
     assert!(hung_at(&mut watch, pending(0), 0, 3000).is_some());
     for now in (2200..8000).step_by(200) {

@@ -1,8 +1,8 @@
-//! Recovery of a region whose majority of voters is lost for good, as far as one peer takes part.
+//! One peer's part in the recovery of a region whose majority of voters is lost for good.
 //!
 //! ```text
-//!   every survivor   promise: a vote for the keeper in a term above all that survivors know
-//!   the keeper       once all have promised: its log gets one more entry, and all of it is committed
+//!   every survivor   promises: it votes for the keeper in a term above all that survivors know
+//!   the keeper       appends an entry once all have promised, and takes its log for committed
 //!   the keeper       applies that entry, is the only voter, and leads
 //!   the others       follow the keeper's log, as learners
 //! ```
@@ -26,7 +26,7 @@ use types::Recovery;
 const RUNS_MAX: usize = 64;
 
 impl<L: LogStore> Peer<L> {
-    /// Returns what an order to recover the region has to know of this peer.
+    /// Returns the facts about this peer that an order to recover the region needs.
     pub fn report(&self, config: &Config) -> PeerReport {
         let raft = &self.raw.raft;
         let log = &raft.raft_log;
@@ -104,7 +104,7 @@ impl<L: LogStore> Peer<L> {
         }
     }
 
-    /// Returns the region's descriptor as it is once the whole log is applied.
+    /// Returns the region's descriptor as it will be when the whole log is applied.
     fn descriptor_at_the_end(&self) -> RegionDescriptor {
         let log = &self.raw.raft.raft_log;
         let mut descriptor = self.handed_descriptor.clone();
@@ -150,7 +150,7 @@ impl<L: LogStore> Peer<L> {
         Ok(())
     }
 
-    /// Forces the recovery into the log, which counts as committed as a whole from then on.
+    /// Forces the recovery's entry into the log. From then on the whole log counts as committed.
     pub fn recover(
         &mut self,
         config: &Config,
@@ -178,8 +178,8 @@ impl<L: LogStore> Peer<L> {
             return Err(RecoveryRefusal::Moved { last });
         }
         let mut entry = Entry { index: last + 1, term, ..Entry::default() };
-        // To the library it is a change of the configuration, so that it stands for no election
-        // while the entry is not applied.
+        // The entry has the type of a configuration change, because the library does not campaign
+        // while such an entry is committed and not applied.
         entry.set_entry_type(EntryType::EntryConfChangeV2);
         entry.context = change_entry::encode_recovery(self.handed_descriptor.epoch, recovery);
         self.drive(config, now, out, |raw| {

@@ -1,4 +1,4 @@
-//! What an operator's order to recover regions asks of this store.
+//! The requests of an operator's order to recover regions.
 
 use super::*;
 use crate::action::{PeerReport, RecoveryRefusal};
@@ -21,7 +21,7 @@ impl<L: LogStore> Worker<L> {
         self.peers.values().map(|peer| peer.report(&self.config)).collect()
     }
 
-    /// Has the region's peer vote for the keeper of a recovery in that term.
+    /// Makes the region's peer vote for the keeper of a recovery in this term.
     pub fn promise_recovery(
         &mut self,
         region: RegionId,
@@ -34,8 +34,8 @@ impl<L: LogStore> Worker<L> {
         })
     }
 
-    /// Has the region go on from the log of its peer here, to which every survivor has promised
-    /// itself in that term.
+    /// Makes the region continue from the log of its peer here. Every survivor must have voted for
+    /// this peer in this term.
     pub fn recover(
         &mut self,
         region: RegionId,

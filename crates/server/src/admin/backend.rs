@@ -201,11 +201,12 @@ pub struct AcceptedRow {
     pub store: u64,
     pub region: u64,
     pub peer: u64,
-    /// Where its log ends. What the peer acknowledged beyond that is lost if no other peer has it.
+    /// The last index of its log. Entries that the peer acknowledged after it are lost if no other
+    /// peer has them.
     pub last: u64,
 }
 
-/// What may be done to a region's peers and slots.
+/// A change of a region's peers or slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RegionRequest {
@@ -326,12 +327,12 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn slow_device(&self, factor: f64) -> Answer<'_, ()>;
     /// Measures this store's device again.
     fn probe(&self) -> Answer<'_, ProbeRow>;
-    /// Has this store's peer of a region, or of every region without a leader, take part again
-    /// although it may have forgotten writes when the machine crashed.
+    /// Makes this store's unclean peer of `region` take part again, although it may have forgotten
+    /// writes when the machine crashed. `None` stands for all regions without a leader.
     fn accept_loss(&self, region: Option<u64>) -> Answer<'_, Vec<AcceptedRow>>;
     /// Plans the recovery of regions whose majority is lost for good, and carries it out.
     fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow>;
-    /// Returns the recoveries that regions have a record of.
+    /// Returns the recoveries that are on record in regions.
     fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>>;
     /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
     fn healthy(&self) -> bool;

@@ -14,11 +14,14 @@
 //! | `POST /api/v1/regions/{id}/check` `{}` | a `CheckRow`, once every peer has read its rows |
 //! | `GET /api/v1/regions/{id}/explain` | `{"region": ..., "explanation": ...}` |
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
-//! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow`, after up to a minute |
+//! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow` |
 //! | `GET /api/v1/recoveries` | rows of `backend` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
-//! | `POST /api/v1/accept-loss` `{"region": 3}`; without a region: all that have no leader | `AcceptedRow`s |
+//! | `POST /api/v1/accept-loss` `{"region": 3}` | `AcceptedRow`s |
+//!
+//! The answer to `recover` may take a minute. `accept-loss` without a region accepts the loss of
+//! all regions that have no leader.
 //!
 //! Every error is `{"error": "..."}` with its status. Requests that change something must declare a
 //! JSON body and must not come from a web page. A browser sends such a request only after a CORS

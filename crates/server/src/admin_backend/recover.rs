@@ -1,5 +1,6 @@
-//! `ctl recover`: an operator's order to recover regions whose majority is lost for good, carried
-//! out by the store that is asked. It needs no meta region, which may be one of these regions.
+//! `ctl recover`: an operator's order to recover regions whose majority is lost for good. The store
+//! that receives the order carries it out. No step needs the meta region, which may be one of these
+//! regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,23 +22,25 @@ use crate::survey::{self, AskSurvivor, RefusedSteps};
 use crate::transport::keys;
 use crate::transport::kinds::{REQUEST_RECOVER, STATUS_DONE};
 
-/// A store that does not answer within this time is taken for silent.
+/// Time after which a store that has not answered counts as silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a leader that lost its majority may take to find out.
+/// Time in which a leader that lost its majority finds out.
 const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(6);
-/// How long promises may take to be durable, and then the regions to be led.
+/// Time in which promises become durable.
 const PROMISE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which the recovered regions get leaders.
 const LEAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the meta region may take to hear that the lost stores hold no peers any more.
+/// Time in which the meta region hears that the lost stores hold no peers any more.
 const STRIKE_TIMEOUT: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(100);
-/// Regions that a surviving log splits off come to light only when that log is applied.
+/// Maximum number of rounds of planning. A region that a surviving log splits off appears only when
+/// that log is applied, and is recovered in the next round.
 const ROUNDS_MAX: usize = 8;
-/// Ids of regions that the lost majority of the meta region may have given out without a survivor
-/// knowing.
+/// Number of region ids that are skipped. The lost majority of the meta region may have given out
+/// ids that no survivor knows.
 const REGION_IDS_SKIPPED: u32 = 1 << 16;
 
-/// Plans an order, and carries it out if it says so.
+/// Plans an order, and carries it out if the request says so.
 pub async fn recover(store: &Arc<Store>, request: RecoverRequest) -> Result<RecoverRow, AdminError> {
     let order = Order {
         store,
@@ -93,7 +96,7 @@ struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Surveys and plans, again and again while a leader without a majority has not found out yet.
+    /// Surveys and plans. Repeats both while a leader that lost its majority has not found out yet.
     async fn plan(&self) -> Result<RecoveryPlan, AdminError> {
         let deadline = Instant::now() + STEP_DOWN_TIMEOUT;
         loop {
@@ -134,7 +137,8 @@ impl Order<'_> {
         })
     }
 
-    /// Asks every member, those that are named as lost too: one that answers is not lost.
+    /// Asks every member, also those that are named as lost, because a store that answers is not
+    /// lost.
     async fn surveys(&self) -> Vec<Survey> {
         let members = self.store.membership.members();
         let asked = members.list.iter().map(|member| self.ask_store(member.id, &AskSurvivor::Survey));
@@ -156,7 +160,7 @@ impl Order<'_> {
         }
     }
 
-    /// Carries out what is planned. Returns the regions that are recovered, and those that are not.
+    /// Carries the plans out. Returns the regions that are recovered, and those that are not.
     async fn act(&self, plans: &[RegionPlan], number: u64) -> (Vec<RegionId>, Vec<FailedRegion>) {
         let mut failed = BTreeMap::new();
         self.have_done(plans.iter().flat_map(RegionPlan::promises), &mut failed).await;
@@ -179,7 +183,7 @@ impl Order<'_> {
         (done.iter().copied().collect(), not_done.collect())
     }
 
-    /// Has stores take their steps, and notes what is refused.
+    /// Makes stores take their steps, and notes the refused steps.
     async fn have_done(
         &self,
         steps: impl Iterator<Item = (StoreId, RecoveryStep)>,
@@ -199,8 +203,8 @@ impl Order<'_> {
         }
     }
 
-    /// Surveys until all plans have come as far as `is_there` says, or the time is over. Returns
-    /// those that have.
+    /// Surveys until `is_there` is true for all plans, or `patience` is over. Returns the regions
+    /// for which it is true.
     async fn await_all(
         &self,
         plans: &[RegionPlan],
@@ -220,7 +224,7 @@ impl Order<'_> {
     }
 }
 
-/// Strikes a lost store off the list, once the meta region knows that it holds no peers.
+/// Removes a lost store from the list of stores, once the meta region knows that it holds no peers.
 async fn strike(store: &Store, lost: StoreId) -> StruckStore {
     let deadline = Instant::now() + STRIKE_TIMEOUT;
     loop {
@@ -235,7 +239,7 @@ async fn strike(store: &Store, lost: StoreId) -> StruckStore {
     }
 }
 
-/// Every recovery of which the regions that this store knows have a record, newest first.
+/// Returns every recovery that is on record in a region that this store knows, newest first.
 pub fn recoveries(store: &Store) -> Vec<RecoveryRow> {
     let mut rows = Vec::new();
     for region in store.regions.all() {

@@ -22,18 +22,18 @@ const WRITERS: [&str; 6] = [LOG, "lives", "flusher", "snap-make", "snap-receive"
 
 const LOG: &str = "log";
 
-/// An entry that was written, becomes rows, and is flushed and compacted some time later: the
-/// device writes it whole each time, and what else is asked of it waits for that.
+/// The largest entry written lately. Its rows are flushed and compacted some time later. The device
+/// writes the entry whole each time, and other operations wait for that.
 #[derive(Default)]
 struct Largest {
     bytes: u64,
     at: BootNanos,
 }
 
-/// How long the largest entry is remembered.
+/// Nanoseconds for which the largest entry is remembered.
 const LARGEST_KEPT_NANOS: u64 = 600_000_000_000;
 
-/// When the log thread is with its device. It alone writes this.
+/// The times of the log thread's calls to its device. Only the log thread writes them.
 #[derive(Default)]
 pub struct LogClock {
     /// The directory under `/proc` of the log thread, once the thread runs.
@@ -55,7 +55,7 @@ impl LogClock {
         *self.thread.lock() = Some(thread.map_err(|error| error.kind()));
     }
 
-    /// Counts the time of `call`, which writes so many bytes, and a sync if it made one.
+    /// Counts the time of `call`, which writes `bytes` bytes, and a sync if it made one.
     pub fn during<T>(&self, bytes: u64, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
         let began = clock::boot_nanos();
         self.bytes.store(bytes, Ordering::Relaxed);

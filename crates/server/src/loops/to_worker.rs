@@ -75,11 +75,11 @@ pub enum ToWorker {
     SnapshotApplied {
         region: RegionId,
     },
-    /// What an order to recover regions has to know of this store's peers.
+    /// Report the facts about this store's peers that an order to recover regions needs.
     Survey {
         reply: oneshot::Sender<Vec<PeerReport>>,
     },
-    /// Steps of such an order; answered by those that are refused.
+    /// Take steps of such an order. The reply lists the refused ones with their reasons.
     Recovery {
         steps: Vec<RecoveryStep>,
         reply: oneshot::Sender<Vec<(RegionId, String)>>,

@@ -1,9 +1,9 @@
 //! The consequences of refusals by other stores.
 //!
-//! A member that refuses has proved who it is, and may lie all the same: whoever has joined is one.
-//! So no single other store can end this one, as long as it holds a list of stores with its own key
-//! in it. The exception is a store that was declared lost: two such stores would believe each
-//! other.
+//! A member that refuses has proved who it is, but it may lie, because any store that has joined is
+//! a member. So no single other store can end this one, as long as it holds a list of stores with
+//! its own key in it. The exception is a store that was declared lost, because two such stores
+//! would believe each other.
 
 use std::collections::BTreeMap;
 
@@ -58,9 +58,9 @@ impl Refusals {
             }
             RefusalReason::Removed if is_news => Consequence::Await,
             RefusalReason::Removed => Consequence::Nothing,
-            // The stores that would have to say so, too, may be lost like this one. Together with
-            // them it would be the majority of regions that have gone on without it, so the first
-            // word of a member counts.
+            // The stores that could confirm this report may be lost, too. Together with them this
+            // store would be the majority of regions that have gone on without it, so it ends at
+            // the first report of a member.
             RefusalReason::DeclaredLost if self.has_ended => Consequence::Nothing,
             RefusalReason::DeclaredLost => {
                 self.has_ended = true;

@@ -1,5 +1,5 @@
-//! A store whose log write does not return leads no region for long that others could lead: it
-//! answers no command there, and nobody else would.
+//! A store whose log write does not return soon stops leading the regions that others could lead.
+//! As long as it leads, no store answers these regions' commands.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::Invariant;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::observation::Observation;
 
-/// A write that has waited for so long does not return.
+/// Time after which a write counts as one that does not return.
 const HANGS: u64 = 2 * SECOND;
 /// Time in which a transfer, or stepping down once that has failed, ends the lead.
 const LEADS_ON: u64 = 4 * SECOND;
-/// Between two looks that are further apart the process stood still.
+/// Time between two looks from which on the process counts as having stood still.
 const STOOD_STILL: u64 = SECOND + 500 * MILLISECOND;
 
 #[derive(Default)]

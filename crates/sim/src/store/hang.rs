@@ -1,5 +1,5 @@
-//! A store whose log device hangs: `node::hang` decides, and what a running store does is done
-//! here.
+//! A store whose log device hangs. `node::hang` decides, and this module acts as a running store
+//! does.
 
 use node::hand_over::Led;
 use node::hang::{HangRelief, HangTimes, HangWatch, Pending};
@@ -20,13 +20,13 @@ const TIMES: HangTimes = HangTimes {
 /// Bytes of log entries that may wait for a log that hangs, above those that wait for a slow one.
 pub(super) const HUNG_LOG_BYTES: u64 = 1024;
 
-/// Time after which a transfer has been taken up, or is not.
+/// Time after which a transfer that was not taken up has failed.
 const PATIENCE: u64 = 1250 * MILLISECOND;
 
 /// The knowledge that a process has of its device.
 pub(super) struct DeviceWatch {
     watch: HangWatch,
-    /// When the log write under way began.
+    /// The beginning of the log write under way.
     log_began: Option<BootNanos>,
     relief: Option<HangRelief>,
 }
@@ -53,14 +53,15 @@ impl DeviceWatch {
 }
 
 impl World {
-    /// A write is with the device once there is room for it.
+    /// Notes that a log write begins. It waits for room for `without_room` before the device gets
+    /// it.
     pub(super) fn log_write_began(&mut self, id: StoreId, without_room: u64) {
         let began = self.boot(id) + without_room;
         let Some(process) = self.process(id) else { return };
         process.device.log_began = Some(began);
     }
 
-    /// Looks whether the device hangs, and leads the store's regions away while it does.
+    /// Looks whether the device hangs. While it hangs, moves the store's leads to other stores.
     pub(super) fn look_at_device(&mut self, id: StoreId) {
         let boot = self.boot(id);
         let Some(process) = self.process(id) else { return };
@@ -93,7 +94,7 @@ impl World {
 }
 
 impl super::Process {
-    /// The regions that this store leads.
+    /// Returns the regions that this store leads.
     pub(super) fn led_regions(&self, id: StoreId, boot: BootNanos) -> Vec<Led> {
         let takes_leads = |other| self.ledger.takes_on(other, boot);
         let statuses = self.shard.regions().filter_map(|region| self.shard.status(region, boot));

@@ -1,10 +1,11 @@
-//! Stores that acknowledge before they sync, and what a crash of their machines makes of that.
+//! Stores that acknowledge before they sync, and the crashes of their machines.
 //!
-//! A quarter of the seeds has such stores. A machine's crash loses what its log had not synced; its
-//! peers are unclean then. As long as unclean peers take no part, nothing is lost that a majority
-//! acknowledged, however many machines crash: regions only wait. So in most of these seeds a
-//! machine crashes only where every region keeps a majority, and the end must find all regions
-//! whole again. In the others nothing is asked of the end of a region that waits for an operator.
+//! A quarter of the seeds has such stores. A crash of the machine loses the entries that the log
+//! had not synced, and makes the store's peers unclean. As long as unclean peers take no part, no
+//! entry is lost that a majority acknowledged, however many machines crash: regions only wait. In
+//! most of these seeds a machine crashes only if every region keeps a majority, and at the end all
+//! regions must be whole again. In the other seeds a region that waits for an operator need not be
+//! whole at the end.
 
 use types::{PeerRole, RegionDescriptor, StoreId, META_REGION};
 
@@ -13,10 +14,10 @@ use crate::rng::Rng;
 use crate::run::newest;
 use crate::world::{Work, World};
 
-/// When a store syncs what need not be synced before it is acknowledged.
+/// The time at which a store syncs entries that need no sync before they are acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fsync {
-    /// There is no such thing.
+    /// The store syncs every entry before it acknowledges it.
     #[default]
     Always,
     EverySecond,
@@ -27,12 +28,13 @@ pub enum Fsync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Syncing {
     has_unsynced: bool,
-    /// Machines crash whatever becomes of majorities.
+    /// True if machines may crash although a region then has no majority.
     is_reckless: bool,
 }
 
 impl Syncing {
-    /// Follows from the seed alone, so that other seeds go as if there were no such stores.
+    /// Derives the kinds from the seed alone. The world's generator is not drawn from, so that
+    /// seeds without such stores run as before.
     pub fn of(seed: u64) -> Syncing {
         let mut rng = Rng::new(seed ^ 0x5359_4e43);
         Syncing { has_unsynced: rng.chance(25), is_reckless: rng.chance(20) }
@@ -50,18 +52,19 @@ impl Syncing {
 }
 
 impl World {
-    /// To be called before a store's first start.
+    /// Draws the kind of a store. To be called before its first start.
     pub(crate) fn draw_fsync(&mut self, id: StoreId) {
         let fsync = self.syncing.of_store(self.seed, id);
         self.store_mut(id).fsync = fsync;
     }
 
-    /// In seeds with unsynced stores many a process dies with its machine.
+    /// Returns true if a killed process takes its machine down with it. Most kills do so in seeds
+    /// with unsynced stores, and none in other seeds.
     pub(crate) fn dies_with_its_machine(&mut self) -> bool {
         self.syncing.has_unsynced && self.rng.chance(60)
     }
 
-    /// What an unsynced store has written is durable within a second, or some day.
+    /// Schedules the sync of a store's writes in a second, if the store syncs every second.
     pub(super) fn sync_soon(&mut self, id: StoreId) {
         let is_timed = self.stores[&id].fsync == Fsync::EverySecond;
         let Some(process) = self.process(id).filter(|_| is_timed) else { return };
@@ -77,15 +80,16 @@ impl World {
         }
     }
 
-    /// Rows may reach flash only after the log that they were made of is synced.
+    /// Syncs the log before a flush: rows must not be durable before the entries that made them.
     pub(super) fn sync_before_flush(&mut self, id: StoreId) {
         if self.stores[&id].fsync != Fsync::Always {
             self.stores[&id].durable.disk.sync();
         }
     }
 
-    /// Whether the crash of a store's machine may be asked for. The only voter of a region that has
-    /// not synced what it acknowledged would lose that, as a lone store does; and see above.
+    /// Returns true if the machine of a store may crash. The machine of an unsynced store must not
+    /// crash if the store is a region's only voter, because acknowledged entries would be lost.
+    /// Unless the seed is reckless, every region must also keep a majority.
     pub(crate) fn machine_may_crash(&self, id: StoreId) -> bool {
         let store = &self.stores[&id];
         let Some(process) = store.process.as_ref().filter(|_| store.fsync != Fsync::Always) else {
@@ -102,8 +106,8 @@ impl World {
                 || newest.values().all(|region| self.has_majority(region, |store| store == id)))
     }
 
-    /// Whether a majority of the region's voters, before and after a change that is under way, is
-    /// on stores that are not lost, and clean, without those that are `left_out`.
+    /// Returns true if a majority of the region's voters is clean and on stores that are neither
+    /// lost nor `left_out`. In a joint configuration both sets of voters need such a majority.
     pub(crate) fn has_majority(&self, region: &RegionDescriptor, left_out: impl Fn(StoreId) -> bool) -> bool {
         let is_there = |id: StoreId| {
             let store = self.stores.get(&id).filter(|store| !store.is_lost);

@@ -11,8 +11,8 @@ use server::admin::{RecoverRow, RecoveryPlan, RecoveryRow, RegionPlan};
 
 use super::{get, post, unix_ms};
 
-/// The store that is asked waits for leaders to step down, for promises and for elections, and
-/// gives up before.
+/// Maximum time of a request. The store waits for leaders to step down, for promises and for
+/// elections, and gives up earlier than this.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 #[derive(clap::Args)]
@@ -31,8 +31,8 @@ pub struct Recover {
     list: bool,
 }
 
-/// Shows the plan or acts. Fails unless everything that lost its majority is recovered, or would
-/// be.
+/// Shows the plan, or carries it out. Fails unless every region that lost its majority is
+/// recovered, or would be.
 pub fn run(
     client: &AdminClient,
     order: Recover,

@@ -1,4 +1,4 @@
-//! Devices that hang: what is asked of them returns neither success nor an error.
+//! Devices that hang: their operations return neither success nor an error.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! Machines crash under stores that acknowledge before they sync.
 //!
-//! A crash is a kill, a loss of power of the emulated device, and another boot in the file that
-//! tells it.
+//! A crash is a kill of the process, a loss of power of the emulated device, and another boot in
+//! the file that names the boot.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{await_operations, judge, load_on, pause, rounds, warm_up, Plan, Stor
 /// Writes that each round of a test makes and looks for afterwards.
 const KEYS: usize = 200;
 
-/// A region's peer is removed, and another one is added, filled and promoted, within this.
+/// Time in which a region's peer is removed, and another one is added, filled and promoted.
 const REPLACED: Duration = Duration::from_secs(90);
 
 fn boot(store: &mut Store, number: u64) {
@@ -47,7 +47,7 @@ fn crash(store: &mut Store, disk: &Disk, survival: Survival, boot_number: u64) {
     boot(store, boot_number);
 }
 
-/// The number of the region's peer on a store, if it is a voter, as `asked` knows it.
+/// Returns the number of the region's peer on a store, if it is a voter, as `asked` knows it.
 fn voter_on(asked: &Store, store: usize) -> Option<u64> {
     let rows = asked.regions()?;
     let row = rows.iter().find(|row| row["id"] == REGION)?;
@@ -56,7 +56,8 @@ fn voter_on(asked: &Store, store: usize) -> Option<u64> {
     peer["id"].as_u64()
 }
 
-/// Waits until the store's peer is a voter under a number above `before`, and knows so itself.
+/// Waits until every store, the peer's own one included, knows the store's peer as a voter with a
+/// number above `before`.
 fn await_replaced(stores: &Stores, store: usize, before: u64) {
     let is_replaced = || {
         let known = stores.all.iter().map(|asked| voter_on(asked, store));
@@ -65,7 +66,7 @@ fn await_replaced(stores: &Stores, store: usize, before: u64) {
     assert!(within(REPLACED, is_replaced).is_some(), "store {store} keeps its peer {before}");
 }
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn info(store: &Store, name: &str) -> String {
     let text = Wire::open(store.client).text(&["INFO", "persistence"]).expect("a text");
     let field = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
@@ -105,9 +106,9 @@ fn machines_that_crash_one_after_another_lose_nothing_under_everysec() {
     judge(load.finish());
 }
 
-/// One of three stores is away while the others acknowledge; one of these loses its power, the
-/// other its process; then the first and the one that lost its power start. Returns the leader, the
-/// store that was away, and the one that lost its power.
+/// Kills one of three stores and writes to the other two. Then the follower of these loses its
+/// power, the leader is killed, and the two stores other than the leader start. Returns the leader,
+/// the store that was away, and the store that lost its power.
 fn lose_one_and_stop_the_other(boot_after: u64) -> (Stores, Vec<Disk>, [usize; 3]) {
     let (mut stores, disks) = prepare(3, "no");
     start(&mut stores);
@@ -123,7 +124,8 @@ fn lose_one_and_stop_the_other(boot_after: u64) -> (Stores, Vec<Disk>, [usize; 3
     (stores, disks, [leader, away, victim])
 }
 
-/// Whether a write is refused for want of a leader; `None`: the store does not answer yet.
+/// Returns true if the store refuses a write because the region has no leader, and `None` if the
+/// store does not answer yet.
 fn is_refused(store: &Store) -> Option<bool> {
     let replies = Wire::ask(store.client, &[&["SET", "without a majority", "x"]])?;
     Some(matches!(&replies[0], resp::Reply::Error(text) if text.starts_with("CLUSTERDOWN ")))
@@ -147,7 +149,7 @@ fn a_store_that_may_have_forgotten_makes_no_majority_with_one_that_never_knew() 
 
 #[test]
 fn a_crash_that_goes_unnoticed_loses_what_was_acknowledged() {
-    // The proof that the test above can fail: the machine that crashed says that it did not.
+    // This proves that the test above can fail: the machine that crashed reports the same boot.
     let _place = crate::place();
     let (stores, _disks, [_, away, _]) = lose_one_and_stop_the_other(1);
     let led = within(REPLACED, || {
@@ -216,7 +218,7 @@ fn after_a_crash_of_all_machines_an_operator_decides() {
     let refused = accept(&stores.all[2]).expect_err("there is nothing to accept any more");
     assert!(refused.contains("may have forgotten"), "{refused}");
     assert_eq!((0..3).map(|at| info(&stores.all[at], "accepted_losses")).collect::<String>(), "110");
-    // Accepted once and for all.
+    // An accepted loss stays accepted after a restart.
     stores.kill_all();
     start(&mut stores);
     assert_eq!(Wire::open(stores.all[2].client).text(&["GET", "goes on"]).as_deref(), Some("x"));

@@ -23,20 +23,20 @@ pub struct Recovery {
     pub order: u64,
     /// The time of the order, in Unix milliseconds.
     pub at_ms: UnixMillis,
-    /// The store whose log counts.
+    /// The store of the keeper.
     pub keeper: StoreId,
     /// The stores that were declared lost and had a peer of the region. Sorted, without duplicates.
     pub lost: Vec<StoreId>,
     /// The last entry that a survivor knew to be committed.
     pub committed: LogIndex,
-    /// The last entry of the keeper's log. Those above `committed` may never have been
-    /// acknowledged, and entries beyond it that the lost stores acknowledged are gone.
+    /// The last entry of the keeper's log. Entries between `committed` and `last` may never have
+    /// been acknowledged. Entries after `last` that the lost stores acknowledged are lost.
     pub last: LogIndex,
 }
 
 impl RegionDescriptor {
-    /// Returns the result of a recovery. It takes effect whatever state the region is in, a sealed
-    /// one and a joint configuration included.
+    /// Returns the result of a recovery. The recovery takes effect in every state of the region,
+    /// sealed regions and joint configurations included.
     pub fn recovered(&self, recovery: &Recovery) -> Result<Changed, ChangeError> {
         if !self.has_peer_on(recovery.keeper) {
             return Err(ChangeError::NoKeeper);
@@ -103,7 +103,7 @@ mod tests {
             assert!(others.all(|peer| peer.role == PeerRole::Learner), "{recovered:?}");
             assert_eq!(recovered.has_peer_on(7), before.has_peer_on(7));
             assert_eq!(recovered.peer_on(0).unwrap().id, before.peer_on(0).unwrap().id);
-            // Whatever the lost stores agreed on that nobody else knows of is older than this.
+            // Changes that only the lost stores know are older than this.
             assert!(recovered.epoch.conf_version > before.epoch.conf_version + 1000);
             assert!(recovered.epoch.version > before.epoch.version + 1000);
             assert!(recovered.next_peer > before.next_peer + 1000);
