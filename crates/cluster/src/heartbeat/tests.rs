@@ -195,7 +195,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend([0, 8, 9, 10, 14]);
     expected.extend([4.0, 0.5, 1.0].map(|value: f64| value.to_bits().to_be_bytes()).as_flattened());
     expected.extend([0xac, 0x02, 11, 12, 1, 2, 13, 14, 1, 15, 16, 1]);
-    expected.push(60);
+    expected.push(61);
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);

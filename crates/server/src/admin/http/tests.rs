@@ -180,6 +180,8 @@ async fn requests_reach_the_backend_with_their_arguments() {
     assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1]}"#).await.0, 200);
     assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1],"force":true}"#).await.0, 400);
     assert_eq!(endpoint.get("/api/v1/recoveries").await.0, 200);
+    let accepted = endpoint.send("POST", "/api/v1/accept-loss", r#"{"region":7}"#).await;
+    assert_eq!(accepted, (200, r#"[{"store":1,"region":7,"peer":2,"last":9}]"#.into()));
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
     let moved = r#"{"change":"move-peer","from":1,"to":3}"#;
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/change", moved).await, (200, moved.into()));
@@ -203,6 +205,9 @@ async fn requests_reach_the_backend_with_their_arguments() {
             "set_config domain-label zone",
             "set_config domain-label zone",
             "probe",
+            "recover [1] [] false",
+            "recoveries",
+            "accept_loss Some(7)",
             "move_leader 7 2",
             "change_region 7 MovePeer { from: 1, to: 3 }",
             "change_store 2 Drain",
