@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The order is the only item of its entry and changes only the region's applied index, so all
-//! peers have the same rows at that index. Entries of commands and of the meta region have version
-//! 1. A program that does not know version 2 reports an unknown version and stops before it
-//! executes anything.
+//! peers have the same rows at that index. Version 1 is that of commands and of the meta region. A
+//! program that does not know version 2 reports an unknown version and stops before it executes
+//! anything.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use storage::StorageError;

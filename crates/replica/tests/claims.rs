@@ -972,7 +972,7 @@ fn a_recovered_region_goes_on_from_its_keepers_whole_log_and_the_other_survivor_
     assert_eq!(trio.role(0), Role::Leader, "it is the only voter, and leads at once");
     let status = trio.nodes[0].worker.status(REGION, trio.now).unwrap();
     assert_eq!(status.descriptor.voters().collect::<Vec<_>>(), [0]);
-    assert_eq!(status.descriptor.recoveries, [order.clone()]);
+    assert_eq!(status.descriptor.recoveries, std::slice::from_ref(&order));
     assert!(status.applied > kept.last, "all of its log counts as committed");
     assert_eq!(recover(&mut trio, 0, term, &order), Ok(()), "an order that is repeated changes nothing");
     trio.settle_only(|to, _| to < 2);

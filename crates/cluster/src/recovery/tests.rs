@@ -182,7 +182,7 @@ fn nothing_is_recovered_before_every_survivor_has_promised_itself() {
     };
     let kept = promised(0, 20, |_| {});
     assert!(plan.is_promised(&[kept.clone(), promised(1, 12, |_| {})]));
-    assert!(!plan.is_promised(&[kept.clone()]));
+    assert!(!plan.is_promised(std::slice::from_ref(&kept)));
     assert!(!plan.is_promised(&[kept.clone(), survey(1, vec![at(1, 12)])]));
     assert!(!plan.is_promised(&[kept.clone(), promised(1, 12, |report| report.vote = Some(2))]));
     assert!(!plan.is_promised(&[kept.clone(), promised(1, 12, |report| report.is_saved = false)]));

@@ -16,7 +16,6 @@ use super::{ask, Ask};
 use crate::admin::{
     refuse, AdminError, FailedRegion, RecoverRequest, RecoverRow, RecoveryRow, StoreRequest, StruckStore,
 };
-use crate::clock;
 use crate::store::Store;
 use crate::survey::{self, AskSurvivor, RefusedSteps};
 use crate::transport::keys;
@@ -166,7 +165,7 @@ impl Order<'_> {
         self.have_done(plans.iter().flat_map(RegionPlan::promises), &mut failed).await;
         let promised =
             self.await_all(plans, PROMISE_TIMEOUT, |plan, surveys| plan.is_promised(surveys)).await;
-        let now = clock::unix_millis();
+        let now = self.store.wall.millis();
         let keepers = plans.iter().filter(|plan| promised.contains(&plan.region));
         self.have_done(keepers.map(|plan| plan.recover(number, now)), &mut failed).await;
         let begun: Vec<RegionPlan> =
