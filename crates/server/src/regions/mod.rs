@@ -248,6 +248,13 @@ impl Regions {
         }
     }
 
+    /// The region's peer here is quarantined, and its rows are to be read or not; `None`: it is not.
+    pub fn set_quarantined(&self, region: RegionId, read_only: Option<bool>) {
+        if let Some(region) = self.table().get(region) {
+            region.set_quarantined(read_only);
+        }
+    }
+
     /// How the worker sees these regions. It is asked for the status of those that are led here.
     pub fn publish(
         &self,
