@@ -22,4 +22,16 @@ impl<L: LogStore> Peer<L> {
     fn has_other_voters(&self) -> bool {
         self.raw.raft.prs().conf().voters().ids().len() > 1
     }
+
+    /// Tells the leader and its term. The only voter leads at once, and its term may not be saved
+    /// yet. After a crash another peer could lead in the same term, so the lead is told once the
+    /// term is saved.
+    pub(super) fn tell_leadership(&mut self, out: &mut Outbox) {
+        let is_self = self.is_leader();
+        self.owes_leadership = is_self && self.raw.raft.term > self.saved_term;
+        if !self.owes_leadership {
+            let (region, term) = (self.region, self.raw.raft.term);
+            out.first.push(Action::Leadership { region, term, leader: self.leader(), is_self });
+        }
+    }
 }
