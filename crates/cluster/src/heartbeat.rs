@@ -443,8 +443,8 @@ impl LeadReport {
     /// Returns the number of committed log entries that the peer on `store` lacks. Returns `None`
     /// if it cannot be known when the peer will have them: the peer was not reported, has not
     /// answered lately, waits for a snapshot, or is not known to hold anything. A learner that was
-    /// just added is such a peer. Every log begins above 0, so however short the log is, the peer
-    /// first needs a snapshot of what is below.
+    /// just added is such a peer. Every log begins above 0, so even for a short log the peer first
+    /// needs a snapshot.
     pub fn lag_of(&self, store: StoreId) -> Option<u64> {
         let is_known = |peer: &&PeerProgress| peer.active && !peer.needs_snapshot && peer.matched > 0;
         let peer = self.peer(store).filter(is_known)?;

@@ -304,14 +304,10 @@ pub struct LogBatch {
 }
 
 impl LogBatch {
-    /// Returns the size of the batch's entries in bytes.
-    pub fn entry_bytes(&self) -> u64 {
-        self.writes.iter().flat_map(|write| &write.entries).map(size_of).sum()
-    }
-
-    /// Returns the size of the largest entry in bytes.
-    pub fn largest_entry_bytes(&self) -> u64 {
-        self.writes.iter().flat_map(|write| &write.entries).map(size_of).max().unwrap_or(0)
+    /// Returns the size of all entries and of the largest entry, in bytes.
+    pub fn entry_sizes(&self) -> (u64, u64) {
+        let sizes = self.writes.iter().flat_map(|write| &write.entries).map(size_of);
+        sizes.fold((0, 0), |(sum, largest), size| (sum + size, largest.max(size)))
     }
 }
 

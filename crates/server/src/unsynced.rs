@@ -202,7 +202,11 @@ impl Unsynced {
         let present = self.unclean.load();
         let mut next = mark.clone();
         let mut taken = Vec::new();
-        for (&region, &peer) in present.iter().filter(|(region, _)| wanted(**region)) {
+        // The worker publishes an acceptance later than the mark records it.
+        let waits = |region: &RegionId, peer: &PeerId| mark.unclean.get(region) == Some(peer);
+        for (&region, &peer) in
+            present.iter().filter(|(region, peer)| wanted(**region) && waits(region, peer))
+        {
             let last = self.ends.get(&region).copied().unwrap_or(0);
             next.accept(Accepted { region, peer, last, at_ms });
             taken.push(Taken { region, peer, last });

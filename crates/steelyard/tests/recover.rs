@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stores::wire::Wire;
-use stores::{alone, steelyard, within, Plan, Stores};
+use stores::{alone, ctl, within, Plan, Stores};
 
 /// Time for data to be copied from store to store, with many processes on few CPUs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -22,16 +22,6 @@ const KEYS: usize = 300;
 
 fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, check).unwrap_or_else(|| panic!("not within {} s: {what}", PATIENCE.as_secs()))
-}
-
-fn ctl(stores: &Stores, asked: usize, words: &[&str]) -> Result<String, String> {
-    let admin = stores.all[asked].admin().address().to_string();
-    let output = steelyard().arg("ctl").args(["--admin", &admin]).args(words).output().expect("ctl runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(text(&output.stderr)),
-    }
 }
 
 fn refused(stores: &Stores, words: &[&str], because: &str) {

@@ -1,4 +1,4 @@
-//! The next step of an operator, from what is known of its regions at one moment.
+//! The choice of an operator's next step, from the present state of its regions.
 //!
 //! ```text
 //! transfer   transfer the leader to `to`

@@ -77,7 +77,7 @@ impl LogClock {
         (began > 0).then_some(Pending { began, bytes })
     }
 
-    /// Takes note of an entry of so many bytes.
+    /// Records the size of an entry in bytes.
     pub fn note_entry(&self, bytes: u64) {
         let now = clock::boot_nanos();
         let mut largest = self.largest.lock();

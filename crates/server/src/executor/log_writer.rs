@@ -93,8 +93,9 @@ impl<L: Log> LogWriter<L> {
 
     fn append(&mut self, batch: &LogBatch, sync: bool) -> Result<(), GivenUp> {
         let started = Instant::now();
-        self.unsynced = self.unsynced.saturating_add(batch.entry_bytes());
-        self.parts.log_clock.note_entry(batch.largest_entry_bytes());
+        let (bytes, largest) = batch.entry_sizes();
+        self.unsynced = self.unsynced.saturating_add(bytes);
+        self.parts.log_clock.note_entry(largest);
         let mut told = false;
         loop {
             let clock = &self.parts.log_clock;

@@ -44,7 +44,7 @@ fn histories_stay_linearizable_while_wall_clocks_jump_by_hours() {
         let offset = [HOUR_NS, -HOUR_NS, 30 * 24 * HOUR_NS, 0][round as usize % 4];
         disks[leader].control.set_wall_offset(offset);
         await_operations(&load, 200);
-        move_leader(&stores.all[leader], (leader + 1) % 3);
+        move_leader(&stores, (leader + 1) % 3);
         await_operations(&load, 200);
     }
     judge(load.finish());
@@ -83,7 +83,7 @@ fn a_key_that_has_expired_stays_gone_under_a_leader_whose_clock_is_behind() {
 
     let next = (leader + 1) % 3;
     disks[next].control.set_wall_offset(-HOUR_NS);
-    move_leader(&stores.all[leader], next);
+    move_leader(&stores, next);
     eventually("the store whose clock is behind leads", || (stores.leader(REGION) == next).then_some(()));
     let mut wire = Wire::open(stores.all[next].client);
     assert_eq!(wire.text(&["GET", "short"]), None, "it came back");

@@ -111,10 +111,13 @@ fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Asks for a transfer of the region's leadership until the request is accepted.
-fn move_leader(asked: &Store, to: usize) {
+/// Has the leader transfer its leadership to `to`. Returns once it has accepted, or once `to` leads.
+fn move_leader(stores: &Stores, to: usize) {
     let words = ["move-leader", &REGION.to_string(), &to.to_string()];
-    stores::eventually("a transfer is accepted", || asked.host().ctl(&words).ok().map(drop));
+    stores::eventually("a transfer is accepted", || {
+        let leader = stores.leader(REGION);
+        (leader == to || stores.all[leader].host().ctl(&words).is_ok()).then_some(())
+    });
 }
 
 /// Waits until one of the `asked` stores believes that one of them leads the region, and returns
