@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # $(call ENV,TARGET) installs what TARGET needs beside what all need.
 ENV = settings=$$(scripts/setup.sh $(1)); eval "$$settings";
 
-.PHONY: help build demo test test-large soak test-faults test-clients bench-peers bench-plan fmt fmt-check clippy
+.PHONY: help build demo test test-large soak test-faults test-clients test-upgrade bench-peers bench-plan fmt fmt-check clippy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,11 @@ test-faults: ## faults on real processes, ROUNDS=20 of each, every history judge
 	cargo test --release -p steelyard-faults && \
 	STEELYARD_FAULT_ROUNDS=$${ROUNDS:-20} cargo test --release -p steelyard --test faults -- --nocapture && \
 	cd tests/porcupine && go run . "$$histories"
+
+test-upgrade: ## clusters whose programs are replaced store by store: that of commit FROM by this one, this one by one with a newer version
+	@$(ENV) programs="$$CARGO_TARGET_DIR/upgrade"; scripts/upgrade-programs.sh "$$programs" "$${FROM:-7417ca5}" && \
+	STEELYARD_OLDER="$$programs/older" STEELYARD_NEWER="$$programs/newer" \
+	cargo test --release --workspace --test upgrade -- --include-ignored --nocapture
 
 test-clients: build ## redis-py, ioredis, go-redis, redis-cli, redis-benchmark
 	@$(call ENV,test-clients) tests/clients/run "$$CARGO_TARGET_DIR/release/steelyard" "$$CARGO_TARGET_DIR/clients"

@@ -16,7 +16,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use placement::{Operator, Policy};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
+use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version};
 
 use crate::state::{
     descriptors, OperatorId, Outcome, Phase, StoreFacts, StoreRecord, StoreState, STORES_MAX,
@@ -38,15 +38,22 @@ pub enum MetaCommand {
         regions: Vec<RegionDescriptor>,
         policy: Policy,
         config: BTreeMap<String, String>,
-        semantics: u32,
+        /// The version that the stores write at first.
+        #[serde(rename = "semantics")]
+        version: Version,
     },
     SetPolicy {
         policy: Policy,
     },
     /// Makes a process with an empty disk a member. A repeated command with the same key gets the
     /// same store id, and its facts replace the earlier ones.
+    ///
+    /// `newest` is the newest version that its program supports. It is sent once the cluster has
+    /// left the oldest version, whose programs do not know it.
     Join {
         facts: StoreFacts,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        newest: Option<Version>,
     },
     /// Replaces the facts of a member.
     SetStore {
@@ -98,6 +105,12 @@ pub enum MetaCommand {
     FinishOperator {
         id: OperatorId,
         outcome: Outcome,
+    },
+    /// Raises the cluster's version, if the list of stores has this version: all stores of that list
+    /// are prepared.
+    RaiseVersion {
+        version: Version,
+        members_version: u64,
     },
     /// Sets a configuration value. `None` removes it.
     SetConfig {
@@ -183,6 +196,13 @@ pub enum MetaError {
     NoIds,
     #[error("'{value}' is no value of '{name}': {expected}")]
     BadConfig { name: String, value: String, expected: &'static str },
+    #[error(
+        "the cluster has version {version}, and the program of the store that joins supports {newest} at most: \
+         install a newer program"
+    )]
+    OldProgram { newest: Version, version: Version },
+    #[error("the list of stores has changed since they were asked")]
+    MembersChanged,
     #[error("bad bootstrap: {0}")]
     BadBootstrap(String),
 }

@@ -10,6 +10,7 @@
 //!   a region's peers.
 //! - [`Place`] identifies a store's host and device, and [`Standing`] is the store's share of them.
 //!   [`Turns`] lets the stores of one host measure their devices one after the other.
+//! - [`Upgrade`] decides when the cluster's version rises.
 //! - The [`Driver`] drives operators from their beginning to their end. It returns [`Order`]s for
 //!   leaders of regions and commands for the meta region.
 //!
@@ -30,6 +31,7 @@ pub mod recovery;
 mod rows;
 mod state;
 mod turn;
+pub mod upgrade;
 mod view;
 mod wire;
 
@@ -48,10 +50,11 @@ pub use place::{Neighbours, Place, Standing};
 pub use rows::apply_entry;
 pub use state::{
     AgreedSettings, Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError,
-    StoreFacts, StoreKey, StoreRecord, StoreState, StrongReads, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET,
-    CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS, CONFIG_STRONG_READS, HISTORY_MAX,
-    STORES_MAX,
+    StoreFacts, StoreKey, StoreRecord, StoreState, StrongReads, CONFIG_DOMAIN_LABEL, CONFIG_FINISH_UPGRADES,
+    CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS, CONFIG_REPLACE_AFTER, CONFIG_REPLICAS,
+    CONFIG_STRONG_READS, HISTORY_MAX, STORES_MAX,
 };
 pub use turn::{Turn, TurnGrant, TurnState, Turns, Waiting};
+pub use upgrade::{StoreVersions, Upgrade, UpgradeStep};
 pub use view::view;
 pub use wire::WireError;

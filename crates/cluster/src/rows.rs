@@ -6,7 +6,7 @@
 //! value  format u8 = 3 | JSON
 //!
 //! kind   id             value
-//! 1      -              cluster id, creation time, semantics version
+//! 1      -              cluster id, creation time, the cluster's version
 //! 2      -              policy, since when
 //! 3      store u64 BE   StoreRecord
 //! 4      region u64 BE  descriptor
@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::rows::SPACE_META_REGION;
 use storage::{Reader, StorageError, Txn};
-use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis};
+use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version};
 
 use crate::command::{self, decode_entry};
 use crate::state::{descriptors, Finished, InFlight, MetaState, Object, OperatorId, StoreRecord};
@@ -47,7 +47,8 @@ const KIND_FINISHED: u8 = 8;
 struct ClusterRow {
     cluster_id: u64,
     created_ms: UnixMillis,
-    semantics: u32,
+    #[serde(rename = "semantics")]
+    version: Version,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,10 +111,10 @@ impl MetaState {
         let id_matches = |number: u64| if *id == number.to_be_bytes() { Ok(()) } else { Err(corrupt()) };
         match kind {
             KIND_CLUSTER if id.is_empty() => {
-                let ClusterRow { cluster_id, created_ms, semantics } = decode(row, value)?;
+                let ClusterRow { cluster_id, created_ms, version } = decode(row, value)?;
                 self.cluster_id = Some(cluster_id);
                 self.created_ms = created_ms;
-                self.semantics = semantics;
+                self.version = version;
             }
             KIND_POLICY if id.is_empty() => {
                 let PolicyRow { policy, since_ms } = decode(row, value)?;
@@ -162,7 +163,7 @@ impl MetaState {
     fn value_of(&self, object: &Object) -> Option<Bytes> {
         match object {
             Object::Cluster => self.cluster_id.map(|cluster_id| {
-                encode(&ClusterRow { cluster_id, created_ms: self.created_ms, semantics: self.semantics })
+                encode(&ClusterRow { cluster_id, created_ms: self.created_ms, version: self.version })
             }),
             Object::Policy => {
                 Some(encode(&PolicyRow { policy: self.policy, since_ms: self.policy_since_ms }))

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use placement::Policy;
-use types::{RegionDescriptor, RegionId, StoreId, Term, UnixMillis, META_REGION, SLOT_COUNT};
+use types::{
+    RegionDescriptor, RegionId, StoreId, Term, UnixMillis, Version, META_REGION, OLDEST_VERSION, SLOT_COUNT,
+};
 
 use crate::{MetaCommand, MetaError, MetaReply};
 
@@ -32,8 +34,14 @@ pub const CONFIG_STRONG_READS: &str = "strong-reads";
 /// Maximum distance of a store's wall clock from the median of all.
 pub const CONFIG_MAX_CLOCK_OFFSET: &str = "max-clock-offset";
 
+/// Whether the cluster's version rises by itself once all stores support a newer one: `yes` or `no`.
+pub const CONFIG_FINISH_UPGRADES: &str = "finish-upgrades";
+
 /// Seconds of silence after which a store's peers are replaced on other stores.
 pub const CONFIG_REPLACE_AFTER: &str = "replace-after-s";
+
+const YES: &str = "yes";
+const NO: &str = "no";
 
 const REPLICAS_DEFAULT: usize = 3;
 const META_REPLICAS_DEFAULT: usize = 5;
@@ -45,8 +53,8 @@ pub struct MetaState {
     /// The cluster's id; `None` until bootstrap.
     pub cluster_id: Option<u64>,
     pub created_ms: UnixMillis,
-    /// The version of command execution that every store of the cluster supports.
-    pub semantics: u32,
+    /// The version that all stores write; see [`crate::upgrade`]. It never falls.
+    pub version: Version,
     /// A number that rises with every change of a [`StoreRecord`] or of an [`AgreedSettings`].
     pub members_version: u64,
     /// The ids that the next store, region and operator get. Smaller ids are never used again.
@@ -106,6 +114,21 @@ impl MetaState {
         self.config.get(CONFIG_DOMAIN_LABEL).map(String::as_str)
     }
 
+    /// Returns true if the cluster's version rises by itself.
+    pub fn finishes_upgrades(&self) -> bool {
+        self.config.get(CONFIG_FINISH_UPGRADES).is_none_or(|value| value == YES)
+    }
+
+    /// Refuses a joining store whose program does not support the cluster's version. `newest` is
+    /// the newest version that it supports; `None` stands for the oldest.
+    fn check_newest(&self, newest: Option<Version>) -> Result<(), MetaError> {
+        let newest = newest.unwrap_or(OLDEST_VERSION);
+        match newest >= self.version {
+            true => Ok(()),
+            false => Err(MetaError::OldProgram { newest, version: self.version }),
+        }
+    }
+
     fn configured_replicas(&self, name: &str, otherwise: usize) -> usize {
         self.config.get(name).and_then(|value| parse_replicas(value)).unwrap_or(otherwise)
     }
@@ -147,7 +170,8 @@ impl MetaState {
                 }
                 changed_or_not(&changed)
             }
-            MetaCommand::Join { facts } => {
+            MetaCommand::Join { facts, newest } => {
+                self.check_newest(*newest)?;
                 let (reply, object) = self.join(facts)?;
                 note_store(object, &mut changed);
                 reply
@@ -179,6 +203,18 @@ impl MetaState {
             MetaCommand::FinishOperator { id, outcome } => {
                 self.finish_operator(*id, *outcome, stamp_ms, &mut changed)?
             }
+            MetaCommand::RaiseVersion { version, members_version } => {
+                if *version > self.version {
+                    if *members_version != self.members_version {
+                        return Err(MetaError::MembersChanged);
+                    }
+                    self.version = *version;
+                    // The list of stores brings the version to every store.
+                    self.members_version += 1;
+                    changed.extend([Object::Cluster, Object::Counters]);
+                }
+                changed_or_not(&changed)
+            }
             MetaCommand::SetConfig { name, value } => {
                 if self.config.get(name) != value.as_ref() {
                     match value {
@@ -207,8 +243,7 @@ impl MetaState {
         stamp_ms: UnixMillis,
         changed: &mut Vec<Object>,
     ) -> Result<MetaReply, MetaError> {
-        let MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, semantics } = command
-        else {
+        let MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, version } = command else {
             unreachable!("the caller looked");
         };
         check_bootstrap(stores, regions)?;
@@ -219,7 +254,7 @@ impl MetaState {
         *self = MetaState {
             cluster_id: Some(*cluster_id),
             created_ms: stamp_ms,
-            semantics: *semantics,
+            version: *version,
             members_version: 1,
             next_store: after_last(stores.iter().map(|store| store.id).max()).ok_or(MetaError::NoIds)?,
             next_region: after_last(regions.iter().map(|region| region.id).max()).ok_or(MetaError::NoIds)?,
@@ -326,6 +361,11 @@ fn check_config(name: &str, value: &str) -> Result<(), MetaError> {
             name: name.to_owned(),
             value: value.to_owned(),
             expected: "1s to 365d, as a whole number of s, m, h or d",
+        }),
+        CONFIG_FINISH_UPGRADES if ![YES, NO].contains(&value) => Err(MetaError::BadConfig {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected: "yes or no",
         }),
         CONFIG_DOMAIN_LABEL if !is_label(value) => Err(MetaError::BadConfig {
             name: name.to_owned(),

@@ -1,12 +1,16 @@
 //! Log entries: a stamp, a seed, and a batch of commands.
 //!
 //! ```text
-//! version u8 = 1 | stamp ms u64 | seed u64 | items
+//! format u8 = 1 | stamp ms u64 | seed u64 | items
 //! item 0, client's command: 0u8 | flags u8 (1: RESP3) | db u16 | arguments u32
 //!                           | (length u32 | bytes)*
 //! item 1, expire due keys:  1u8 | slot u16 | limit u32
 //! item 2, sweep garbage:    2u8 | slot u16 | limit u32
 //! ```
+//!
+//! The format follows from the cluster's version (`types::Version`), which the leader stamps. It
+//! decides how every replica executes the entry, whatever the cluster's version is by then. Format 2
+//! belongs to the orders (`check`).
 //!
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
 //! this program, is treated as corruption of this store. Skipping it would let replicas diverge.
@@ -14,14 +18,19 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::{StorageError, Txn};
-use types::{mix, slot_of_key, Slot, SlotRange, UnixMillis, SLOT_COUNT};
+use types::{
+    mix, slot_of_key, Slot, SlotRange, UnixMillis, Version, NEWEST_VERSION, OLDEST_VERSION, SLOT_COUNT,
+};
 
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
 use crate::maintenance;
 use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of, lookup};
 
-const VERSION: u8 = 1;
+const FORMAT: u8 = 1;
+/// The format of entries since version 3 of the cluster, of the programs that support it.
+const NEXT_FORMAT: u8 = 3;
+const NEXT_FORMAT_SINCE: Version = 3;
 const HEADER_LEN: usize = 1 + 8 + 8;
 const ITEM_COMMAND: u8 = 0;
 const ITEM_EXPIRE_DUE: u8 = 1;
@@ -106,13 +115,19 @@ impl Builder {
         self.buffer.len()
     }
 
-    /// Returns the entry. `stamp_ms` is the leader's clock. The leader may choose any `seed`.
-    pub fn finish(mut self, stamp_ms: UnixMillis, seed: u64) -> Bytes {
+    /// Returns the entry of a cluster with the version `version`. `stamp_ms` is the leader's clock.
+    /// The leader may choose any `seed`.
+    pub fn finish_as(mut self, version: Version, stamp_ms: UnixMillis, seed: u64) -> Bytes {
         let mut header = &mut self.buffer[..HEADER_LEN];
-        header.put_u8(VERSION);
+        header.put_u8(if version >= NEXT_FORMAT_SINCE { NEXT_FORMAT } else { FORMAT });
         header.put_u64(stamp_ms);
         header.put_u64(seed);
         self.buffer.freeze()
+    }
+
+    /// Returns the entry in the oldest version. See [`finish_as`](Builder::finish_as).
+    pub fn finish(self, stamp_ms: UnixMillis, seed: u64) -> Bytes {
+        self.finish_as(OLDEST_VERSION, stamp_ms, seed)
     }
 }
 
@@ -142,8 +157,9 @@ impl Items {
             return Err(corrupt("the header"));
         }
         match payload.get_u8() {
-            VERSION => {}
-            version => return Err(corrupt(&format!("the unknown version {version}"))),
+            FORMAT => {}
+            NEXT_FORMAT if NEWEST_VERSION >= NEXT_FORMAT_SINCE => {}
+            format => return Err(corrupt(&format!("the unknown version {format}"))),
         }
         Ok(Items { stamp_ms: payload.get_u64(), seed: payload.get_u64(), rest: payload })
     }
@@ -426,7 +442,7 @@ mod tests {
         #[test]
         fn no_payload_makes_the_reader_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Some(first) = bytes.first_mut() {
-                *first = VERSION;
+                *first = FORMAT;
             }
             let _ = read(bytes.into());
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use command::entry::Builder;
 use resp::Reply;
-use types::{BootNanos, RegionId, UnixMillis};
+use types::{BootNanos, RegionId, UnixMillis, Version};
 
 use crate::planted::{self, Bug};
 use crate::work::{Outcome, Refusal, Submit, Work};
@@ -85,13 +85,13 @@ impl<C> Queue<C> {
     }
 
     /// Builds one entry for each region from what waits for it, or more if one would be too large,
-    /// stamped with `stamp`. `may` decides whether a region can take proposals now. If this store
+    /// in the cluster's `version` and stamped with `stamp`. `may` decides whether a region can take proposals now. If this store
     /// does not lead the region, its clients are returned in `refused`. If the region cannot take
     /// proposals for a while, they keep waiting. `token` returns a number that no other entry has.
     /// The entry's seed is derived from it and `seed`.
     pub fn build(
         &mut self,
-        (stamp, seed): (UnixMillis, u64),
+        (version, stamp, seed): (Version, UnixMillis, u64),
         may: impl Fn(RegionId) -> Result<(), replica::Refusal>,
         mut token: impl FnMut() -> u64,
         refused: &mut Vec<C>,
@@ -120,7 +120,9 @@ impl<C> Queue<C> {
                     Work::Check(number) => {
                         (command::check::encode(number), alone(first.client, first.deadline))
                     }
-                    Work::Commands(_) | Work::Maintenance(_) => merge(first, &mut queue, stamp, seed),
+                    Work::Commands(_) | Work::Maintenance(_) => {
+                        merge(first, &mut queue, (version, stamp, seed))
+                    }
                 };
                 self.proposed.insert(token, Waiting { region, seed, clients });
                 made.push(Proposal { region, token, payload });
@@ -186,8 +188,7 @@ impl<C> Queue<C> {
 fn merge<C>(
     first: Submit<C>,
     queue: &mut VecDeque<Submit<C>>,
-    stamp: UnixMillis,
-    seed: u64,
+    (version, stamp, seed): (Version, UnixMillis, u64),
 ) -> (Bytes, Vec<Client<C>>) {
     let mut builder = Builder::with_capacity(likely_bytes(&first, queue));
     let mut clients = Vec::new();
@@ -212,7 +213,7 @@ fn merge<C>(
         };
         next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };
     }
-    (builder.finish(stamp, seed), clients)
+    (builder.finish_as(version, stamp, seed), clients)
 }
 
 /// Returns the approximate bytes of the entry that begins with the first submission. It is never

@@ -16,7 +16,7 @@ use replica::{
 };
 use types::{
     BootNanos, LogIndex, PeerId, RegionChange, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term,
-    UnixMillis,
+    UnixMillis, Version,
 };
 
 use crate::apply::{ToApply, Watch};
@@ -35,6 +35,8 @@ pub struct Moment {
     /// Timestamp of proposed entries. `None` means that the wall clock cannot be trusted; then
     /// nothing is proposed.
     pub stamp: Option<UnixMillis>,
+    /// The cluster's version, as this store knows it. Proposed entries are written in it.
+    pub version: Version,
     /// Source of the entries' seeds; it must differ in each turn.
     pub seed: u64,
     /// Maximum size of the committed entries to hand out for execution, in bytes. At 0 nothing is
@@ -327,7 +329,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
         };
         let mut refused = Vec::new();
         let may = |region| raft.can_propose(region);
-        let proposals = self.queue.build((stamp, now.seed), may, token, &mut refused);
+        let proposals = self.queue.build((now.version, stamp, now.seed), may, token, &mut refused);
         self.pending.extend(refused.into_iter().map(refusal));
         for proposal in proposals {
             let (region, token, payload) = (proposal.region, proposal.token, proposal.payload);

@@ -3,6 +3,7 @@
 
 mod check;
 mod recover;
+mod versions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +14,12 @@ use placement::{Operator, Reason};
 use resp::Reply;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use types::{RegionId, StoreId, META_REGION};
+use types::{RegionId, StoreId, Version, META_REGION, OLDEST_VERSION};
 
 use crate::admin::{
     encode_error, read_error, refuse, AcceptedRow, AdminBackend, AdminError, Answer, CheckRow, ConfigRow,
     OperatorRow, PeerRow, ProbeRow, RecoverRequest, RecoverRow, RecoveryRow, RegionRequest, RegionRow,
-    StoreRequest, StoreRow, StoreStatus,
+    StoreRequest, StoreRow, StoreStatus, VersionsRow,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -52,12 +53,13 @@ enum Ask {
     ChangeRegion { region: u64, change: RegionRequest },
     ChangeStore { store: StoreId, change: StoreRequest },
     SetFacts { store: StoreId, facts: StoreFacts },
-    Join { facts: StoreFacts },
+    Join { facts: StoreFacts, newest: Option<Version> },
     Explain { region: u64 },
     ExplainStore { store: StoreId },
     Operators { history: bool },
     Check { region: u64 },
     SkipRegionIds { count: u32 },
+    Versions,
 }
 
 /// Asks the meta region's leader, on whatever store, within the time limit of a request.
@@ -111,8 +113,13 @@ async fn ask_leader(
 
 /// Asks the cluster to admit a store. Returns its id, the cluster's id, and the list of stores with
 /// the new one.
-pub async fn join(store: &Store, facts: StoreFacts) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
-    let joined = ask(store, Ask::Join { facts }).await?;
+/// `newest` is the newest version that its program supports.
+pub async fn join(
+    store: &Store,
+    facts: StoreFacts,
+    newest: Version,
+) -> Result<(StoreId, u64, AgreedMembers), AdminError> {
+    let joined = ask(store, Ask::Join { facts, newest: Some(newest) }).await?;
     serde_json::from_value(joined).map_err(|e| refuse(502, e.to_string()))
 }
 
@@ -198,10 +205,11 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             propose(store, MetaCommand::SetStore { store: id, facts }).await?;
             Value::Null
         }
-        Ask::Join { facts } => {
+        Ask::Join { facts, newest } => {
             admission::may_join(&store.cluster, &store.membership, &facts)?;
-            join_as_leader(store, facts).await?
+            join_as_leader(store, facts, newest).await?
         }
+        Ask::Versions => versions::answer(store).await,
         Ask::Explain { region } => match store.cluster.explain(region) {
             Some(explanation) => Value::from(explanation.to_string()),
             None => return Err(refuse(404, format!("no region {region}")).into()),
@@ -224,8 +232,22 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
     Ok(value)
 }
 
-async fn join_as_leader(store: &Store, facts: StoreFacts) -> Result<Value, NotAnswered> {
-    match propose(store, MetaCommand::Join { facts }).await? {
+async fn join_as_leader(
+    store: &Store,
+    facts: StoreFacts,
+    newest: Option<Version>,
+) -> Result<Value, NotAnswered> {
+    let version = store.cluster.version();
+    // Programs that support only the oldest version do not know the field.
+    let told = newest.filter(|_| version > OLDEST_VERSION);
+    let joined = match propose(store, MetaCommand::Join { facts, newest: told }).await {
+        // The version has risen meanwhile. The store asks again.
+        Err(NotAnswered::Error(error)) if store.cluster.version() > version => {
+            return Err(refuse(503, error.message).into())
+        }
+        joined => joined?,
+    };
+    match joined {
         MetaReply::Joined { store: joined, cluster_id } => {
             // The command is applied here, so the store is in the list.
             let members = store.cluster.members_after(0).unwrap_or_default();
@@ -495,6 +517,10 @@ impl AdminBackend for Backend {
         Box::pin(async { Ok(recover::recoveries(&self.store)) })
     }
 
+    fn versions(&self) -> Answer<'_, VersionsRow> {
+        Box::pin(versions::versions(&self.store))
+    }
+
     fn healthy(&self) -> bool {
         self.store.is_healthy()
     }
@@ -505,6 +531,7 @@ impl AdminBackend for Backend {
         self.store.metrics.set_clock(&self.store.wall);
         let device = &self.store.hanging;
         self.store.metrics.set_device(device.is_hanging(), device.log_waited(), device.read_waited());
+        self.store.metrics.set_cluster_version(self.store.membership.version.get());
         self.store.metrics.set_unsynced(self.store.unsynced.counts());
         self.store.metrics.set_recoveries(self.store.regions.recoveries_here());
         match self.store.engine.rows().stats() {

@@ -9,14 +9,17 @@ use bytes::Bytes;
 use cluster::{
     Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
     Neighbours, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts, StoreHeartbeat,
-    StoreKey, StoreRecord, StoreState, TurnGrant, Turns,
+    StoreKey, StoreRecord, StoreState, StoreVersions, TurnGrant, Turns, Upgrade, UpgradeStep,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};
 use resp::Reply;
 use storage::{Reader, Txn};
 use tokio::sync::Notify;
-use types::{BootNanos, RegionDescriptor, RegionId, StoreId, Term, META_REGION};
+use types::{
+    BootNanos, RegionDescriptor, RegionId, StoreId, Term, Version, META_REGION, NEWEST_VERSION,
+    OLDEST_VERSION,
+};
 
 use crate::clock;
 use crate::config::{facts_of, Config};
@@ -41,6 +44,7 @@ struct Parts {
     ledger: Ledger,
     driver: Driver,
     turns: Turns,
+    upgrade: Upgrade,
 }
 
 /// An operator in flight or ended, as `ctl` shows it.
@@ -60,8 +64,13 @@ impl ClusterState {
             replace_after_nanos: config.replace_after.as_nanos() as u64,
         };
         let ledger = Ledger::new(clock::boot_nanos(), times);
-        let parts =
-            Parts { meta, ledger, driver: Driver::new(DriverConfig::default()), turns: Turns::default() };
+        let parts = Parts {
+            meta,
+            ledger,
+            driver: Driver::new(DriverConfig::default()),
+            turns: Turns::default(),
+            upgrade: Upgrade::default(),
+        };
         ClusterState {
             parts: Mutex::new(parts),
             limits: config.limits,
@@ -224,6 +233,42 @@ impl ClusterState {
         self.parts.lock().meta.settings()
     }
 
+    /// Returns the cluster's version, according to the meta region's rows here.
+    pub fn version(&self) -> Version {
+        self.parts.lock().meta.version
+    }
+
+    /// Returns the stores that were not removed.
+    pub fn members(&self) -> Vec<StoreId> {
+        self.parts.lock().meta.members().map(|store| store.id).collect()
+    }
+
+    /// Returns true if the cluster's version rises by itself.
+    pub fn finishes_upgrades(&self) -> bool {
+        self.parts.lock().meta.finishes_upgrades()
+    }
+
+    /// Returns what must happen next for the version to rise, as the leader of the meta region.
+    pub fn upgrade_step(&self) -> UpgradeStep {
+        let parts = self.parts.lock();
+        parts.upgrade.step(&parts.meta, NEWEST_VERSION, clock::boot_nanos())
+    }
+
+    pub fn hear_versions(&self, store: StoreId, versions: StoreVersions) {
+        self.parts.lock().upgrade.hear(store, versions, clock::boot_nanos());
+    }
+
+    /// Returns the last answer of each member, if it still counts.
+    pub fn versions(&self) -> Vec<(StoreId, Option<StoreVersions>)> {
+        let (parts, now) = (self.parts.lock(), clock::boot_nanos());
+        parts.meta.members().map(|store| (store.id, parts.upgrade.heard(store.id, now))).collect()
+    }
+
+    /// Drops the stores' answers, because another store leads the meta region.
+    pub fn forget_versions(&self) {
+        self.parts.lock().upgrade.forget();
+    }
+
     /// Returns the members whose heartbeats do not confirm the latest list of stores, with its
     /// settings.
     pub fn stores_behind(&self) -> Vec<StoreId> {
@@ -380,7 +425,8 @@ pub fn bootstrap_command(
         regions,
         policy: config.policy,
         config: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        semantics: storage::SEMANTICS_VERSION,
+        // The version rises once the other stores have answered that they support a newer one.
+        version: OLDEST_VERSION,
     }
 }
 

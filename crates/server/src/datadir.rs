@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/LOCK       flock held by the running store
-//! DIR/IDENTITY   format version, store id, layout, secret key, cluster id, whether the
+//! DIR/IDENTITY   format, store id, layout, secret key, cluster id, whether the
 //!                store has begun (TOML; readable by its owner alone)
 //! DIR/MEMBERS    the stores of the cluster and the agreed settings, as last heard (JSON)
 //! DIR/UNSYNCED   the boot under which writes are not synced, unclean peers (JSON;
@@ -19,14 +19,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use types::StoreId;
+use types::{StoreId, Version, NEWEST_VERSION, OLDEST_VERSION};
 
 use crate::members::AgreedMembers;
 use crate::transport::keys::SecretKey;
 
-/// Version of everything in the data directory. A newer version is refused. An older one is
-/// migrated, or refused with an error that names it.
-pub const FORMAT_VERSION: u32 = 5;
+/// The format of a directory is this number plus the version of the cluster that the directory
+/// records: the store may have written in that version. A format that this program does not support
+/// is refused.
+const FORMAT_BEFORE: u32 = 4;
 
 /// Minimum free bytes at the start. Opening the engines writes a few small files, and RocksDB 7.8
 /// with assertions aborts if it cannot.
@@ -36,9 +37,13 @@ const START_BYTES_MIN: u64 = 2 << 20;
 pub enum DataDirError {
     #[error("data directory {0} is in use by another process")]
     InUse(PathBuf),
-    #[error("data directory {dir} has format version {found}, newer than this program's {FORMAT_VERSION}")]
+    #[error(
+        "data directory {dir} has format {found}, newer than this program's {}: a newer program prepared it for \
+         version {} of the cluster, from which there is no way back. Start the newer program",
+        format_of(NEWEST_VERSION), found.saturating_sub(FORMAT_BEFORE)
+    )]
     NewerFormat { dir: PathBuf, found: u32 },
-    #[error("data directory {dir} has format version {found}, which this program cannot read")]
+    #[error("data directory {dir} has format {found}, which this program cannot read")]
     WrongFormat { dir: PathBuf, found: u32 },
     #[error("data directory {dir} belongs to store {found}, not to store {wanted}")]
     OtherStore { dir: PathBuf, found: StoreId, wanted: StoreId },
@@ -61,8 +66,13 @@ pub enum DataDirError {
     Unreadable { path: PathBuf, message: String },
 }
 
+fn format_of(version: Version) -> u32 {
+    FORMAT_BEFORE + version
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Identity {
+    /// See [`FORMAT_BEFORE`].
     pub format: u32,
     /// `None` until a store that asks to join has an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +190,20 @@ impl DataDir {
         &self.identity
     }
 
+    /// Returns the version of the cluster for which the directory is prepared.
+    pub fn version(&self) -> Version {
+        self.identity.format - FORMAT_BEFORE
+    }
+
+    /// Records, durably, that the store may write in this version of the cluster. From then on a
+    /// program that does not support it refuses the directory.
+    pub fn prepare(&mut self, version: Version) -> Result<(), DataDirError> {
+        if version <= self.version() {
+            return Ok(());
+        }
+        self.change(|identity| identity.format = format_of(version))
+    }
+
     /// Makes this the directory of a store, or checks that it already is.
     pub fn claim(&mut self, store: StoreId, layout: &str, open: bool) -> Result<(), DataDirError> {
         let dir = self.path.clone();
@@ -290,7 +314,7 @@ impl DataDir {
 impl Identity {
     fn new(secret: SecretKey) -> Identity {
         Identity {
-            format: FORMAT_VERSION,
+            format: format_of(OLDEST_VERSION),
             store: None,
             layout: String::new(),
             secret,
@@ -315,10 +339,10 @@ fn read_identity(dir: &Path, file: &Path) -> Result<Identity, DataDirError> {
     let found = table.get("format").and_then(toml::Value::as_integer).unwrap_or(0);
     let found = u32::try_from(found).map_err(|_| unreadable(format!("format = {found}")))?;
     let dir = dir.to_path_buf();
-    if found > FORMAT_VERSION {
+    if found > format_of(NEWEST_VERSION) {
         return Err(DataDirError::NewerFormat { dir, found });
     }
-    if found < FORMAT_VERSION {
+    if found < format_of(OLDEST_VERSION) {
         return Err(DataDirError::WrongFormat { dir, found });
     }
     toml::from_str(&text).map_err(|e: toml::de::Error| unreadable(e.message().into()))
@@ -458,6 +482,23 @@ mod tests {
         let foreign = claim(dir.path(), 0, "one").err().unwrap();
         assert!(matches!(foreign, DataDirError::Foreign { .. }), "{foreign}");
     }
+
+    #[test]
+    fn a_directory_is_prepared_for_a_version_and_never_for_an_older_one_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut data = claim(dir.path(), 0, "one").unwrap();
+        assert_eq!(data.version(), OLDEST_VERSION);
+        data.prepare(NEWEST_VERSION).unwrap();
+        data.prepare(OLDEST_VERSION).unwrap();
+        drop(data);
+        let mut data = claim(dir.path(), 0, "one").unwrap();
+        assert_eq!(data.version(), NEWEST_VERSION);
+        data.prepare(NEWEST_VERSION + 1).unwrap();
+        drop(data);
+        let newer = claim(dir.path(), 0, "one").err().unwrap().to_string();
+        assert!(newer.contains("no way back"), "{newer}");
+    }
+
     #[test]
     fn a_first_start_that_was_cut_short_is_begun_again() {
         let dir = tempfile::tempdir().unwrap();

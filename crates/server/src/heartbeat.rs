@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    DeltaTracker, LeadReport, MetaCommand, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S,
-    RATE_WINDOW_S, UNCLEAN_MAX,
+    DeltaTracker, LeadReport, PeerProgress, Route, StoreHeartbeat, StoreKey, HEAT_WINDOW_S, RATE_WINDOW_S,
+    UNCLEAN_MAX,
 };
-use futures::future::join_all;
 use replica::Input;
 use tokio::task::JoinSet;
 use types::{PeerId, RegionId, StoreId, Term};
@@ -29,12 +28,13 @@ use crate::hanging::HangKeeper;
 use crate::loops::ToWorker;
 use crate::orders;
 use crate::pauses::PauseKeeper;
-use crate::proposals::{NotDone, Proposals};
+use crate::proposals::{propose_all, Proposals};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::keys;
+use crate::upgrade::UpgradeKeeper;
 use crate::wall_clock::ClockKeeper;
-use node::{Silence, Work};
+use node::Silence;
 
 const PERIOD: Duration = Duration::from_millis(200);
 /// Minimum time between two heartbeats when the second was requested early.
@@ -58,7 +58,7 @@ pub async fn run(store: Arc<Store>) {
     // Dropping the set ends its tasks.
     let mut bootstrap = JoinSet::new();
     let mut members = MembershipKeeper::default();
-    let mut clocks = ClockKeeper::default();
+    let (mut clocks, mut upgrades) = (ClockKeeper::default(), UpgradeKeeper::default());
     let (mut device, mut pauses) = (HangKeeper::new(store.config.raft_tick), PauseKeeper::default());
     let (mut silent, mut quiet) = (Silence::default(), Silence::default());
     let mut planned = false;
@@ -83,6 +83,7 @@ pub async fn run(store: Arc<Store>) {
             store.cluster.stop_planning();
         }
         planned = plans;
+        upgrades.look(&store, plans);
         tokio::time::sleep(PERIOD_MIN).await;
         let _ = tokio::time::timeout(PERIOD - PERIOD_MIN, store.cluster.report_soon.notified()).await;
     }
@@ -167,7 +168,7 @@ fn plan(store: &Store, bootstrap: &mut JoinSet<()>) {
             orders::send(store, to, order, term);
         }
         if !step.commands.is_empty() {
-            tokio::spawn(propose(store.proposals.clone(), store.config.request_timeout, step.commands));
+            tokio::spawn(propose_all(store.proposals.clone(), store.config.request_timeout, step.commands));
         }
         return;
     }
@@ -186,28 +187,7 @@ async fn propose_bootstrap(proposals: Proposals, config: Arc<Config>, key: Store
         Err(error) => return tracing::error!(%error, "the system gives no random number; the cluster waits"),
     };
     let command = bootstrap_command(&config, key, cluster_id, regions);
-    propose(proposals, config.request_timeout, vec![command]).await;
-}
-
-/// Proposes the commands in this order. The next round of planning repeats those that are lost.
-async fn propose(proposals: Proposals, patience: Duration, commands: Vec<MetaCommand>) {
-    let deadline = Instant::now() + patience;
-    let meta = proposals.regions.meta();
-    let proposed =
-        commands.iter().map(|command| proposals.submit(meta, Work::Meta(command.encode()), deadline));
-    for (outcome, command) in join_all(proposed).await.into_iter().zip(&commands) {
-        match outcome {
-            Ok(replies) => {
-                for reply in replies.into_iter().flatten() {
-                    if let resp::Reply::Error(error) = reply.into_reply() {
-                        tracing::warn!(?command, %error, "a change of the cluster's state was refused");
-                    }
-                }
-            }
-            Err(NotDone::NotLeader) => {}
-            Err(NotDone::Error(error)) => tracing::debug!(?error, "a change was not proposed"),
-        }
-    }
+    propose_all(proposals, config.request_timeout, vec![command]).await;
 }
 
 struct Reporter {

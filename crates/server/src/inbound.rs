@@ -14,11 +14,11 @@ use crate::store::Store;
 use crate::transport::frame::Refusal;
 use crate::transport::handshake::Introduced;
 use crate::transport::kinds::{
-    REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_MEMBERS, REQUEST_RECOVER, STATUS_ERROR,
-    STATUS_NOT_LEADER,
+    JOIN_FIRST, REQUEST_ADMIN, REQUEST_COMMANDS, REQUEST_JOIN, REQUEST_JOIN_AS, REQUEST_MEMBERS,
+    REQUEST_RECOVER, REQUEST_VERSIONS, STATUS_ERROR, STATUS_NOT_LEADER,
 };
 use crate::transport::{Inbound, InboundAnswer, Place, Remote, NOBODY};
-use crate::{admin_backend, heartbeat, joining, orders, survey};
+use crate::{admin_backend, heartbeat, joining, orders, survey, upgrade};
 
 pub struct FromStores {
     pub store: Arc<Store>,
@@ -78,14 +78,15 @@ impl Inbound for FromStores {
         Box::pin(async move {
             let _answering = answering;
             match kind {
-                REQUEST_JOIN => joining::answer_join(store, from, body).await,
-                _ if from.store == NOBODY => (STATUS_ERROR, Bytes::from_static(b"join first")),
+                REQUEST_JOIN | REQUEST_JOIN_AS => joining::answer_join(store, from, kind, body).await,
+                _ if from.store == NOBODY => (STATUS_ERROR, Bytes::from_static(JOIN_FIRST)),
                 // Nothing was proposed, so the other store asks the next leader.
                 REQUEST_COMMANDS if store.ends.is_closing() => (STATUS_NOT_LEADER, Bytes::new()),
                 REQUEST_COMMANDS => store.execute_passed(body).await,
                 REQUEST_ADMIN => admin_backend::answer_passed(store, from, body).await,
                 REQUEST_MEMBERS => store.membership.answer_members(),
                 REQUEST_RECOVER => survey::answer(store, body).await,
+                REQUEST_VERSIONS => upgrade::answer(store, body).await,
                 _ => (STATUS_ERROR, Bytes::from_static(b"unknown kind of request")),
             }
         })

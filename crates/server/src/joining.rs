@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use types::StoreId;
+use types::{StoreId, Version, NEWEST_VERSION, OLDEST_VERSION};
 
-use crate::admin::{encode_error, read_error, AdminError};
+use crate::admin::{encode_error, read_error, refuse, AdminError};
 use crate::admin_backend;
 use crate::admission::read_facts;
 use crate::config::{facts_of, Config};
@@ -20,7 +20,7 @@ use crate::datadir::{DataDir, Joined};
 use crate::members::AgreedMembers;
 use crate::start_error::StartError;
 use crate::store::Store;
-use crate::transport::kinds::{REQUEST_JOIN, STATUS_DONE, STATUS_ERROR};
+use crate::transport::kinds::{JOIN_FIRST, REQUEST_JOIN, REQUEST_JOIN_AS, STATUS_DONE, STATUS_ERROR};
 use crate::transport::{ask_once, Identity, Remote};
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,10 +41,13 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
     let secret = dir.identity().secret.clone();
     let facts = facts_of(config.this(), Some(secret.public()));
     let identity = Arc::new(Identity::joining(secret, config.requirepass.clone()));
-    let body = Bytes::from(serde_json::to_vec(&facts).expect("plain data"));
+    let facts = Bytes::from(serde_json::to_vec(&facts).expect("plain data"));
+    let with_newest = Bytes::from([&NEWEST_VERSION.to_le_bytes()[..], &facts].concat());
+    let mut request = (REQUEST_JOIN_AS, with_newest);
     let welcome: Welcome = 'asking: loop {
         for &address in stores {
-            let asking = ask_once(address, identity.clone(), REQUEST_JOIN, body.clone());
+            let (kind, body) = request.clone();
+            let asking = ask_once(address, identity.clone(), kind, body);
             let asked = tokio::time::timeout(ASK_TIMEOUT, asking).await;
             match asked.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok((STATUS_DONE, answer)) => match serde_json::from_slice(&answer) {
@@ -55,6 +58,11 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
                         )))
                     }
                 },
+                Ok((_, answer)) if request.0 == REQUEST_JOIN_AS && answer == JOIN_FIRST => {
+                    // The program there does not know this kind of request, so the cluster has the
+                    // oldest version.
+                    request = (REQUEST_JOIN, facts.clone());
+                }
                 Ok((_, answer)) => {
                     let error = read_error(&answer);
                     if error.status < 500 {
@@ -69,22 +77,29 @@ pub async fn join(config: &Config, dir: &mut DataDir, stores: &[SocketAddr]) -> 
     };
     tracing::info!(store = welcome.store, "joined the cluster");
     dir.keep_members(&welcome.members)?;
+    // From its first moment the store may write in the cluster's version.
+    dir.prepare(welcome.members.settings.cluster_version)?;
     let joined = Joined { cluster_enabled: welcome.cluster_enabled };
     dir.joined(welcome.store, welcome.cluster_id, welcome.layout, joined)?;
     Ok(())
 }
 
-/// Answers a store that asks to join.
-pub async fn answer_join(store: Arc<Store>, from: Remote, body: Bytes) -> (u8, Bytes) {
-    match welcome(&store, from, &body).await {
+/// Answers a store that asks to join, by a request of either kind.
+pub async fn answer_join(store: Arc<Store>, from: Remote, kind: u8, body: Bytes) -> (u8, Bytes) {
+    match welcome(&store, from, kind, &body).await {
         Ok(welcome) => (STATUS_DONE, serde_json::to_vec(&welcome).expect("plain data").into()),
         Err(error) => (STATUS_ERROR, encode_error(error)),
     }
 }
 
-async fn welcome(store: &Arc<Store>, from: Remote, body: &Bytes) -> Result<Welcome, AdminError> {
-    let facts = read_facts(body, from)?;
-    let (joined, cluster_id, members) = admin_backend::join(store, facts).await?;
+async fn welcome(store: &Arc<Store>, from: Remote, kind: u8, body: &[u8]) -> Result<Welcome, AdminError> {
+    let (newest, facts) = match (kind, body.split_first_chunk()) {
+        (REQUEST_JOIN_AS, Some((newest, facts))) => (Version::from_le_bytes(*newest), facts),
+        (REQUEST_JOIN_AS, None) => return Err(refuse(400, "the request is cut short")),
+        _ => (OLDEST_VERSION, body),
+    };
+    let facts = read_facts(facts, from)?;
+    let (joined, cluster_id, members) = admin_backend::join(store, facts, newest).await?;
     Ok(Welcome {
         store: joined,
         cluster_id,

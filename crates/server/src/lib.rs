@@ -68,6 +68,7 @@ mod strong_reads;
 mod survey;
 mod transport;
 mod unsynced;
+mod upgrade;
 mod wall_clock;
 
 pub use config::{side_port, Beginning, Capability, Config, Fsync, Member, SetLogLevel};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cluster::{AgreedSettings, StoreState};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::UnboundedReceiver;
-use types::StoreId;
+use types::{StoreId, Version, NEWEST_VERSION};
 
 use crate::clock;
 use crate::cluster_state::ClusterState;
@@ -24,6 +24,7 @@ use crate::transport::handshake::Introduced;
 use crate::transport::keyring::Verdict;
 use crate::transport::kinds::{REQUEST_MEMBERS, STATUS_DONE};
 use crate::transport::{Identity, Remote, Transport, NOBODY};
+use crate::upgrade::WrittenVersion;
 use crate::wall_clock::WallClock;
 
 mod join_rate;
@@ -52,6 +53,8 @@ pub struct Membership {
     pub identity: Arc<Identity>,
     dir: Mutex<DataDir>,
     members: ArcSwap<Members>,
+    /// The version in which this store writes.
+    pub version: Arc<WrittenVersion>,
     /// Locked while a thread makes the next list.
     changing: Mutex<()>,
     /// True while another store is being asked for its list.
@@ -68,11 +71,13 @@ pub struct Membership {
 impl Membership {
     pub fn new(identity: Arc<Identity>, dir: DataDir, members: Members, reach: Reach) -> Membership {
         identity.set_members(members.keys());
+        let version = members.agreed.settings.cluster_version.min(dir.version());
         Membership {
             this: reach.config.store,
             identity,
             dir: Mutex::new(dir),
             members: ArcSwap::from_pointee(members),
+            version: Arc::new(WrittenVersion::new(version)),
             changing: Mutex::new(()),
             fetching: AtomicBool::new(false),
             asked_at: AtomicU64::new(0),
@@ -142,10 +147,33 @@ impl Membership {
         tokio::task::spawn_blocking(move || {
             let mut dir = membership.dir.lock();
             let members = membership.members();
-            if let Err(error) = dir.keep(membership.identity.cluster_id(), &members.agreed) {
-                tracing::warn!(%error, "the list of stores cannot be written to the data directory");
+            // A store was prepared for the version before it rose, unless it joins just now.
+            let version = members.agreed.settings.cluster_version.min(NEWEST_VERSION);
+            let kept = dir.prepare(version);
+            match kept.and_then(|()| dir.keep(membership.identity.cluster_id(), &members.agreed)) {
+                Ok(()) => membership.version.raise(version),
+                Err(error) => {
+                    tracing::warn!(%error, "the list of stores cannot be written to the data directory")
+                }
             }
         });
+    }
+
+    /// Records that the store may write in this version of the cluster. Returns the version for
+    /// which the directory is prepared. It waits for the device.
+    pub fn prepare(&self, version: Version) -> Version {
+        let mut dir = self.dir.lock();
+        let before = dir.version();
+        match dir.prepare(version) {
+            Ok(()) if dir.version() > before => {
+                tracing::info!(version, "this store is prepared for a newer version of the cluster");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, version, "the store cannot prepare for a version of the cluster")
+            }
+        }
+        dir.version()
     }
 
     /// Applies what the meta region's rows here say, as far as it is new.

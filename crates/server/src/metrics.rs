@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
-use types::UnixMillis;
+use types::{UnixMillis, Version};
 
 use crate::admin::StageRow;
 use crate::snapshot;
@@ -115,6 +115,7 @@ pub struct Metrics {
     pub checks_different: Counter,
     pub connections: Gauge,
     pub leaders: Gauge,
+    cluster_version: Gauge,
     unclean_peers: Gauge,
     incomplete_regions: Gauge,
     accepted_losses: Gauge,
@@ -276,6 +277,10 @@ impl Metrics {
         }
     }
 
+    pub fn set_cluster_version(&self, version: Version) {
+        self.cluster_version.set(version.into());
+    }
+
     /// Takes over what is known of writes that a crash of the machine may have lost: unclean peers,
     /// incomplete regions, accepted losses.
     pub fn set_unsynced(&self, counts: [usize; 3]) {
@@ -376,6 +381,8 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let cluster_version =
+            gauge("cluster_version", "The version of the cluster in which this store writes");
         let unclean_peers = gauge(
             "unclean_peers",
             "Peers of this store that take no part, for they may have forgotten writes when the machine crashed",
@@ -434,6 +441,7 @@ impl Metrics {
             checks_different,
             connections,
             leaders,
+            cluster_version,
             unclean_peers,
             incomplete_regions,
             accepted_losses,

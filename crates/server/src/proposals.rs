@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::MetaCommand;
+use futures::future::join_all;
 use node::{Answer, Outcome, Refusal, Submit, Work};
 use resp::Reply;
 use tokio::sync::oneshot;
@@ -84,6 +86,28 @@ impl Proposals {
                 self.metrics.unknown_outcomes.inc_by(count as u64);
                 Err(NotDone::Error(unknown_outcome()))
             }
+        }
+    }
+}
+
+/// Proposes commands for the meta region in this order. Commands that are lost are only logged: the
+/// callers look again at what is left to do.
+pub async fn propose_all(proposals: Proposals, patience: Duration, commands: Vec<MetaCommand>) {
+    let deadline = Instant::now() + patience;
+    let meta = proposals.regions.meta();
+    let proposed =
+        commands.iter().map(|command| proposals.submit(meta, Work::Meta(command.encode()), deadline));
+    for (outcome, command) in join_all(proposed).await.into_iter().zip(&commands) {
+        match outcome {
+            Ok(replies) => {
+                for reply in replies.into_iter().flatten() {
+                    if let resp::Reply::Error(error) = reply.into_reply() {
+                        tracing::warn!(?command, %error, "a change of the cluster's state was refused");
+                    }
+                }
+            }
+            Err(NotDone::NotLeader) => {}
+            Err(NotDone::Error(error)) => tracing::debug!(?error, "a change was not proposed"),
         }
     }
 }

@@ -162,6 +162,7 @@ impl Store {
             log_clock: self.capability.log.clone(),
             metrics: self.metrics.clone(),
             wall: self.wall.clone(),
+            version: self.membership.version.clone(),
             transport: self.transport.clone(),
             worker: self.worker.clone(),
             levels: self.levels.clone(),

@@ -184,6 +184,7 @@ impl Script {
             let now = Moment {
                 boot: self.now,
                 stamp: Some(self.now / MILLISECOND),
+                version: types::NEWEST_VERSION,
                 seed: self.turns,
                 room: u64::MAX,
             };

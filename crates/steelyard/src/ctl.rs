@@ -2,6 +2,7 @@
 
 mod check;
 mod recover;
+mod versions;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde_json::{json, Value};
 use server::admin::{
     AcceptedRow, CheckRow, ConfigRow, OperatorRow, ProbeRow, RegionRequest, RegionRow, StoreRequest,
-    StoreRow, StoreStatus,
+    StoreRow, StoreStatus, VersionsRow,
 };
 use server::side_port;
 
@@ -65,6 +66,8 @@ enum Command {
     },
     /// Recover regions whose majority of voters is lost for good: shows a plan, and acts with --yes
     Recover(recover::Recover),
+    /// The cluster's version, the versions that the stores support, and what a newer one waits for
+    Versions,
     /// Why a region's leader is where it is, or what is to be done for a store
     Explain(Subject),
     /// Operators in flight
@@ -314,6 +317,10 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
                 format!("store {store}'s peer of region {region} takes part again, with a log that ends at {last}\n")
             };
             Answer::of(&rows, rows.iter().map(line).collect::<String>())
+        }
+        Command::Versions => {
+            let row: VersionsRow = get(client, "versions")?;
+            Answer::of(&row, versions::text(&row))
         }
         Command::Status => {
             let status: StoreStatus = get(client, "status")?;

@@ -28,7 +28,7 @@ pub use count::count_keys;
 pub use memory::MemoryKeyspace;
 pub use meta::{Meta, Value};
 pub use rows::KeyRef;
-pub use state::{Counted, DbCounts, RegionState, SEMANTICS_VERSION};
+pub use state::{Counted, DbCounts, RegionState};
 pub use txn::{load_state, Txn, WriteSet};
 
 /// A failure of this store alone, such as a disk error or corruption. It must never become a reply:

@@ -13,9 +13,9 @@ const STATE_VERSION: u8 = 2;
 const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 8 + 2;
 const COUNTS_LEN: usize = 2 + 8 + 8;
 
-/// The version of command semantics that this program executes. It may rise only when every store
-/// of a cluster supports the new version.
-pub const SEMANTICS_VERSION: u32 = 1;
+/// The version of command semantics in a region's state. It has never changed: the format of each
+/// entry decides how the entry is executed.
+const SEMANTICS_VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DbCounts {

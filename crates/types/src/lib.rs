@@ -8,6 +8,7 @@
 mod draw;
 mod region;
 mod slot;
+mod version;
 
 pub use draw::{mix, Draw};
 pub use region::{
@@ -15,6 +16,7 @@ pub use region::{
     RegionChange, RegionDescriptor, RegionEpoch, ABSORBED_MAX, PEERS_MAX, RECOVERIES_MAX, RECOVERY_LEAP,
 };
 pub use slot::{hash_tag, key_hash, slot_of_key, Slot, SlotRange, SLOT_COUNT};
+pub use version::{Version, NEWEST_VERSION, OLDEST_VERSION};
 
 /// The id of a store: one server process and its device. Numbered from 0.
 pub type StoreId = u64;

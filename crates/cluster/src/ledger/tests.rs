@@ -232,7 +232,7 @@ fn planning_waits_until_every_store_was_heard_or_had_the_time() {
     assert!(ledger.is_settled(&meta, 501 + DOWN_AFTER));
     ledger.hear(heartbeat(1, 1, &[]), 600);
     assert!(ledger.is_settled(&meta, 600));
-    meta.apply(&MetaCommand::Join { facts: crate::state::tests::facts(2) }, 0).unwrap();
+    meta.apply(&MetaCommand::Join { facts: crate::state::tests::facts(2), newest: None }, 0).unwrap();
     assert!(!ledger.is_settled(&meta, 600));
     meta.apply(&MetaCommand::RemoveStore { store: 2 }, 0).unwrap();
     assert!(ledger.is_settled(&meta, 600));

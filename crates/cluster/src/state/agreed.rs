@@ -2,6 +2,7 @@
 //! sent and stored with the list of stores, and share its version.
 
 use serde::{Deserialize, Serialize};
+use types::{Version, OLDEST_VERSION};
 
 use super::{MetaState, CONFIG_MAX_CLOCK_OFFSET, CONFIG_STRONG_READS};
 
@@ -21,6 +22,13 @@ pub struct AgreedSettings {
     pub strong_reads: StrongReads,
     /// The distance from the median of the stores' wall clocks beyond which a store does not lead.
     pub max_clock_offset_ms: u64,
+    /// The cluster's version. A list that was written before there were versions has none.
+    #[serde(default = "oldest")]
+    pub cluster_version: Version,
+}
+
+fn oldest() -> Version {
+    OLDEST_VERSION
 }
 
 pub(super) const MAX_CLOCK_OFFSET_DEFAULT: &str = "10s";
@@ -32,6 +40,7 @@ impl Default for AgreedSettings {
         AgreedSettings {
             strong_reads: StrongReads::default(),
             max_clock_offset_ms: MAX_CLOCK_OFFSET_DEFAULT_MS,
+            cluster_version: OLDEST_VERSION,
         }
     }
 }
@@ -44,6 +53,7 @@ impl MetaState {
         AgreedSettings {
             strong_reads: read.unwrap_or(default.strong_reads),
             max_clock_offset_ms: offset.unwrap_or(default.max_clock_offset_ms),
+            cluster_version: self.version.max(OLDEST_VERSION),
         }
     }
 }
@@ -131,9 +141,13 @@ mod tests {
 
     #[test]
     fn settings_are_read_back_as_they_were_written() {
-        let settings = AgreedSettings { strong_reads: StrongReads::ReadIndex, max_clock_offset_ms: 1000 };
+        let settings = AgreedSettings {
+            strong_reads: StrongReads::ReadIndex,
+            max_clock_offset_ms: 1000,
+            cluster_version: 2,
+        };
         let text = serde_json::to_string(&settings).unwrap();
-        assert_eq!(text, r#"{"strong_reads":"read-index","max_clock_offset_ms":1000}"#);
+        assert_eq!(text, r#"{"strong_reads":"read-index","max_clock_offset_ms":1000,"cluster_version":2}"#);
         assert_eq!(serde_json::from_str::<AgreedSettings>(&text).unwrap(), settings);
     }
 }

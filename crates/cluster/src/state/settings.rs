@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreed::{StrongReads, MAX_CLOCK_OFFSET_DEFAULT};
 use super::{
-    check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_MAX_CLOCK_OFFSET, CONFIG_META_REPLICAS,
-    CONFIG_REPLICAS, CONFIG_STRONG_READS,
+    check_config, MetaState, CONFIG_DOMAIN_LABEL, CONFIG_FINISH_UPGRADES, CONFIG_MAX_CLOCK_OFFSET,
+    CONFIG_META_REPLICAS, CONFIG_REPLICAS, CONFIG_STRONG_READS,
 };
 use crate::{MetaCommand, MetaError, StoreState};
 
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     CONFIG_REPLICAS,
     CONFIG_META_REPLICAS,
     CONFIG_DOMAIN_LABEL,
     CONFIG_STRONG_READS,
     CONFIG_MAX_CLOCK_OFFSET,
+    CONFIG_FINISH_UPGRADES,
 ];
 
 /// The value that removes the label: no two stores are assumed to fail together.
@@ -76,6 +77,11 @@ impl MetaState {
                 CONFIG_MAX_CLOCK_OFFSET,
                 offset,
                 "a store whose wall clock is further than this from the stores' median does not lead",
+            ),
+            setting(
+                CONFIG_FINISH_UPGRADES,
+                if self.finishes_upgrades() { super::YES } else { super::NO }.to_owned(),
+                "the cluster's version rises once all stores support a newer one; then there is no way back",
             ),
         ]
     }

@@ -35,7 +35,7 @@ pub(crate) fn bootstrap(stores: u64, regions: u16) -> MetaCommand {
         stores: stores.into_iter().map(record).collect(),
         policy: Policy::Even,
         config: BTreeMap::from([("databases".to_owned(), "16".to_owned())]),
-        semantics: 1,
+        version: 1,
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn commands() -> Vec<MetaCommand> {
         MetaCommand::SetConfig { name: "x".into(), value: Some("y".into()) },
         MetaCommand::SetConfig { name: "databases".into(), value: None },
         MetaCommand::SetConfig { name: "x".into(), value: Some("z".into()) },
-        MetaCommand::Join { facts: facts(4) },
+        MetaCommand::Join { facts: facts(4), newest: None },
         MetaCommand::SetStoreState { store: 1, state: StoreState::Draining },
         MetaCommand::SetPins { store: 0, data_weight: Some(0.1), leader_weight: None },
         MetaCommand::AllocateRegions { count: 3 },
@@ -160,7 +160,7 @@ fn refused_commands_change_nothing() {
     for (command, expected) in [
         (set(3, 1003), MetaError::UnknownStore(3)),
         (set(0, 7), MetaError::OtherDisk(0)),
-        (MetaCommand::Join { facts: StoreFacts { key: None, ..facts(9) } }, MetaError::NoKey),
+        (MetaCommand::Join { facts: StoreFacts { key: None, ..facts(9) }, newest: None }, MetaError::NoKey),
         (MetaCommand::SetStore { store: 0, facts: StoreFacts { key: None, ..facts(0) } }, MetaError::NoKey),
         (MetaCommand::RemoveStore { store: 0 }, MetaError::HoldsPeer { store: 0, region: 0 }),
         (MetaCommand::RemoveStore { store: 9 }, MetaError::UnknownStore(9)),
@@ -216,13 +216,13 @@ fn a_bootstrap_that_makes_no_cluster_is_refused() {
         |_, regions| regions[1].peers.push(Peer { store: 0, id: 9, role: PeerRole::Voter }),
     ];
     for (at, damage) in damages.into_iter().enumerate() {
-        let MetaCommand::Bootstrap { cluster_id, mut stores, mut regions, policy, config, semantics } =
+        let MetaCommand::Bootstrap { cluster_id, mut stores, mut regions, policy, config, version } =
             bootstrap(3, 3)
         else {
             unreachable!()
         };
         damage(&mut stores, &mut regions);
-        let command = MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, semantics };
+        let command = MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, version };
         let mut state = MetaState::default();
         let refused = state.apply(&command, 1);
         assert!(matches!(refused, Err(MetaError::BadBootstrap(_))), "damage {at}: {refused:?}");
@@ -249,8 +249,8 @@ fn an_encoded_command_is_what_the_format_says() {
 #[test]
 fn senseless_capabilities_can_be_read_back() {
     let capability = Capability { kv_bytes_per_s: f64::NAN, ops_per_s: f64::INFINITY };
-    let command = MetaCommand::Join { facts: StoreFacts { capability, ..facts(0) } };
-    let Ok(MetaCommand::Join { facts }) = MetaCommand::decode(&command.encode()) else { panic!() };
+    let command = MetaCommand::Join { facts: StoreFacts { capability, ..facts(0) }, newest: None };
+    let Ok(MetaCommand::Join { facts, .. }) = MetaCommand::decode(&command.encode()) else { panic!() };
     assert_eq!(facts.capability, Capability { kv_bytes_per_s: 0.0, ops_per_s: f64::MAX });
 }
 
@@ -295,7 +295,8 @@ fn replies_round_trip() {
 #[test]
 fn joining_twice_is_joining_once() {
     let mut state = begun(3, 1);
-    let join = |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) } };
+    let join =
+        |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) }, newest: None };
     let joined = |store| Ok(MetaReply::Joined { store, cluster_id: u64::MAX });
     assert_eq!(state.apply(&join(77), 1), joined(3));
     let version = state.members_version;
@@ -309,7 +310,8 @@ fn joining_twice_is_joining_once() {
 #[test]
 fn a_removed_store_stays_removed_and_its_id_is_not_used_again() {
     let mut state = begun(3, 1);
-    let join = |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) } };
+    let join =
+        |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) }, newest: None };
     state.apply(&join(77), 1).unwrap();
     state.apply(&MetaCommand::RemoveStore { store: 3 }, 2).unwrap();
     assert_eq!(state.apply(&join(77), 3), Err(MetaError::StoreRemoved(3)));
@@ -322,7 +324,8 @@ fn a_removed_store_stays_removed_and_its_id_is_not_used_again() {
 #[test]
 fn joins_make_no_more_than_so_many_stores_and_none_that_says_too_much() {
     let mut state = begun(3, 1);
-    let join = |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) } };
+    let join =
+        |number| MetaCommand::Join { facts: StoreFacts { key: key(number), ..facts(7) }, newest: None };
     for number in 0..STORES_MAX as u64 - 3 {
         state.apply(&join(5000 + number), 1).unwrap();
     }
@@ -333,7 +336,7 @@ fn joins_make_no_more_than_so_many_stores_and_none_that_says_too_much() {
     let device = "x".repeat(1 << 20);
     let facts = StoreFacts { key: key(20_000), device, ..facts(7) };
     let bad = MetaError::BadFacts("the device's name is longer than 128 bytes");
-    assert_eq!(state.apply(&MetaCommand::Join { facts: facts.clone() }, 2), Err(bad.clone()));
+    assert_eq!(state.apply(&MetaCommand::Join { facts: facts.clone(), newest: None }, 2), Err(bad.clone()));
     let facts = StoreFacts { key: key(1000), ..facts };
     assert_eq!(state.apply(&MetaCommand::SetStore { store: 0, facts }, 2), Err(bad));
     assert_eq!(state, full);
@@ -345,14 +348,13 @@ fn joins_make_no_more_than_so_many_stores_and_none_that_says_too_much() {
 
 #[test]
 fn a_store_whose_key_was_not_known_tells_it_once() {
-    let MetaCommand::Bootstrap { cluster_id, mut stores, regions, policy, config, semantics } =
-        bootstrap(3, 1)
+    let MetaCommand::Bootstrap { cluster_id, mut stores, regions, policy, config, version } = bootstrap(3, 1)
     else {
         unreachable!()
     };
     stores[2].facts.key = None;
     let mut state = MetaState::default();
-    let command = MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, semantics };
+    let command = MetaCommand::Bootstrap { cluster_id, stores, regions, policy, config, version };
     state.apply(&command, 0).unwrap();
     let tell =
         |number| MetaCommand::SetStore { store: 2, facts: StoreFacts { key: key(number), ..facts(2) } };
@@ -382,7 +384,7 @@ fn a_store_drains_while_the_others_can_hold_every_replica() {
 #[test]
 fn an_operator_keeps_others_from_its_regions_and_its_stores_from_leaving() {
     let mut state = begun(4, 4);
-    state.apply(&MetaCommand::Join { facts: facts(4) }, 0).unwrap();
+    state.apply(&MetaCommand::Join { facts: facts(4), newest: None }, 0).unwrap();
     let begin = |id, operator| MetaCommand::BeginOperator { id, operator };
     let merge = Operator::Merge { region: 2, into: 1, reason: Reason::Requested };
     assert_eq!(state.apply(&begin(5, merge), 1), Ok(MetaReply::Begun { id: 5 }));

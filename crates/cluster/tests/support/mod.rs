@@ -114,7 +114,7 @@ impl World {
             regions: plan.clone(),
             policy: Policy::Even,
             config,
-            semantics: 1,
+            version: 1,
         };
         let config = LedgerConfig { down_after_nanos: 3 * SECOND, replace_after_nanos: 20 * SECOND };
         let regions = plan.into_iter().map(|descriptor| {
@@ -187,7 +187,7 @@ impl World {
     }
 
     pub fn join(&mut self) -> StoreId {
-        match self.apply(&MetaCommand::Join { facts: facts(self.meta.next_store) }) {
+        match self.apply(&MetaCommand::Join { facts: facts(self.meta.next_store), newest: None }) {
             Ok(MetaReply::Joined { store, .. }) => store,
             other => panic!("{other:?}"),
         }
@@ -532,7 +532,7 @@ fn show(command: &MetaCommand) -> String {
         MetaCommand::BeginOperator { id, operator } => format!("begin {id}: {operator}"),
         MetaCommand::AdvanceOperator { id, phase } => format!("advance {id}: {phase:?}"),
         MetaCommand::FinishOperator { id, outcome } => format!("finish {id}: {outcome}"),
-        MetaCommand::Join { facts } => {
+        MetaCommand::Join { facts, .. } => {
             let key = facts.key.expect("a store that joins has a key");
             format!("join with key {}", u64::from_be_bytes(key.0[..8].try_into().expect("eight bytes")))
         }

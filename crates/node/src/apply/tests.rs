@@ -22,7 +22,10 @@ fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let work = Work::Commands(Arc::new(items));
     let mut queue = Queue::default();
     queue.add(Submit { region: 1, work, deadline: u64::MAX, client: client.to_owned() });
-    let proposal = queue.build((1, 1), |_| Ok(()), || 1, &mut Vec::new()).pop().expect("one entry");
+    let proposal = queue
+        .build((types::OLDEST_VERSION, 1, 1), |_| Ok(()), || 1, &mut Vec::new())
+        .pop()
+        .expect("one entry");
     let waiting = queue.take(proposal.token);
     ToApply { entry: entry(index, proposal.payload, None), waiting }
 }

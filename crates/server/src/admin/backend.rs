@@ -80,6 +80,27 @@ pub struct ConfigRow {
     pub note: String,
 }
 
+/// The version of the cluster, and what a newer one waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionsRow {
+    pub version: u32,
+    /// True if the version rises by itself.
+    pub finishes: bool,
+    pub stores: Vec<StoreVersionsRow>,
+    /// What a newer version waits for, for display.
+    pub note: String,
+}
+
+/// The versions of a store. They are `None` if the store does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreVersionsRow {
+    pub store: u64,
+    /// The newest version that its program supports.
+    pub newest: Option<u32>,
+    /// The version that its data directory records: an older program cannot start there.
+    pub prepared: Option<u32>,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionRow {
     pub id: u64,
@@ -334,6 +355,8 @@ pub trait AdminBackend: Send + Sync + 'static {
     fn recover(&self, request: RecoverRequest) -> Answer<'_, RecoverRow>;
     /// Returns the recoveries that are on record in regions.
     fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>>;
+    /// Returns the cluster's version, and the versions that its stores support.
+    fn versions(&self) -> Answer<'_, VersionsRow>;
     /// Returns true if this store serves: it leads every region that it holds, or knows the leader.
     fn healthy(&self) -> bool;
     /// Returns the metrics as Prometheus text.

@@ -16,6 +16,7 @@
 //! | `GET /api/v1/stores/{id}/explain` | `{"store": ..., "explanation": ...}` |
 //! | `POST /api/v1/recover` a `RecoverRequest`: `{"lost": [1, 2], "act": true}` | a `RecoverRow` |
 //! | `GET /api/v1/recoveries` | rows of `backend` |
+//! | `GET /api/v1/versions` | a `VersionsRow` |
 //! | `POST /api/v1/device` `{"slow": 10}` | `{"slow": ...}` |
 //! | `POST /api/v1/probe` `{}` | a `ProbeRow`, after some seconds |
 //! | `POST /api/v1/accept-loss` `{"region": 3}` | `AcceptedRow`s |
@@ -79,6 +80,7 @@ fn router(backend: Arc<dyn AdminBackend>) -> Router {
         .route("/api/v1/accept-loss", post(accept_loss))
         .route("/api/v1/recover", post(recover))
         .route("/api/v1/recoveries", get(recoveries))
+        .route("/api/v1/versions", get(versions))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "this path does not support this method")
@@ -247,6 +249,10 @@ async fn change_store(
     let change: StoreRequest = parse(&headers, body)?;
     backend.change_store(store, change.clone()).await?;
     Ok(Json(change))
+}
+
+async fn versions(State(backend): Backend) -> Outcome<impl Serialize> {
+    Ok(Json(backend.versions().await?))
 }
 
 async fn explain(State(backend): Backend, region: NumberPath) -> Outcome<impl Serialize> {

@@ -42,6 +42,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             let uptime = metrics.started.elapsed().as_secs();
             field("redis_version", &crate::REDIS_VERSION);
             field("steelyard_version", &env!("CARGO_PKG_VERSION"));
+            field("cluster_version", &store.membership.version.get());
+            field("newest_version", &types::NEWEST_VERSION);
             field("redis_mode", &if store.config.cluster_enabled { "cluster" } else { "standalone" });
             field("os", &std::env::consts::OS);
             field("arch_bits", &64);

@@ -18,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::regions::Regions;
 use crate::transport::Transport;
 use crate::unsynced::Unsynced;
+use crate::upgrade::WrittenVersion;
 use crate::wall_clock::WallClock;
 
 /// The shared parts. Each thread has a clone.
@@ -33,6 +34,8 @@ pub struct Parts {
     pub log_clock: Arc<LogClock>,
     pub metrics: Arc<Metrics>,
     pub wall: Arc<WallClock>,
+    /// The version in which entries are written.
+    pub version: Arc<WrittenVersion>,
     pub transport: Arc<Transport>,
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,

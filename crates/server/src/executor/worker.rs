@@ -177,7 +177,8 @@ impl RegionWorker {
             let boot = clock::boot_nanos();
             let wall = &self.parts.wall;
             let stamp = wall.may_stamp().then(|| wall.millis());
-            let now = Moment { boot, stamp, seed: boot, room: self.apply.room() };
+            let version = self.parts.version.get();
+            let now = Moment { boot, stamp, version, seed: boot, room: self.apply.room() };
             match self.shard.turn(now, &mut ()) {
                 Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
                 Ok(None) => return,

@@ -10,6 +10,13 @@ pub const REQUEST_MEMBERS: u8 = 3;
 pub const REQUEST_JOIN: u8 = 4;
 /// For what an operator's order to recover regions needs of a survivor.
 pub const REQUEST_RECOVER: u8 = 5;
+/// For a store's versions, and to prepare for a version of the cluster.
+pub const REQUEST_VERSIONS: u8 = 6;
+/// A request to join the cluster, with the newest version that the program supports.
+pub const REQUEST_JOIN_AS: u8 = 7;
+
+/// The answer to a process that is not a store and sends another request than to join.
+pub const JOIN_FIRST: &[u8] = b"join first";
 
 /// The statuses of answers.
 pub const STATUS_DONE: u8 = 0;

@@ -145,7 +145,7 @@ impl World {
                 regions: layout,
                 policy,
                 config: BTreeMap::new(),
-                semantics: storage::SEMANTICS_VERSION,
+                version: types::NEWEST_VERSION,
             };
             return self.propose_meta(id, &command);
         }

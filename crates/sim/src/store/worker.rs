@@ -110,7 +110,8 @@ impl World {
             let seed = self.last_entry;
             let mut proposed = Proposed::default();
             let Some(process) = self.process(id) else { return };
-            let now = Moment { boot, stamp: Some(stamp), seed, room: process.room() };
+            let version = types::NEWEST_VERSION;
+            let now = Moment { boot, stamp: Some(stamp), version, seed, room: process.room() };
             let effects = process.shard.turn(now, &mut proposed);
             for (entry, items) in proposed.0 {
                 self.observe(&Observation::Proposed { entry, items: &items });

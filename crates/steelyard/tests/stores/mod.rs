@@ -83,6 +83,8 @@ pub struct Store {
     admin: AdminClient,
     arguments: Vec<String>,
     host: Host,
+    /// Another program than this one for the next start.
+    pub program: Option<PathBuf>,
     /// Variables for the environment of the next start.
     pub environment: Vec<(String, OsString)>,
     log: PathBuf,
@@ -241,6 +243,7 @@ impl Stores {
                     launcher: plan.network.map_or_else(Vec::new, |network| network.launcher(i)),
                     admin: SocketAddr::new(loopback, ports[i * 4 + 2]),
                 },
+                program: None,
                 environment: Vec::new(),
                 log: root.path().join(format!("store-{i}.log")),
                 child: None,
@@ -313,7 +316,10 @@ impl Store {
     /// Starts the process and returns at once. It must not be running.
     pub fn spawn(&mut self) {
         let log = File::create(&self.log).expect("the log can be made");
-        let mut command = self.host.program();
+        let mut command = match &self.program {
+            Some(program) => Command::new(program),
+            None => self.host.program(),
+        };
         command.args(&self.arguments).envs(self.environment.iter().cloned());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         assert!(self.child.as_mut().is_none_or(|child| child.ended().is_some()), "the store runs already");

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::admin::{
     AcceptedRow, Answer, CheckRow, ConfigRow, OperatorRow, ProbeRow, RecoverRow, RecoveryRow, RegionRow,
-    StoreRow, StoreStatus,
+    StoreRow, StoreStatus, VersionsRow,
 };
 
 #[derive(Default)]
@@ -82,6 +82,9 @@ impl AdminBackend for Recorder {
     }
     fn recoveries(&self) -> Answer<'_, Vec<RecoveryRow>> {
         self.note("recoveries".into(), Ok(Vec::new()))
+    }
+    fn versions(&self) -> Answer<'_, VersionsRow> {
+        self.note("versions".into(), Ok(VersionsRow::default()))
     }
     fn probe(&self) -> Answer<'_, ProbeRow> {
         let row = ProbeRow {
@@ -180,6 +183,7 @@ async fn requests_reach_the_backend_with_their_arguments() {
     assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1]}"#).await.0, 200);
     assert_eq!(endpoint.send("POST", "/api/v1/recover", r#"{"lost":[1],"force":true}"#).await.0, 400);
     assert_eq!(endpoint.get("/api/v1/recoveries").await.0, 200);
+    assert_eq!(endpoint.get("/api/v1/versions").await.0, 200);
     let accepted = endpoint.send("POST", "/api/v1/accept-loss", r#"{"region":7}"#).await;
     assert_eq!(accepted, (200, r#"[{"store":1,"region":7,"peer":2,"last":9}]"#.into()));
     assert_eq!(endpoint.send("POST", "/api/v1/regions/7/leader", r#"{"store":2}"#).await.0, 200);
@@ -207,6 +211,7 @@ async fn requests_reach_the_backend_with_their_arguments() {
             "probe",
             "recover [1] [] false",
             "recoveries",
+            "versions",
             "accept_loss Some(7)",
             "move_leader 7 2",
             "change_region 7 MovePeer { from: 1, to: 3 }",

@@ -1,0 +1,25 @@
+//! The version that all stores of a cluster agree on.
+//!
+//! It covers everything that one store writes and another one must understand: heartbeats, orders,
+//! log entries, rows, and what commands mean. A program reads every version that it supports, and
+//! writes the cluster's. The cluster's version rises once every store supports the next one
+//! (`cluster::upgrade`).
+//!
+//! ```text
+//! 1   the first version
+//! 2   heartbeats name quarantined peers; a log entry can order that an earlier one is skipped
+//! ```
+
+/// A version of the cluster.
+pub type Version = u32;
+
+/// The oldest version that this program can write.
+pub const OLDEST_VERSION: Version = 1;
+
+/// The newest version that this program can write.
+///
+/// The feature `next-version` adds a version that differs from the one before it only in the number
+/// that entries of commands begin with. It serves the tests of upgrades.
+pub const NEWEST_VERSION: Version = if cfg!(feature = "next-version") { 3 } else { 2 };
+
+const _: () = assert!(OLDEST_VERSION <= NEWEST_VERSION);

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Builds the two other programs of the upgrade tests into DIR: `older`, the program of the commit
+# FROM, and `newer`, this one with a further version of the cluster. Expects the build's
+# environment, see setup.sh.
+#   scripts/upgrade-programs.sh DIR FROM
+set -eu
+dir=$1 from=$2
+mkdir -p "$dir"
+tree=$(mktemp -d)
+trap 'git worktree remove --force "$tree" >/dev/null 2>&1 || rm -rf "$tree"' EXIT
+git worktree add --detach --force "$tree" "$from" >&2
+(cd "$tree" && cargo build --release --workspace --bin steelyard)
+cp "$CARGO_TARGET_DIR/release/steelyard" "$dir/older"
+cargo build --release --workspace --bin steelyard --features steelyard/next-version
+cp "$CARGO_TARGET_DIR/release/steelyard" "$dir/newer"
