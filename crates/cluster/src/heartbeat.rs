@@ -1,7 +1,7 @@
 //! What every store tells every other, several times a second.
 //!
 //! ```text
-//! version u8 = 9
+//! version u8 = 10
 //! store, cluster_id u64, members_version
 //! incarnation, seq, since, wall_ms
 //! kv_bytes_per_s f64, ops_per_s f64                     capability, as it counts now
@@ -23,6 +23,8 @@
 //! count, then for each region read here as a follower, ascending: region, heat f64
 //! count, then for each region checked here lately, ascending:
 //!   region, number, index, u8 (0 skipped, 1 unreadable, 2 rows), with 2: checksum, rows, bytes
+//! count, then for each region quarantined here, ascending:
+//!   region, index, cause u8 (0 entry, 1 change, 2 rows), read_only u8 (0 or 1), what, error
 //! ```
 //!
 //! Integers are unsigned LEB128, f64 are eight bytes, big-endian, finite and not negative. There is one
@@ -40,13 +42,14 @@ use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, Un
 
 use crate::check::REPORT_BYTES_MIN;
 use crate::wire::{Reader, Writer};
-use crate::{CheckReport, Place, Turn, TurnGrant, TurnState, WireError};
+use crate::quarantine;
+use crate::{CheckReport, Place, Quarantine, Turn, TurnGrant, TurnState, WireError};
 
 mod book;
 
 pub use book::{LeadBook, Leads};
 
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 
 /// Rates in a report are decaying averages over about this long, kept by the leader from its election on, or from
 /// when it first answered as a follower.
@@ -127,6 +130,8 @@ pub struct StoreHeartbeat {
     pub followed: Vec<(RegionId, f64)>,
     /// Checksums of its peers' rows that it computed lately: by region, ascending, none twice.
     pub checks: Vec<CheckReport>,
+    /// Its peers that are quarantined: by region, ascending, none twice. The texts are those of the first few.
+    pub quarantined: Vec<(RegionId, Quarantine)>,
 }
 
 /// A region as its leader sees it.
@@ -188,6 +193,7 @@ impl StoreHeartbeat {
         assert!(is_ascending(self.followed.iter().map(|(region, _)| *region)), "regions ascend");
         assert!(self.followed.is_empty() || self.is_full(), "only a full one tells of followers");
         assert!(is_ascending(self.checks.iter().map(|check| check.region)), "regions ascend");
+        assert!(is_ascending(self.quarantined.iter().map(|(region, _)| *region)), "regions ascend");
         let mut out = Writer::default();
         out.u8(VERSION);
         for number in [self.store, self.cluster_id, self.members_version] {
@@ -234,6 +240,7 @@ impl StoreHeartbeat {
         }
         out.uint(self.checks.len() as u64);
         self.checks.iter().for_each(|check| check.encode(&mut out));
+        quarantine::encode_all(&self.quarantined, &mut out);
         out.finish()
     }
 
@@ -304,6 +311,7 @@ impl StoreHeartbeat {
         if !is_ascending(heartbeat.checks.iter().map(|check| check.region)) {
             return Err(WireError::Malformed("regions are out of order"));
         }
+        heartbeat.quarantined = quarantine::decode_all(&mut from)?;
         from.end()?;
         Ok(heartbeat)
     }

@@ -7,6 +7,8 @@
 //!   [`Ledger`] keeps the last of each store, [`Routes`] who leads what, [`SlotMap`] whose a slot is, and
 //!   [`view`] makes of all of it what `placement` plans on.
 //! - [`Clocks`] compares the wall clocks that heartbeats carry, and [`CheckBook`] the checksums of a region's peers.
+//! - [`Quarantine`] is the state of a peer that does not execute its log any further, [`Mark`] what its store
+//!   remembers of it.
 //! - [`Place`] says what a store stands on and [`Standing`] what it counts for among those that share it; [`Turns`] lets
 //!   stores of one host measure their devices one after the other.
 //! - The [`Driver`] takes operators from their beginning to their end: [`Order`]s for leaders of regions and
@@ -25,6 +27,7 @@ mod layout;
 mod ledger;
 mod order;
 mod place;
+mod quarantine;
 mod rows;
 mod state;
 mod turn;
@@ -42,6 +45,7 @@ pub use layout::{bootstrap_plan, first_leaders, Layout};
 pub use ledger::{Heard, Learned, Ledger, LedgerConfig, Liveness, Load, Route, Routes, SlotMap};
 pub use order::Order;
 pub use place::{Neighbours, Place, Standing};
+pub use quarantine::{Cause, Mark, Quarantine};
 pub use rows::apply_entry;
 pub use state::{
     AgreedSettings, Finished, InFlight, MetaState, OperatorId, Outcome, Phase, Setting, SettingError,

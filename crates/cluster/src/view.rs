@@ -19,6 +19,8 @@ use crate::{Driver, Ledger, MetaState};
 /// A region of which the size has not been measured since it was cut, or grew by a merge, is left alone: by what
 /// it was before, its halves would be merged again, or it cut once more.
 ///
+/// A region with a quarantined peer is left alone as well: a person decides what becomes of that peer's rows.
+///
 /// A region is taken to be led by whom the routing table says even when that store has not yet (or no
 /// longer) reported so, or a leader that just moved would count nowhere and something else would be moved
 /// in its place. Without a report no peer's lag is known, and so the region itself is not moved.
@@ -119,6 +121,8 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
             })
             .collect(),
         joint: newest.is_joint() || lead.is_some_and(|lead| lead.merging_into().is_some()),
-        cooldown: driver.is_cooling(agreed.id, now) || !is_sized,
+        cooldown: driver.is_cooling(agreed.id, now)
+            || !is_sized
+            || ledger.quarantined(agreed.id).any(|(store, _)| ledger.liveness(store, now) != Liveness::Lost),
     }
 }

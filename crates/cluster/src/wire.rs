@@ -42,6 +42,12 @@ impl Writer {
     }
 
     /// With its length before it.
+    pub fn text(&mut self, text: &str) {
+        self.uint(text.len() as u64);
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    /// With its length before it.
     pub fn descriptor(&mut self, region: &RegionDescriptor) {
         let bytes = region.encode();
         self.uint(bytes.len() as u64);
@@ -99,6 +105,18 @@ impl Reader<'_> {
         let (bytes, rest) = self.0.split_at(length);
         self.0 = rest;
         RegionDescriptor::decode(bytes).map_err(|_| WireError::Malformed("a region's descriptor"))
+    }
+
+    /// A text of at most `bytes_max` bytes.
+    pub fn text(&mut self, bytes_max: usize) -> Result<String, WireError> {
+        let length = self.count(1)?;
+        if length > bytes_max {
+            return Err(WireError::Malformed("a text is too long"));
+        }
+        let (bytes, rest) = self.0.split_at(length);
+        self.0 = rest;
+        let text = std::str::from_utf8(bytes).map_err(|_| WireError::Malformed("a text is not UTF-8"))?;
+        Ok(text.to_owned())
     }
 
     /// A rate or speed: finite and not negative.

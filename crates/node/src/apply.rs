@@ -1,9 +1,12 @@
 //! Execution: committed entries become rows, and whoever waited for them is answered.
 
 use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use bytes::Bytes;
+use cluster::Mark;
 use command::entry::Items;
+use command::order::Order;
 use replica::Committed;
 use resp::Reply;
 use storage::rows::{region_descriptor_row, region_state_row};
@@ -15,6 +18,10 @@ use types::{
 use crate::planted::{self, Bug};
 use crate::queue::Waiting;
 use crate::work::Outcome;
+use failure::{failure_of, panic_text, Failed, Failure, Progress};
+
+mod failure;
+mod quarantine;
 
 /// A committed entry, and who waits for it on this store.
 #[derive(Debug)]
@@ -31,12 +38,26 @@ impl<C> ToApply<C> {
     /// Whether the entry orders something of the region as of its index: nothing of the region is executed in one
     /// batch with it and behind it.
     pub fn ends_batch(&self) -> bool {
-        command::check::is_order(&self.entry.payload)
+        command::order::is_order(&self.entry.payload)
     }
 }
 
-/// Applies an entry of the meta region, and gives its replies.
-pub type ApplyMeta<'a> = dyn FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> + 'a;
+/// The meta region's state machine on this store.
+pub trait Meta {
+    /// Applies an entry of the meta region, and gives its replies.
+    fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>;
+
+    /// An entry could not be applied, and nothing of this batch is written: the state is that of the rows again.
+    fn reload(&mut self) -> storage::Result<()> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(&Bytes, &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>>> Meta for F {
+    fn apply(&mut self, payload: &Bytes, txn: &mut Txn<'_>) -> storage::Result<Vec<Option<Reply>>> {
+        self(payload, txn)
+    }
+}
 
 /// The rows as they are, and word of what will be asked of them.
 pub trait Rows: Reader {
@@ -69,6 +90,10 @@ pub trait Watch<C> {
 
     fn executed(&mut self, _executed: Executed<'_>) {}
 
+    /// What was executed and changed of the region in this call has no effect: a later entry of it failed. What is
+    /// before that entry is executed once more.
+    fn withdrawn(&mut self, _region: RegionId) {}
+
     /// An entry changed the region; the token is that of whoever proposed it here.
     fn changed(&mut self, _region: RegionId, _changed: &Changed, _token: Option<u64>) {}
 }
@@ -93,6 +118,12 @@ pub enum ApplyEffect<C> {
         region: RegionId,
         state: RegionState,
     },
+    /// The region's peer is quarantined: the job's steps are carried out, beside execution. Nothing more of the
+    /// region is read or executed here as of now.
+    Hold {
+        region: RegionId,
+        mark: Mark,
+    },
     /// A checksum of the region's rows is wanted. The view is taken before anything else of the region is executed;
     /// the rest of the work waits for nothing here and holds nothing up.
     Check {
@@ -115,6 +146,10 @@ pub struct Execution {
     states: BTreeMap<RegionId, RegionState>,
     /// The slots of each region as of its state.
     slots: BTreeMap<RegionId, SlotRange>,
+    /// Peers that are quarantined or skip entries.
+    marks: BTreeMap<RegionId, Mark>,
+    /// Entries that order a failure fail here.
+    fails_by_order: bool,
 }
 
 /// Entries that are executed and not yet written.
@@ -125,7 +160,8 @@ struct Batch<C> {
     absorbed: Vec<RegionId>,
     /// Region, index and number.
     checks: Vec<(RegionId, LogIndex, u64)>,
-    answers: Vec<(Waiting<C>, Vec<Option<Reply>>)>,
+    held: Vec<(RegionId, Mark)>,
+    answers: Vec<(Waiting<C>, Option<Vec<Option<Reply>>>)>,
 }
 
 impl<C> Default for Batch<C> {
@@ -136,19 +172,54 @@ impl<C> Default for Batch<C> {
             descriptors: Vec::new(),
             absorbed: Vec::new(),
             checks: Vec::new(),
+            held: Vec::new(),
             answers: Vec::new(),
         }
     }
 }
 
 impl<C> Batch<C> {
-    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Vec<Option<Reply>>>) {
+    /// The replies of each entry; `None` of one that was not executed.
+    fn answer(&mut self, entries: Vec<ToApply<C>>, replies: Vec<Option<Vec<Option<Reply>>>>) {
         let answer = |(apply, replies): (ToApply<C>, _)| {
             let waiting = apply.waiting.filter(|_| !apply.entry.payload.is_empty())?;
             Some((waiting, replies))
         };
         self.answers.extend(entries.into_iter().zip(replies).filter_map(answer));
     }
+
+    /// Entries that are committed and not executed, and perhaps will be.
+    fn leave(&mut self, entries: Vec<ToApply<C>>) {
+        let replies = entries.iter().map(|_| None).collect();
+        self.answer(entries, replies);
+    }
+
+    fn add(&mut self, done: Done) -> Vec<Option<Vec<Option<Reply>>>> {
+        match self.writes.is_empty() {
+            true => self.writes = done.writes,
+            false => {
+                self.writes.ranges_deleted.extend(done.writes.ranges_deleted);
+                self.writes.rows.extend(done.writes.rows);
+            }
+        }
+        self.states.extend(done.states);
+        self.descriptors.extend(done.descriptors);
+        self.absorbed.extend(done.absorbed);
+        self.checks.extend(done.checks);
+        done.replies
+    }
+}
+
+/// Entries of one region that are executed and not yet in a batch.
+#[derive(Default)]
+struct Done {
+    writes: WriteSet,
+    states: Vec<(RegionId, RegionState)>,
+    slots: Vec<(RegionId, SlotRange)>,
+    descriptors: Vec<RegionDescriptor>,
+    absorbed: Vec<RegionId>,
+    checks: Vec<(RegionId, LogIndex, u64)>,
+    replies: Vec<Option<Vec<Option<Reply>>>>,
 }
 
 /// What became of entries that may be executed only if that waits for nothing.
@@ -158,8 +229,9 @@ pub enum InRamOutcome<C> {
 }
 
 impl Execution {
-    pub fn new(store: StoreId) -> Execution {
-        Execution { store, states: BTreeMap::new(), slots: BTreeMap::new() }
+    /// `fails_by_order`: entries that order a failure fail on this store, as `enable-debug-command` says.
+    pub fn new(store: StoreId, fails_by_order: bool) -> Execution {
+        Execution { store, fails_by_order, ..Execution::default() }
     }
 
     /// The region's rows are these from now on: at a start, or after a snapshot took their place.
@@ -169,9 +241,10 @@ impl Execution {
     }
 
     /// Nothing of the region comes until it is loaded again.
-    pub fn unload(&mut self, region: RegionId) {
+    fn unload(&mut self, region: RegionId) {
         self.states.remove(&region);
         self.slots.remove(&region);
+        self.marks.remove(&region);
     }
 
     pub fn state(&self, region: RegionId) -> Option<&RegionState> {
@@ -182,8 +255,9 @@ impl Execution {
         self.states.iter().map(|(region, state)| (*region, state))
     }
 
-    /// Executes entries, of each region in the log's order. `meta` applies an entry of the meta region. After an error
-    /// the store must stop: nothing of this is to be done.
+    /// Executes entries, of each region in the log's order. `meta` applies an entry of the meta region. Where an entry
+    /// fails, its region's peer is quarantined: what is before it is executed, and nothing of it or behind it. After an
+    /// error, which is one of the rows' device, the store must stop: nothing of this is to be done.
     ///
     /// # Panics
     ///
@@ -192,21 +266,41 @@ impl Execution {
         &mut self,
         entries: BTreeMap<RegionId, Vec<ToApply<C>>>,
         rows: &R,
-        meta: &mut ApplyMeta<'_>,
+        meta: &mut dyn Meta,
         watch: &mut impl Watch<C>,
     ) -> Result<Vec<ApplyEffect<C>>, ExecutionError> {
         let mut batch = Batch::default();
-        for (region, entries) in entries {
-            let replies = self
-                .execute_region(region, &entries, rows, meta, watch, &mut batch)
-                .map_err(|error| ExecutionError { region, error })?;
-            batch.answer(entries, replies);
+        for (region, mut entries) in entries {
+            let stop = |error| ExecutionError { region, error };
+            batch.leave(self.withheld_of(region, &mut entries));
+            let mut failed = None;
+            while !entries.is_empty() {
+                match self.attempt(region, &entries, rows, meta, watch) {
+                    Ok(done) => {
+                        let replies = self.take(done, &mut batch);
+                        batch.answer(std::mem::take(&mut entries), replies);
+                    }
+                    Err(Failed { failure: Failure::Store(error), .. }) => return Err(stop(error)),
+                    Err(Failed { at, failure: Failure::Entry { nth, error } }) => {
+                        watch.withdrawn(region);
+                        if region == META_REGION {
+                            meta.reload().map_err(stop)?;
+                        }
+                        let rest = entries.split_off(at);
+                        failed = rest.first().map(|apply| failure_of(region, &apply.entry, nth, &error));
+                        batch.leave(rest);
+                    }
+                }
+            }
+            if let Some((cause, what, error)) = failed {
+                batch.held.extend(self.hold(region, cause, &what, &error).map(|mark| (region, mark)));
+            }
         }
         Ok(self.effects_of(batch))
     }
 
     /// Executes entries of one region over rows that do not wait for a device, or gives the entries back as they were: what
-    /// they need is not all in RAM, or they are more than commands on rows.
+    /// they need is not all in RAM, they are more than commands on rows, or one of them fails.
     ///
     /// # Panics
     ///
@@ -219,57 +313,101 @@ impl Execution {
         watch: &mut impl Watch<C>,
     ) -> Result<InRamOutcome<C>, ExecutionError> {
         let is_more = |apply: &ToApply<C>| apply.entry.change.is_some() || apply.ends_batch();
-        if region == META_REGION || entries.iter().any(is_more) {
+        if region == META_REGION || self.is_held(region) || entries.iter().any(is_more) {
             return Ok(InRamOutcome::NotExecuted(entries));
         }
         let mut batch = Batch::default();
         let no_meta = &mut |_: &Bytes, _: &mut Txn<'_>| Ok(Vec::new());
-        match self.execute_region(region, &entries, rows, no_meta, watch, &mut batch) {
-            Ok(replies) => {
+        match self.attempt(region, &entries, rows, no_meta, watch) {
+            Ok(done) => {
+                let replies = self.take(done, &mut batch);
                 batch.answer(entries, replies);
                 Ok(InRamOutcome::Executed(self.effects_of(batch)))
             }
-            // A region's state is kept only when all of its entries were executed.
-            Err(StorageError::NotInRam) => Ok(InRamOutcome::NotExecuted(entries)),
-            Err(error) => Err(ExecutionError { region, error }),
+            Err(Failed { failure: Failure::Store(StorageError::NotInRam) | Failure::Entry { .. }, .. }) => {
+                Ok(InRamOutcome::NotExecuted(entries))
+            }
+            Err(Failed { failure: Failure::Store(error), .. }) => Err(ExecutionError { region, error }),
         }
     }
 
-    /// Returns the replies to each entry.
-    fn execute_region<C, R: Rows>(
-        &mut self,
+    /// Keeps what was executed of a region.
+    fn take<C>(&mut self, done: Done, batch: &mut Batch<C>) -> Vec<Option<Vec<Option<Reply>>>> {
+        for region in &done.absorbed {
+            self.unload(*region);
+        }
+        self.slots.extend(done.slots.iter().copied());
+        self.states.extend(done.states.iter().cloned());
+        batch.add(done)
+    }
+
+    /// Executes entries of one region. A panic is a failure like any other: all that it leaves is dropped.
+    fn attempt<C, R: Rows>(
+        &self,
         region: RegionId,
         entries: &[ToApply<C>],
         rows: &R,
-        meta: &mut ApplyMeta<'_>,
+        meta: &mut dyn Meta,
         watch: &mut impl Watch<C>,
-        batch: &mut Batch<C>,
-    ) -> storage::Result<Vec<Vec<Option<Reply>>>> {
-        let mut replies_of = Vec::with_capacity(entries.len());
+    ) -> Result<Done, Failed> {
+        let progress = Progress::default();
+        let state = self.states.get(&region).ok_or_else(|| {
+            let missing = format!("an entry of region {region}, which has no rows here");
+            Failed { at: 0, failure: Failure::Store(StorageError::Corrupt(missing)) }
+        })?;
+        let next = state.applied_index + 1;
+        let is_next = |(apply, index): (&ToApply<C>, LogIndex)| apply.entry.index == index;
+        assert!(entries.iter().zip(next..).all(is_next), "entries of region {region} apply in order");
+        let executed = catch_unwind(AssertUnwindSafe(|| {
+            self.execute_region(region, entries, (rows, state.clone()), meta, watch, &progress)
+        }));
+        let failure = match executed {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(StorageError::Corrupt(error))) => Failure::Entry { nth: progress.item.get(), error },
+            Ok(Err(error)) => Failure::Store(error),
+            Err(panic) => {
+                Failure::Entry { nth: progress.item.get(), error: format!("panic: {}", panic_text(&*panic)) }
+            }
+        };
+        Err(Failed { at: progress.entry.get(), failure })
+    }
+
+    fn execute_region<C, R: Rows>(
+        &self,
+        region: RegionId,
+        entries: &[ToApply<C>],
+        (rows, state): (&R, RegionState),
+        meta: &mut dyn Meta,
+        watch: &mut impl Watch<C>,
+        progress: &Progress,
+    ) -> storage::Result<Done> {
         let missing = |what: String| StorageError::Corrupt(what);
-        let state = self.states.get(&region);
-        let state =
-            state.ok_or_else(|| missing(format!("an entry of region {region}, which has no rows here")))?;
+        let mut done = Done::default();
         let mut slots = self.slots.get(&region).copied().unwrap_or(SlotRange::ALL);
         let mut born = Vec::new();
-        let mut txn = Txn::new(rows, region, state.clone());
-        for ToApply { entry, waiting } in entries {
-            assert_eq!(
-                entry.index,
-                txn.state().applied_index + 1,
-                "entries of region {region} apply in order"
-            );
-            let mut replies = Vec::new();
-            assert!(batch.checks.iter().all(|(of, ..)| *of != region), "a check ends its region's batch");
-            if let Some(number) = command::check::decode(&entry.payload)? {
-                batch.checks.push((region, entry.index, number));
-                replies.push(Some(Reply::Int(i64::try_from(entry.index).unwrap_or(i64::MAX))));
+        let mut txn = Txn::new(rows, region, state);
+        for (at, ToApply { entry, waiting }) in entries.iter().enumerate() {
+            progress.begin(at);
+            let mut replies = Some(Vec::new());
+            assert!(done.checks.is_empty(), "a check ends its region's batch");
+            if self.skips(region, entry.index) {
+                txn.state_mut().note_skipped(entry.index);
+                replies = None;
+            } else if let Some(order) = Order::decode(&entry.payload)? {
+                self.obey(&order, entry.index, &mut txn)?;
+                if let Order::Checksum(number) = order {
+                    done.checks.push((region, entry.index, number));
+                }
+                replies = Some(vec![Some(Reply::Int(i64::try_from(entry.index).unwrap_or(i64::MAX)))]);
             } else if !entry.payload.is_empty() {
-                replies = match region {
-                    META_REGION => meta(&entry.payload, &mut txn)?,
+                replies = Some(match region {
+                    META_REGION => meta.apply(&entry.payload, &mut txn)?,
                     _ => {
                         rows.begin_payload();
-                        let coming = &mut |items: &_| rows.coming(items);
+                        let coming = &mut |items: &_| {
+                            progress.next_item();
+                            rows.coming(items);
+                        };
                         let replies = command::entry::apply_told(&entry.payload, &mut txn, slots, coming)?;
                         watch.executed(Executed {
                             region,
@@ -282,30 +420,29 @@ impl Execution {
                         });
                         replies
                     }
-                };
+                });
             }
-            replies_of.push(replies);
+            done.replies.push(replies);
             if let Some(changed) = &entry.change {
                 if let Some(source) = &changed.absorbed {
                     // The groups have let nothing of it through that is not applied yet.
-                    let state = self.states.remove(&source.id).ok_or_else(|| {
+                    let state = self.states.get(&source.id).ok_or_else(|| {
                         missing(format!("region {} is to be absorbed and is not here", source.id))
                     })?;
-                    absorb(&mut txn, source.id, &state);
-                    self.slots.remove(&source.id);
-                    batch.absorbed.push(source.id);
+                    absorb(&mut txn, source.id, state);
+                    done.absorbed.push(source.id);
                 }
                 if let Some((child, state)) = change(&mut txn, changed)? {
                     born.push((child.id, state));
-                    self.slots.insert(child.id, child.slots.unwrap_or(SlotRange::ALL));
+                    done.slots.push((child.id, child.slots.unwrap_or(SlotRange::ALL)));
                 }
                 if !planted::is(Bug::SlotsOfTheTurn) {
                     slots = changed.region.slots.unwrap_or(SlotRange::ALL);
                 }
                 watch.changed(region, changed, entry.token);
-                batch.descriptors.push(changed.region.clone());
-                batch.descriptors.extend(changed.split_off.clone());
-                self.slots.insert(region, changed.region.slots.unwrap_or(SlotRange::ALL));
+                done.descriptors.push(changed.region.clone());
+                done.descriptors.extend(changed.split_off.clone());
+                done.slots.push((region, changed.region.slots.unwrap_or(SlotRange::ALL)));
             }
             let state = txn.state_mut();
             state.applied_index = entry.index;
@@ -315,23 +452,18 @@ impl Execution {
         if planted::is(Bug::RowDiffers) && self.store == 1 && state.applied_index % 4 == 0 {
             spoil(&mut writes);
         }
-        match batch.writes.is_empty() {
-            true => batch.writes = writes,
-            false => {
-                batch.writes.ranges_deleted.extend(writes.ranges_deleted);
-                batch.writes.rows.extend(writes.rows);
-            }
-        }
-        for (region, state) in std::iter::once((region, state)).chain(born) {
-            self.states.insert(region, state.clone());
-            batch.states.push((region, state));
-        }
-        Ok(replies_of)
+        done.writes = writes;
+        done.states.push((region, state));
+        done.states.extend(born);
+        Ok(done)
     }
 
     /// In the order in which they are to be done.
     fn effects_of<C>(&self, batch: Batch<C>) -> Vec<ApplyEffect<C>> {
-        let mut effects = vec![ApplyEffect::Write(batch.writes)];
+        let mut effects = Vec::new();
+        if !batch.states.is_empty() {
+            effects.push(ApplyEffect::Write(batch.writes));
+        }
         let mut here = batch.descriptors;
         here.retain(|descriptor| descriptor.has_peer_on(self.store));
         if !here.is_empty() {
@@ -342,9 +474,15 @@ impl Execution {
         effects.extend(batch.states.into_iter().map(|(region, state)| ApplyEffect::State { region, state }));
         let check = |(region, index, number)| ApplyEffect::Check { region, index, number };
         effects.extend(batch.checks.into_iter().map(check));
+        effects.extend(batch.held.into_iter().map(|(region, mark)| ApplyEffect::Hold { region, mark }));
         effects.push(ApplyEffect::Applied(applied));
-        let answers = batch.answers.into_iter().flat_map(|(waiting, replies)| waiting.answers(replies));
-        effects.extend(answers.map(|(client, outcome)| ApplyEffect::Answer { client, outcome }));
+        for (waiting, replies) in batch.answers {
+            let answer = |(client, outcome)| ApplyEffect::Answer { client, outcome };
+            match replies {
+                Some(replies) => effects.extend(waiting.answers(replies).map(answer)),
+                None => effects.extend(waiting.clients().map(|client| answer((client, Outcome::Unknown)))),
+            }
+        }
         if planted::is(Bug::AnswerBeforeWrite) {
             effects.rotate_left(1);
         }
@@ -352,7 +490,7 @@ impl Execution {
     }
 }
 
-/// A local failure, or rows that are not what they must be: it never becomes a reply.
+/// A failure of the rows' device: it never becomes a reply.
 #[derive(Debug)]
 pub struct ExecutionError {
     pub region: RegionId,

@@ -30,7 +30,8 @@ pub enum ApplyJob<C> {
         region: RegionId,
         entries: Vec<ToApply<C>>,
     },
-    /// The region is unloaded. Nothing of it comes before its rows are replaced, or ever again.
+    /// A step of a peer's life begins. Of a region whose rows are replaced nothing comes before they are, of one that
+    /// ends nothing comes ever again.
     Life(lives::Job),
     /// The region's rows are those of a snapshot now.
     Reload(RegionDescriptor),
@@ -53,6 +54,10 @@ pub trait Executor<C> {
 
     /// Appends a job to the apply thread's backlog.
     fn send(&mut self, job: ApplyJob<C>);
+
+    /// Takes entries that are not executed as long as their region's peer is quarantined: their clients are told
+    /// that the outcome is unknown.
+    fn withheld(&mut self, entries: Vec<ToApply<C>>);
 }
 
 /// The worker's end of the queue.
@@ -65,6 +70,8 @@ pub struct ApplyQueue<C> {
     /// Regions whose rows are replaced or end. Only the apply thread knows when they may be executed again, so all their
     /// entries go to it until it has reported one of those that were sent since. The first such entry, once there is one.
     away: BTreeMap<RegionId, Option<LogIndex>>,
+    /// Quarantined regions, and the first entry of each that is not executed.
+    stopped: BTreeMap<RegionId, LogIndex>,
     /// Of all entries in `sent` and `held`.
     bytes: u64,
     /// Number of hand-outs that go to the apply thread next without an attempt.
@@ -79,6 +86,7 @@ impl<C> Default for ApplyQueue<C> {
             sent: BTreeMap::new(),
             held: BTreeMap::new(),
             away: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             bytes: 0,
             skipped: 0,
             skipped_next: 0,
@@ -88,7 +96,13 @@ impl<C> Default for ApplyQueue<C> {
 
 impl<C> ApplyQueue<C> {
     /// Has committed entries executed: the effect `Apply`.
-    pub fn apply(&mut self, region: RegionId, entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+    pub fn apply(&mut self, region: RegionId, mut entries: Vec<ToApply<C>>, executor: &mut impl Executor<C>) {
+        if let Some(&index) = self.stopped.get(&region) {
+            executor.withheld(entries.split_off(entries.partition_point(|apply| apply.entry.index < index)));
+            if entries.is_empty() {
+                return;
+            }
+        }
         let is_away = self.away.contains_key(&region) && !planted::is(Bug::ExecuteBeforeReload);
         if self.skipped > 0 || is_away {
             self.skipped = self.skipped.saturating_sub(1);
@@ -106,6 +120,9 @@ impl<C> ApplyQueue<C> {
     /// Has a step of a peer's life done: the effect `Life`.
     pub fn live(&mut self, job: lives::Job, executor: &mut impl Executor<C>) {
         let region = job.region();
+        if matches!(job, lives::Job::Replace { .. } | lives::Job::End { .. }) {
+            self.stopped.remove(&region);
+        }
         self.send(region, Vec::new(), executor);
         self.away.insert(region, None);
         executor.send(ApplyJob::Life(job));
@@ -127,6 +144,30 @@ impl<C> ApplyQueue<C> {
         if !entries.is_empty() {
             self.apply(region, entries, executor);
         }
+    }
+
+    /// The region's peer is quarantined: nothing from the entry at `index` on is executed. The apply thread knows
+    /// already, and reports none of them as applied.
+    pub fn stop(&mut self, region: RegionId, index: LogIndex, executor: &mut impl Executor<C>) {
+        self.stopped.insert(region, index);
+        self.away.insert(region, None);
+        if let Some(sent) = self.sent.get_mut(&region) {
+            let kept = sent.partition_point(|(sent, _)| *sent < index);
+            self.bytes -= sent.drain(kept..).map(|(_, bytes)| bytes).sum::<u64>();
+            if sent.is_empty() {
+                self.sent.remove(&region);
+            }
+        }
+        let mut held = self.take_held(region);
+        executor.withheld(held.split_off(held.partition_point(|apply| apply.entry.index < index)));
+        if !held.is_empty() {
+            self.apply(region, held, executor);
+        }
+    }
+
+    /// The quarantine is over: the groups hand out again what was not executed.
+    pub fn go_on(&mut self, region: RegionId) {
+        self.stopped.remove(&region);
     }
 
     /// Sends everything that is held: no attempt comes any more.
@@ -203,7 +244,7 @@ pub struct Backlog<C> {
 pub enum Next<C> {
     /// Executes these in one write set.
     Entries { by_region: BTreeMap<RegionId, Vec<ToApply<C>>> },
-    /// Unloads the region. Then the job's steps are carried out, beside execution.
+    /// Has execution begin the job ([`crate::Execution::begin`]). Then its steps are carried out, beside execution.
     Life(lives::Job),
     /// Loads the region from its rows.
     Reload(RegionDescriptor),
@@ -268,6 +309,7 @@ impl<C> Backlog<C> {
                     *is_wanted = false;
                 }
             }
+            lives::Job::Differ { .. } | lives::Job::Hold { .. } | lives::Job::Release { .. } => {}
         }
     }
 

@@ -44,7 +44,7 @@ mod work;
 
 pub use answer::Answer;
 pub use apply::{
-    ApplyEffect, ApplyMeta, Executed, Execution, ExecutionError, InRamOutcome, Rows, ToApply, Watch,
+    ApplyEffect, Executed, Execution, ExecutionError, InRamOutcome, Meta, Rows, ToApply, Watch,
 };
 pub use apply_queue::{ApplyJob, ApplyQueue, Attempt, Backlog, Executor, Next};
 pub use item::{Item, ItemSlot, REQUEST_BYTES_MAX};

@@ -32,9 +32,13 @@ pub enum Bug {
     StopUnanswered,
     /// Store 1 now and then writes a string with another last byte than its peers.
     RowDiffers,
+    /// A start does not read which peers are quarantined.
+    QuarantineForgotten,
+    /// A peer that is to retry an entry skips it, alone.
+    SkipAlone,
 }
 
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 15] = [
     Bug::AnswerBeforeWrite,
     Bug::RefuseWhatIsLate,
     Bug::SlotsOfTheTurn,
@@ -48,6 +52,8 @@ pub const BUGS: [Bug; 13] = [
     Bug::RepliesTurned,
     Bug::StopUnanswered,
     Bug::RowDiffers,
+    Bug::QuarantineForgotten,
+    Bug::SkipAlone,
 ];
 
 #[cfg(feature = "planted")]

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use command::entry::Builder;
+use command::order::Order;
 use resp::Reply;
-use types::{BootNanos, RegionId, UnixMillis};
+use types::{BootNanos, LogIndex, RegionId, UnixMillis};
 
 use crate::planted::{self, Bug};
 use crate::work::{Outcome, Refusal, Submit, Work};
@@ -62,6 +63,20 @@ pub(crate) struct Proposal {
     pub region: RegionId,
     pub token: u64,
     pub payload: Bytes,
+    /// An order for a region whose leader is quarantined.
+    pub is_skip: bool,
+}
+
+/// What a region takes at the moment.
+pub(crate) enum May {
+    /// Everything but a skip: this store leads it.
+    Propose,
+    /// A skip of this entry and nothing else.
+    Skip(LogIndex),
+    /// Nothing, as this store does not lead it.
+    Refuse,
+    /// Nothing for a while.
+    Wait,
 }
 
 pub(crate) struct Queue<C> {
@@ -91,23 +106,27 @@ impl<C> Queue<C> {
     pub fn build(
         &mut self,
         (stamp, seed): (UnixMillis, u64),
-        may: impl Fn(RegionId) -> Result<(), replica::Refusal>,
+        may: impl Fn(RegionId) -> May,
         mut token: impl FnMut() -> u64,
         refused: &mut Vec<C>,
     ) -> Vec<Proposal> {
         let mut made = Vec::new();
-        for (region, mut queue) in std::mem::take(&mut self.queues) {
-            match may(region) {
-                Ok(()) => {}
-                Err(replica::Refusal::NotLeader { .. }) => {
-                    refused.extend(queue.into_iter().map(|submit| submit.client));
-                    continue;
-                }
-                Err(_) => {
-                    self.queues.insert(region, queue);
-                    continue;
-                }
+        for (region, queue) in std::mem::take(&mut self.queues) {
+            let may = may(region);
+            if let May::Wait = may {
+                self.queues.insert(region, queue);
+                continue;
             }
+            let fits = |submit: &Submit<C>| match (&submit.work, &may) {
+                (Work::Order(Order::Skip(index)), May::Skip(expected)) => index == expected,
+                (Work::Order(Order::Skip(_)), _) => false,
+                (_, may) => matches!(may, May::Propose),
+            };
+            let (mut queue, unfit): (VecDeque<_>, VecDeque<_>) = match queue.iter().all(fits) {
+                true => (queue, VecDeque::new()),
+                false => queue.into_iter().partition(fits),
+            };
+            refused.extend(unfit.into_iter().map(|submit| submit.client));
             while let Some(first) = queue.pop_front() {
                 let token = token();
                 let seed = seed ^ token.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -116,13 +135,12 @@ impl<C> Queue<C> {
                     Work::Meta(command) => {
                         (cluster::encode_entry(stamp, &command), alone(first.client, first.deadline))
                     }
-                    Work::Check(number) => {
-                        (command::check::encode(number), alone(first.client, first.deadline))
-                    }
+                    Work::Order(order) => (order.encode(), alone(first.client, first.deadline)),
                     Work::Commands(_) | Work::Maintenance(_) => merge(first, &mut queue, stamp, seed),
                 };
                 self.proposed.insert(token, Waiting { region, seed, clients });
-                made.push(Proposal { region, token, payload });
+                let is_skip = matches!(may, May::Skip(_));
+                made.push(Proposal { region, token, payload, is_skip });
             }
         }
         made
@@ -189,12 +207,12 @@ fn merge<C>(
                 slots.expire.iter().for_each(|slot| builder.push_expire_due(*slot, MAINTENANCE_STEP));
                 slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, MAINTENANCE_STEP));
             }
-            Work::Meta(_) | Work::Check(_) => unreachable!("these are entries of their own"),
+            Work::Meta(_) | Work::Order(_) => unreachable!("these are entries of their own"),
         }
         let commands = builder.len() - before;
         clients.push(Client { to: Some(submit.client), commands, deadline: submit.deadline });
         let has_room = |submit: &Submit<C>| {
-            let is_alone = matches!(submit.work, Work::Meta(_) | Work::Check(_));
+            let is_alone = matches!(submit.work, Work::Meta(_) | Work::Order(_));
             !is_alone && builder.bytes() + submit.work.bytes() <= ENTRY_BYTES_MAX
         };
         next = if queue.front().is_some_and(has_room) { queue.pop_front() } else { None };

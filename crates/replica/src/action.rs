@@ -76,6 +76,26 @@ pub enum Input {
     /// The store is about to stop. Its peers no longer campaign or take over a lead. They vote, and a leader leads
     /// until its lead is transferred. The only voter of a region is exempt.
     StopLeading,
+    /// The region's peer does not apply the entry at `index`, nor anything behind it, until `Release`. It hands its
+    /// lead to another voter. It appends and votes, for the majority needs it: what it holds of the log is sound.
+    ///
+    /// `may_lead`: where no other voter has led for long, it leads so that orders can be committed; it takes no
+    /// commands and gives no proof for reads.
+    Quarantine {
+        region: RegionId,
+        index: LogIndex,
+        may_lead: bool,
+    },
+    /// The peer applies again, from the entry behind its last applied one on.
+    Release {
+        region: RegionId,
+    },
+    /// As `Propose`, of an order for a region whose leader is quarantined.
+    ProposeOrder {
+        region: RegionId,
+        token: u64,
+        payload: Bytes,
+    },
     /// Answered by `Refused`, `Lost`, or the `Committed` that carries the token: its `change` is what became
     /// of it, `None` that it came too late. A joint configuration is left by the leader itself.
     ChangeRegion {
@@ -148,6 +168,12 @@ pub enum Action {
     Apply {
         region: RegionId,
         entries: Vec<Committed>,
+    },
+    /// Committed entries that a quarantined peer does not apply: index and payload, each once, in the log's order.
+    /// Entries that change the region are left out.
+    Withheld {
+        region: RegionId,
+        entries: Vec<(LogIndex, Bytes)>,
     },
     /// Nothing was proposed or read: safe to retry anywhere.
     Refused {
@@ -313,6 +339,8 @@ pub enum Refusal {
         leader: Option<StoreId>,
     },
     Transferring,
+    /// The leader is quarantined: it takes orders only.
+    Quarantined,
     /// Too many bytes proposed and not yet committed.
     Backpressure,
     /// A read whose proof of leadership, or whose turn in applying, did not come in time.
@@ -358,6 +386,8 @@ pub struct RegionStatus {
     pub lease: Option<BootNanos>,
     /// As applied.
     pub descriptor: RegionDescriptor,
+    /// See `Input::Quarantine`.
+    pub is_quarantined: bool,
 }
 
 /// What a leader knows of a peer.

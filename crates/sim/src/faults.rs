@@ -113,6 +113,8 @@ pub struct Plan {
     /// How often a store crashes at a step of a snapshot's way.
     pub step_crash_percent: u64,
     pub is_over: bool,
+    /// Now and then an entry fails on some stores or on all.
+    pub entries_fail: bool,
 }
 
 impl Plan {
@@ -123,7 +125,7 @@ impl Plan {
             // One kind alone, and time between: what comes of it is not drowned by other trouble.
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(1200, 3000) * MILLISECOND;
-            return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, is_over: false };
+            return Plan { kinds, pause_ns, least_ns: 12 * SECOND, step_crash_percent, ..Plan::default() };
         }
         if rng.chance(25) {
             // Regions and stores that change, and little else: there are leaders as a rule, and time.
@@ -133,7 +135,7 @@ impl Plan {
             }
             kinds.extend(rng.pick(&FAULTS).map(|(kind, _)| kind));
             let pause_ns = rng.between(400, 1500) * MILLISECOND;
-            return Plan { kinds, pause_ns, least_ns: 15 * SECOND, step_crash_percent, is_over: false };
+            return Plan { kinds, pause_ns, least_ns: 15 * SECOND, step_crash_percent, ..Plan::default() };
         }
         for (kind, _) in FAULTS {
             let often = if matches!(kind, Fault::Operator | Fault::Merge) { 8 } else { 3 };
@@ -141,7 +143,7 @@ impl Plan {
             kinds.extend((0..weight).map(|_| kind));
         }
         let pause_ns = rng.between(100, 1500) * MILLISECOND;
-        Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, is_over: false }
+        Plan { kinds, pause_ns, least_ns: 0, step_crash_percent, ..Plan::default() }
     }
 
     /// Peace from the beginning.

@@ -53,6 +53,11 @@ pub struct Tally {
     /// Checksums that stores reported of their peers' rows, and comparisons that found all peers equal.
     pub checks: u64,
     pub checks_equal: u64,
+    /// Times that a peer was quarantined, or found so at a start; and what was asked for then.
+    pub quarantined: u64,
+    pub skips: u64,
+    pub retries: u64,
+    pub refills: u64,
     /// Runs in which a region has lost its majority: nothing is asked of their end.
     pub doomed: u64,
     pub histories: u64,
@@ -108,6 +113,10 @@ impl Tally {
             (&mut self.clocks_judged, other.clocks_judged),
             (&mut self.checks, other.checks),
             (&mut self.checks_equal, other.checks_equal),
+            (&mut self.quarantined, other.quarantined),
+            (&mut self.skips, other.skips),
+            (&mut self.retries, other.retries),
+            (&mut self.refills, other.refills),
             (&mut self.doomed, other.doomed),
             (&mut self.histories, other.histories),
             (&mut self.violations, other.violations),
@@ -162,6 +171,10 @@ impl Tally {
             ("clocks found wrong, or right again", self.clocks_judged),
             ("checksums of peers' rows", self.checks),
             ("  that found all peers equal", self.checks_equal),
+            ("peers quarantined", self.quarantined),
+            ("  skips asked for", self.skips),
+            ("  retries asked for", self.retries),
+            ("  refills asked for", self.refills),
             ("histories checked", self.histories),
         ]
     }

@@ -98,6 +98,10 @@ pub enum Event {
         client: ClientId,
     },
     Fault,
+    /// An entry is proposed that fails where it is executed.
+    FailEntry,
+    /// Somebody looks after peers that are quarantined.
+    Attend,
     Heal {
         partition: u64,
     },
@@ -226,6 +230,8 @@ pub struct World {
     pub is_calm: bool,
     /// Clients only read until this store leads something, or this moment.
     pub(crate) quiet: Option<(StoreId, u64)>,
+    /// Somebody looks after quarantined peers, from when there is the first one.
+    pub(crate) is_attended: bool,
     /// Clients write and do not rest until then.
     pub(crate) rush_until: u64,
     pub(crate) last_op: OpId,
@@ -262,6 +268,7 @@ impl World {
             asked_to_go: BTreeSet::new(),
             is_calm: false,
             quiet: None,
+            is_attended: false,
             rush_until: 0,
             last_op: 0,
             last_entry: 0,
@@ -332,6 +339,8 @@ impl World {
             Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
             Event::Fault => self.fault(),
+            Event::FailEntry => self.fail_entry(),
+            Event::Attend => self.attend(),
             Event::Heal { partition } => self.network.heal(partition),
             Event::Start { store } => self.start(store),
             Event::Restart { store } => self.restart(store),

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use types::{Merging, Peer, PeerRole, SlotRange};
 
 use super::*;
-use crate::CheckOutcome;
+use crate::{Cause, CheckOutcome};
 
 prop_compose! {
     fn any_descriptor()(
@@ -58,6 +58,7 @@ prop_compose! {
         granted in prop::collection::btree_map(any::<u64>(), any::<u64>(), 0..4),
         followed in prop::option::of(prop::collection::btree_map(any::<u64>(), 0.0..1e9, 0..4)),
         checks in prop::collection::btree_map(any::<u64>(), (any::<u64>(), any::<u64>(), 0..3u8), 0..4),
+        quarantined in prop::collection::btree_map(any::<u64>(), (any::<u64>(), 0..3usize, any::<bool>()), 0..4),
     ) -> StoreHeartbeat {
         let [store, cluster_id, members_version, incarnation, one, other, ..] = ids;
         let [.., sync_ns, capacity_bytes, used_bytes, p99_us, snapshots_in] = ids;
@@ -96,8 +97,14 @@ prop_compose! {
             },
             followed: followed.unwrap_or_default().into_iter().collect(),
             checks: checks.into_iter().map(|(region, check)| check_report(region, check)).collect(),
+            quarantined: quarantined.into_iter().map(|(region, of)| (region, quarantine(of))).collect(),
         }
     }
+}
+
+fn quarantine((index, cause, read_only): (u64, usize, bool)) -> Quarantine {
+    let cause = [Cause::Entry, Cause::Change, Cause::Rows][cause];
+    Quarantine { read_only, ..Quarantine::new(index, cause, "set \"k\"", "a panic") }
 }
 
 fn check_report(region: RegionId, (number, index, outcome): (u64, u64, u8)) -> CheckReport {
@@ -179,7 +186,7 @@ fn small() -> StoreHeartbeat {
 #[test]
 fn an_encoded_heartbeat_is_what_the_format_says() {
     let one = 1f64.to_bits().to_be_bytes();
-    let mut expected = vec![9, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
+    let mut expected = vec![10, 1, 6, 7, 2, 0xac, 0x02, 0xab, 0x02, 0xe8, 0x07];
     expected.extend(one);
     expected.extend(one);
     expected.extend([0; 16]);
@@ -194,7 +201,7 @@ fn an_encoded_heartbeat_is_what_the_format_says() {
     expected.extend(&RegionDescriptor::founded(2, None, &[]).encode());
     expected.extend([3, 9, 0, 0, 1, 0]);
     expected.extend([0; 40]);
-    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0]);
+    expected.extend([0, 2, 0, 9, 1, 0xac, 0x02, 7, 2, 1, 4, 0, 0, 0]);
     assert_eq!(small().encode()[..], expected);
 }
 
@@ -215,7 +222,7 @@ fn a_turn_that_makes_no_sense_is_an_error() {
 #[test]
 fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
     let empty = StoreHeartbeat::default().encode();
-    for lists in [1, 2, 3] {
+    for lists in [1, 2, 3, 4] {
         let mut bytes = empty[..empty.len() - lists].to_vec();
         bytes.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(StoreHeartbeat::decode(&bytes), Err(WireError::Cut));
@@ -226,8 +233,8 @@ fn nothing_is_allocated_for_a_length_that_the_input_cannot_hold() {
 fn other_versions_trailing_bytes_and_disorder_are_errors() {
     let malformed = |what| Err(WireError::Malformed(what));
     let mut newer = small().encode().to_vec();
-    newer[0] = 10;
-    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(10)));
+    newer[0] = 11;
+    assert_eq!(StoreHeartbeat::decode(&newer), Err(WireError::UnknownVersion(11)));
     let mut longer = small().encode().to_vec();
     longer.push(0);
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
@@ -259,7 +266,7 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     heartbeat.seq = 1;
     let mut delta = heartbeat.encode().to_vec();
     delta.truncate(delta.len() - 2);
-    delta.extend(&full[full.len() - 9 * followed.len() - 2..]);
+    delta.extend(&full[full.len() - 9 * followed.len() - 3..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
         Err(WireError::Malformed("only a full one tells of followers"))
@@ -332,11 +339,12 @@ fn checks_are_in_order_and_of_a_known_outcome() {
     let good = StoreHeartbeat { checks: checks.clone(), ..small() }.encode().to_vec();
     assert_eq!(StoreHeartbeat::decode(&good).unwrap().checks, checks);
     let mut twice = good.clone();
-    let last = twice.len() - 4;
+    let last = twice.len() - 5;
     twice[last] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let mut unknown = good;
-    *unknown.last_mut().unwrap() = 9;
+    let outcome = unknown.len() - 2;
+    unknown[outcome] = 9;
     let refused = Err(WireError::Malformed("an unknown outcome of a check"));
     assert_eq!(StoreHeartbeat::decode(&unknown), refused);
 }

@@ -33,11 +33,13 @@ use crate::unsaved::{InFlight, Unsaved};
 use crate::vote_hold::{Promise, VoteHold};
 use inspect::Stance;
 use merge::Takeover;
+use quarantine::Confined;
 
 mod changes;
 mod hibernation;
 pub(crate) mod inspect;
 mod merge;
+mod quarantine;
 mod snapshots;
 mod turn;
 
@@ -165,6 +167,8 @@ pub(crate) struct Peer<L: LogStore> {
     transfer: Option<StoreId>,
     /// True if the store is about to stop: this peer must not become leader.
     is_stopping: bool,
+    /// See `Input::Quarantine`.
+    confined: Option<Confined>,
     pub unsaved: Unsaved,
     in_flight: Option<InFlight>,
     /// Handed out to be applied.
@@ -352,6 +356,7 @@ impl<L: LogStore> Peer<L> {
             lease: Lease::default(),
             transfer: None,
             is_stopping: false,
+            confined: None,
             unsaved: Unsaved::default(),
             in_flight: None,
             handed: applied,
@@ -448,6 +453,7 @@ impl<L: LogStore> Peer<L> {
             self.leave_joint(config, now, out);
         }
         self.ask_whether_member(config, now, out);
+        self.give_up_lead(config, now, out);
         self.truncate(config, out);
         self.drowse(config, now);
         self.raw.has_ready()
@@ -458,7 +464,8 @@ impl<L: LogStore> Peer<L> {
         let is_fit = self.applying.is_none() && self.missing_since.is_none() && !self.is_behind(config);
         // The only voter leads without asking anybody, and so without waiting for its log.
         let is_written = self.is_persisted() || self.raw.raft.prs().conf().voters().ids().len() > 1;
-        is_fit && is_written && !self.hold.is_holding(now) && !self.leaves_leading()
+        let is_allowed = !self.leaves_leading() && self.may_stand_confined(config, now);
+        is_fit && is_written && !self.hold.is_holding(now) && is_allowed
     }
 
     /// See `Input::StopLeading`.
@@ -536,7 +543,12 @@ impl<L: LogStore> Peer<L> {
         }
         let last = self.raw.raft.raft_log.last_index();
         match kind {
-            MessageType::MsgSnapshot if self.applying.is_some() || !names_peer(config.store, &message) => {
+            // A quarantined peer's rows are kept for a person.
+            MessageType::MsgSnapshot
+                if self.applying.is_some()
+                    || self.confined.is_some()
+                    || !names_peer(config.store, &message) =>
+            {
                 return
             }
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => {
@@ -547,7 +559,8 @@ impl<L: LogStore> Peer<L> {
             }
             // The word to take over names the log's end for which it was meant (see `lease`).
             MessageType::MsgTimeoutNow => {
-                let is_ready = self.applying.is_none() && self.missing_since.is_none();
+                let is_ready =
+                    self.applying.is_none() && self.missing_since.is_none() && self.confined.is_none();
                 let is_fit = is_ready && self.is_persisted() && !self.is_behind(config);
                 if self.hold.is_restarting(now) || self.leaves_leading() || !is_fit || message.index != last {
                     return;
@@ -591,7 +604,19 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn propose(&mut self, config: &Config, token: u64, payload: Bytes, now: BootNanos, out: &mut Outbox) {
-        let refusal = self.can_propose().err().or_else(|| {
+        let can = self.can_propose();
+        self.append_proposal(config, can, (token, payload), now, out);
+    }
+
+    fn append_proposal(
+        &mut self,
+        config: &Config,
+        can: Result<(), Refusal>,
+        (token, payload): (u64, Bytes),
+        now: BootNanos,
+        out: &mut Outbox,
+    ) {
+        let refusal = can.err().or_else(|| {
             let mut proposed = false;
             self.drive(config, now, out, |raw| proposed = append_as_leader(raw, payload, Bytes::new()));
             (!proposed).then_some(Refusal::Backpressure)
@@ -607,6 +632,9 @@ impl<L: LogStore> Peer<L> {
 
     pub fn can_propose(&self) -> Result<(), Refusal> {
         self.can_change()?;
+        if self.confined.is_some() {
+            return Err(Refusal::Quarantined);
+        }
         if self.is_sealed() {
             return Err(Refusal::Merging);
         }
@@ -624,7 +652,7 @@ impl<L: LogStore> Peer<L> {
     }
 
     pub fn read_index(&mut self, token: u64, now: BootNanos, out: &mut Outbox) {
-        if self.is_leader() && self.descriptor.merging.is_none() {
+        if self.is_leader() && self.descriptor.merging.is_none() && self.confined.is_none() {
             self.reads.push(token, now);
         } else {
             let is_sealed = self.descriptor.merging.is_some();
@@ -712,6 +740,7 @@ impl<L: LogStore> Peer<L> {
             truncate_to: if leads { self.released(config) } else { 0 },
             lease: self.lease.until().filter(|&until| until > now),
             descriptor: self.descriptor.clone(),
+            is_quarantined: self.confined.is_some(),
         }
     }
 
@@ -842,7 +871,8 @@ impl<L: LogStore> Peer<L> {
         }
         let is_current = raft.apply_to_current_term() || planted::is(Bug::LeaseBeforeOwnTerm);
         let is_sealed = self.descriptor.merging.is_some();
-        if is_current && !is_sealed && raft.raft_log.applied >= self.lease_needs {
+        let may_serve = !is_sealed && self.confined.is_none();
+        if is_current && may_serve && raft.raft_log.applied >= self.lease_needs {
             if let Some(until) = self.lease.extend(config.lease_nanos, now) {
                 out.later.push(Action::Lease { region: self.region, term: raft.term, until: Some(until) });
             }

@@ -10,6 +10,7 @@ mod log_matching;
 mod one_leader;
 mod placed;
 mod planned_stop;
+mod quarantined;
 mod ranges;
 mod same_rows;
 
@@ -42,6 +43,9 @@ pub const TABLE: &[Row] = &[
     ("placed", "an operator asks for what the cluster's state allows", || Box::<placed::Placed>::default()),
     ("planned-stop", "a planned stop leaves nobody unanswered, and its peers begin no lead", || {
         Box::<planned_stop::PlannedStop>::default()
+    }),
+    ("quarantined", "a quarantined peer executes, serves and leads nothing until it is told", || {
+        Box::<quarantined::Quarantined>::default()
     }),
     ("linearizable", "Herlihy, Wing 1990, per group of keys", || {
         Box::<linearizable::Linearizable>::default()

@@ -60,6 +60,7 @@ impl World {
             capacity_bytes: 1 << 30,
             leads: process.book.tell(process.seq, process.seq % FULL == 0),
             checks: process.checks.tell(boot),
+            quarantined: process.quarantined(),
             ..StoreHeartbeat::default()
         };
         let bytes = report.encode();

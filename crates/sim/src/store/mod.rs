@@ -12,6 +12,7 @@ mod heartbeat;
 mod lives;
 mod log;
 mod members;
+mod quarantine;
 mod reads;
 mod sessions;
 mod snapshot;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use cluster::{
     CheckBook, ClockLimit, Clocks, Driver, DriverConfig, LeadBook, Ledger, LedgerConfig, MetaState,
+    Quarantine,
 };
 use node::lives::Step;
 use node::reads::{Local, Proof};
@@ -81,6 +83,8 @@ pub struct Store {
     pub is_lost: bool,
     /// It is no member any more, and had no peers when it went.
     pub is_removed: bool,
+    /// Its program executes entries that order a failure as if they were none.
+    pub is_upgraded: bool,
     life: u64,
 }
 
@@ -99,13 +103,15 @@ pub struct Shared {
     lease_wanted: BootNanos,
     /// The number of times that the rows went or came, not by entries.
     replacements: u64,
+    pub quarantine: Option<Quarantine>,
 }
 
 impl Local for Shared {
     type Token = u64;
 
     fn rows(&self) -> Option<u64> {
-        (self.is_local && !self.is_replaced).then_some(self.replacements)
+        let is_kept = self.quarantine.as_ref().is_some_and(|quarantine| !quarantine.read_only);
+        (self.is_local && !self.is_replaced && !is_kept).then_some(self.replacements)
     }
 
     fn lease_holds(&self, now: BootNanos) -> bool {
@@ -191,6 +197,7 @@ impl Shared {
             last_stamp_ms: 0,
             lease_wanted: 0,
             replacements: 0,
+            quarantine: None,
         }
     }
 }
@@ -248,6 +255,7 @@ impl Store {
             full_until: 0,
             is_lost: false,
             is_removed: false,
+            is_upgraded: false,
             life: 0,
         }
     }
@@ -332,7 +340,7 @@ impl World {
         // Its wall clock, as a running store's; two starts may fall into one of its milliseconds here.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
-        let Recovered { seeds, tombstones } = match store.durable.recover(id) {
+        let Recovered { seeds, tombstones, marks } = match store.durable.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
         };
@@ -359,7 +367,7 @@ impl World {
             lives: VecDeque::new(),
             has_life: false,
             is_replacing: false,
-            execution: Execution::new(id),
+            execution: Execution::new(id, !store.is_upgraded),
             applying: VecDeque::new(),
             executed: Vec::new(),
             acknowledged: Vec::new(),
@@ -389,6 +397,7 @@ impl World {
         }
         store.process = Some(process);
         self.load_meta(id);
+        self.load_marks(id, marks);
         self.show_recovered(id);
         self.say(&format!("store {id} starts"));
         for work in [Work::Turn, Work::Tick, Work::Heartbeat, Work::Flush] {

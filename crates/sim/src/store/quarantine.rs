@@ -1,0 +1,261 @@
+//! Peers that are quarantined, entries that fail, and somebody who looks after both as an operator does.
+
+use std::collections::BTreeMap;
+
+use cluster::{Cause, Mark, Quarantine};
+use command::order::Order;
+use node::lives::Job;
+use node::{Input, Outcome, ToApply, Work as Proposal};
+use placement::{Operator, Reason};
+use types::{LogIndex, RegionDescriptor, RegionId, StoreId, META_REGION};
+
+use super::{Asker, Process, ToShard};
+use crate::clock::{MILLISECOND, SECOND};
+use crate::observation::Observation;
+use crate::world::{Asked, Event, Packet, World};
+
+/// How a region's peer on a store stands, as its operator finds it.
+#[derive(Clone, Debug)]
+enum Standing {
+    Away,
+    Applied(LogIndex),
+    Held(Quarantine),
+}
+
+impl Process {
+    /// What heartbeats tell.
+    pub(super) fn quarantined(&self) -> Vec<(RegionId, Quarantine)> {
+        let held =
+            |(region, shared): (&RegionId, &super::Shared)| Some((*region, shared.quarantine.clone()?));
+        self.regions.iter().filter_map(held).collect()
+    }
+}
+
+impl World {
+    /// What the last life left.
+    pub(super) fn load_marks(&mut self, id: StoreId, marks: BTreeMap<RegionId, Mark>) {
+        let boot = self.boot(id);
+        for (region, mark) in marks {
+            let Some(process) = self.process(id) else { return };
+            process.execution.load_mark(region, mark.clone());
+            let input = Input::Held { region, mark };
+            self.publish_quarantine(id, &input);
+            self.note_quarantine(id, &input);
+            if let Some(process) = self.process(id) {
+                process.shard.step(input, boot);
+            }
+        }
+    }
+
+    pub(super) fn begin_life(&mut self, id: StoreId, job: Job) {
+        let Some(process) = self.process(id) else { return };
+        if matches!(job, Job::Replace { .. } | Job::End { .. }) {
+            process.checks.withdraw(id, job.region());
+        }
+        if let Some(job) = process.execution.begin(job) {
+            self.carry_on_life(id, job);
+        }
+    }
+
+    pub(super) fn carry_on_life(&mut self, id: StoreId, job: Job) {
+        let region = job.region();
+        if let Job::Hold { mark, .. } = &job {
+            self.publish_quarantine(id, &Input::Held { region, mark: mark.clone() });
+        }
+        let Some(process) = self.process(id) else { return };
+        process.lives.extend(job.steps().into_iter().map(|step| (region, step)));
+        self.wake_lives(id);
+    }
+
+    /// Readers and heartbeats know.
+    fn publish_quarantine(&mut self, id: StoreId, input: &ToShard) {
+        let Input::Held { region, mark } = input else { return };
+        let Some(held) = &mark.held else { return };
+        self.say(&format!("store {id} is quarantined in region {region} at {}: {held:?}", held.index));
+        let Some(process) = self.process(id) else { return };
+        if let Some(shared) = process.regions.get_mut(region) {
+            shared.replacements += 1;
+            shared.quarantine = Some(held.clone());
+        }
+    }
+
+    /// The worker hears of it: the apply queue goes by it as well.
+    pub(super) fn note_quarantine(&mut self, id: StoreId, input: &ToShard) {
+        match input {
+            Input::Held { region, mark } => {
+                let Some(held) = &mark.held else { return };
+                let (region, index) = (*region, held.index);
+                self.tally.quarantined += 1;
+                self.observe(&Observation::Held { store: id, region, index });
+                self.with_apply_queue(id, |queue, threads| queue.stop(region, index, threads));
+                if !std::mem::replace(&mut self.is_attended, true) {
+                    self.schedule(SECOND, Event::Attend);
+                }
+            }
+            Input::Released { region } => {
+                let region = *region;
+                self.say(&format!("store {id} goes on in region {region}"));
+                self.with_apply_queue(id, |queue, _| queue.go_on(region));
+                let Some(process) = self.process(id) else { return };
+                if let Some(shared) = process.regions.get_mut(&region) {
+                    shared.quarantine = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn leave_unanswered(&mut self, id: StoreId, entries: Vec<ToApply<Asker>>) {
+        for client in entries.into_iter().filter_map(|apply| apply.waiting).flat_map(|one| one.clients()) {
+            self.answer(id, client, Outcome::Unknown);
+        }
+    }
+
+    pub(crate) fn fail_entry(&mut self) {
+        if self.plan.is_over {
+            return;
+        }
+        let pause = self.rng.between(1500, 8000) * MILLISECOND;
+        self.schedule(pause, Event::FailEntry);
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        let led: Vec<(StoreId, RegionId)> = ids
+            .iter()
+            .flat_map(|&id| self.stores[&id].led().into_iter().map(move |region| (id, region)))
+            .collect();
+        let Some((id, region)) = self.rng.pick(&led) else { return };
+        let mut stores = Vec::new();
+        if self.rng.chance(60) {
+            stores.extend(self.rng.pick(&ids));
+            stores.extend(self.rng.pick(&ids).filter(|_| self.rng.chance(30)));
+        }
+        self.tally.fault(if stores.is_empty() { "entry fails everywhere" } else { "entry fails on a store" });
+        self.say(&format!("an entry of region {region} is to fail on {stores:?}"));
+        let order = Order::Fail { by_panic: false, stores };
+        self.submit(id, region, Proposal::Order(order), Asker::Meta);
+    }
+
+    /// Does for each region with quarantined peers what docs/OPERATING.md says.
+    pub(crate) fn attend(&mut self) {
+        let pause = self.rng.between(500, 2500) * MILLISECOND;
+        self.schedule(pause, Event::Attend);
+        let processes = self.stores.values().filter_map(|store| store.process.as_ref());
+        let mut newest: BTreeMap<RegionId, RegionDescriptor> = BTreeMap::new();
+        for shared in processes.flat_map(|process| process.regions.values()) {
+            let known = newest.entry(shared.descriptor.id).or_insert_with(|| shared.descriptor.clone());
+            if shared.descriptor.epoch.is_newer_than(known.epoch) {
+                *known = shared.descriptor.clone();
+            }
+        }
+        for (region, descriptor) in newest {
+            let peers: Vec<(StoreId, Standing)> =
+                descriptor.peers.iter().map(|peer| (peer.store, self.standing(peer.store, region))).collect();
+            if peers.iter().any(|(_, standing)| matches!(standing, Standing::Held(_))) {
+                self.attend_region(&descriptor, &peers);
+            }
+        }
+    }
+
+    fn standing(&self, id: StoreId, region: RegionId) -> Standing {
+        let process = self.stores.get(&id).and_then(|store| store.process.as_ref());
+        let shared = process.and_then(|process| process.regions.get(&region)).filter(|one| one.is_local);
+        match shared {
+            None => Standing::Away,
+            Some(shared) => match &shared.quarantine {
+                Some(held) => Standing::Held(held.clone()),
+                None => Standing::Applied(shared.applied),
+            },
+        }
+    }
+
+    fn attend_region(&mut self, descriptor: &RegionDescriptor, peers: &[(StoreId, Standing)]) {
+        let region = descriptor.id;
+        let held: Vec<(StoreId, Quarantine)> = peers
+            .iter()
+            .filter_map(|(id, standing)| match standing {
+                Standing::Held(held) => Some((*id, held.clone())),
+                _ => None,
+            })
+            .collect();
+        let Some((first, quarantine)) = held.first().cloned() else { return };
+        if self.rng.chance(15) {
+            let read_only = self.rng.chance(70);
+            self.tell(first, Input::ReadOnly { region, read_only });
+        }
+        let is_upgraded = self.stores.values().all(|store| store.is_upgraded);
+        if quarantine.cause != Cause::Rows && is_upgraded {
+            self.tally.retries += 1;
+            held.iter().for_each(|(id, _)| self.tell(*id, Input::Retry { region }));
+        }
+        let is_at = |(_, standing): &(StoreId, Standing)| match standing {
+            Standing::Held(held) => (held.index, held.cause) == (quarantine.index, Cause::Entry),
+            // A store that is lost for good does not come back with the entry executed.
+            Standing::Away => false,
+            Standing::Applied(_) => false,
+        };
+        let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
+        let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
+        if standing.iter().all(is_at) {
+            match self.rng.chance(50) {
+                true => self.order_skip(region, quarantine.index),
+                // It may fail again.
+                false if self.rng.chance(30) => self.tell(first, Input::Retry { region }),
+                false if self.rng.chance(30) => self.upgrade(),
+                false => {}
+            }
+            return;
+        }
+        // Another peer has gone on with the entry, or knows better about the rows: this one is made anew.
+        let has_passed = |standing: &Standing, index: LogIndex| match standing {
+            Standing::Held(other) => other.index > index,
+            Standing::Applied(applied) => *applied >= index,
+            Standing::Away => false,
+        };
+        let behind = held.iter().find(|(id, held)| {
+            held.cause == Cause::Rows
+                || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
+        });
+        if let Some((from, _)) = behind.cloned() {
+            self.refill(descriptor, from);
+        }
+    }
+
+    fn order_skip(&mut self, region: RegionId, index: LogIndex) {
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        let Some(leader) = ids.into_iter().find(|id| self.stores[id].led().contains(&region)) else { return };
+        self.tally.skips += 1;
+        self.say(&format!("entry {index} of region {region} is to be skipped"));
+        self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
+    }
+
+    /// Every store gets a program that executes the entry. A quarantine outlasts that.
+    fn upgrade(&mut self) {
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        for (at, id) in ids.into_iter().enumerate() {
+            self.store_mut(id).is_upgraded = true;
+            if self.stores[&id].process.is_some() {
+                self.crash(id, false);
+                let down = (50 + 400 * at as u64) * MILLISECOND;
+                self.schedule(down, Event::Start { store: id });
+            }
+        }
+        self.say("every store is upgraded");
+    }
+
+    fn refill(&mut self, descriptor: &RegionDescriptor, from: StoreId) {
+        let region = descriptor.id;
+        let ids: Vec<StoreId> = self.stores.keys().copied().collect();
+        let Some(leader) = ids.iter().copied().find(|id| self.stores[id].led().contains(&META_REGION)) else {
+            return;
+        };
+        let reason = Reason::Requested;
+        let spare = ids.iter().copied().find(|id| {
+            !descriptor.has_peer_on(*id) && self.stores[id].process.is_some() && !self.stores[id].is_removed
+        });
+        let operator = match spare.filter(|_| self.rng.chance(50)) {
+            Some(to) => Operator::AddPeer { region, to, reason },
+            None => Operator::RemovePeer { region, from, reason },
+        };
+        self.tally.refills += 1;
+        self.send(leader, leader, Packet::Asked(Asked::Operator(operator)));
+    }
+}
