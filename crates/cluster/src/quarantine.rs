@@ -36,6 +36,17 @@ pub enum Cause {
     Rows,
 }
 
+impl Cause {
+    /// Returns its name as operators see it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Entry => "entry",
+            Cause::Change => "change",
+            Cause::Rows => "rows",
+        }
+    }
+}
+
 /// The state of a quarantined peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantine {

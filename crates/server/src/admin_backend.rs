@@ -1,6 +1,7 @@
 //! The admin endpoint's answers. What only the leader of the meta region knows is asked of it.
 
 mod check;
+mod quarantine;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use types::{StoreId, META_REGION};
 
 use crate::admin::{
     encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, OperatorRow,
-    PeerRow, ProbeRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    FailRequest, PeerRow, ProbeRow, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -52,6 +53,27 @@ enum Ask {
     ExplainStore { store: StoreId },
     Operators { history: bool },
     Check { region: u64 },
+    Skip { region: u64, index: u64, force: bool },
+    Refill { region: u64, from: StoreId },
+    Fail { region: u64, request: FailRequest },
+    /// Of a store, about its own peer.
+    PeerState { region: u64 },
+    Retry { region: u64 },
+    ReadOnly { region: u64, read_only: bool },
+}
+
+impl Ask {
+    fn is_of_meta(&self) -> bool {
+        !matches!(
+            self,
+            Ask::Check { .. }
+                | Ask::Skip { .. }
+                | Ask::Fail { .. }
+                | Ask::PeerState { .. }
+                | Ask::Retry { .. }
+                | Ask::ReadOnly { .. }
+        )
+    }
 }
 
 /// Asks the meta region's leader, wherever it is, for as long as a request may take.
@@ -146,8 +168,7 @@ impl From<AdminError> for NotAnswered {
 
 /// Answers as the leader of the region whose leader was asked.
 async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
-    let is_of_meta = !matches!(ask, Ask::Check { .. });
-    if is_of_meta && !store.regions.leads_meta() {
+    if ask.is_of_meta() && !store.regions.leads_meta() {
         return Err(NotAnswered::NotLeader);
     }
     let value = match ask {
@@ -207,6 +228,20 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
             serde_json::to_value(rows).expect("plain data")
         }
         Ask::Check { region } => check::answer(store, region).await?,
+        Ask::Skip { region, index, force } => quarantine::skip(store, region, index, force).await?,
+        Ask::Refill { region, from } => quarantine::refill(store, region, from).await?,
+        Ask::Fail { region, request } => quarantine::fail(store, region, request).await?,
+        Ask::PeerState { region } => {
+            serde_json::to_value(quarantine::own_peer(store, region)).expect("plain data")
+        }
+        Ask::Retry { region } => {
+            quarantine::retry(store, region);
+            Value::Null
+        }
+        Ask::ReadOnly { region, read_only } => {
+            quarantine::read_only(store, region, read_only);
+            Value::Null
+        }
     };
     Ok(value)
 }
@@ -370,6 +405,18 @@ impl AdminBackend for Backend {
         Box::pin(check::ask(&self.store, region))
     }
 
+    fn quarantined(&self) -> Answer<'_, Vec<QuarantineRow>> {
+        Box::pin(async { Ok(quarantine::rows(&self.store)) })
+    }
+
+    fn quarantine(&self, region: u64, request: QuarantineRequest) -> Answer<'_, ()> {
+        Box::pin(quarantine::decide(&self.store, region, request))
+    }
+
+    fn fail(&self, region: u64, request: FailRequest) -> Answer<'_, ()> {
+        Box::pin(quarantine::ask_to_fail(&self.store, region, request))
+    }
+
     fn explain(&self, region: u64) -> Answer<'_, String> {
         Box::pin(async move { text(ask(&self.store, Ask::Explain { region }).await?) })
     }
@@ -468,6 +515,7 @@ fn text(value: Value) -> Result<String, AdminError> {
 fn store_rows(store: &Store) -> Vec<StoreRow> {
     let now = clock::boot_nanos();
     let (members, regions) = (store.membership.members(), store.regions.of_users());
+    let quarantined = quarantine::rows(store);
     let rows = members.list.iter().map(|member| {
         let heard = store.cluster.heard(member.id);
         let (at, heartbeat) = heard.map_or((None, Default::default()), |(at, beat)| (Some(at), beat));
@@ -529,6 +577,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
             // The last words of a store that has fallen silent say nothing of now.
             ops_per_s: if up { heartbeat.load_ops_per_s } else { 0.0 },
             p99_us: if up { heartbeat.p99_us } else { 0 },
+            quarantined: quarantined.iter().filter(|row| row.store == member.id).count(),
             heard_ms_ago: at.map(|at| now.saturating_sub(at) / 1_000_000),
         }
     });
@@ -537,6 +586,7 @@ fn store_rows(store: &Store) -> Vec<StoreRow> {
 
 fn region_rows(store: &Store) -> Vec<RegionRow> {
     let (leads, loads) = (store.cluster.leads(), store.cluster.loads());
+    let quarantined = quarantine::rows(store);
     let regions = store.regions.all();
     let rows = regions.iter().map(|region| {
         let (load, bytes) = loads.get(&region.id()).copied().unwrap_or_default();
@@ -554,6 +604,10 @@ fn region_rows(store: &Store) -> Vec<RegionRow> {
             }
             .to_owned(),
             lag: lead.and_then(|lead| lead.lag_of(peer.store)),
+            quarantined: quarantined
+                .iter()
+                .find(|row| (row.region, row.store) == (region.id(), peer.store))
+                .map(|row| row.cause.clone()),
         });
         RegionRow {
             id: region.id(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
-    Neighbours, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts, StoreHeartbeat,
+    Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts, StoreHeartbeat,
     StoreKey, StoreRecord, StoreState, TurnGrant, Turns,
 };
 use parking_lot::Mutex;
@@ -190,6 +190,16 @@ impl ClusterState {
     }
 
     /// What is asked of each region and how large it is, as placement counts it: whoever leads it now or did lately.
+    /// The quarantined peers of every store, as it last said: by region and store.
+    pub fn quarantined(&self) -> BTreeMap<(RegionId, StoreId), Quarantine> {
+        let parts = self.parts.lock();
+        let of_store = |heard: &cluster::Heard| {
+            let (store, told) = (heard.heartbeat.store, heard.heartbeat.quarantined.clone());
+            told.into_iter().map(move |(region, held)| ((region, store), held))
+        };
+        parts.ledger.all_heard().flat_map(of_store).collect()
+    }
+
     pub fn loads(&self) -> BTreeMap<RegionId, (cluster::Load, u64)> {
         let now = clock::boot_nanos();
         let parts = self.parts.lock();

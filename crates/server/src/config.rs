@@ -106,6 +106,8 @@ pub struct Config {
     pub replace_after: Duration,
     /// The replicas of each region led here are compared about this often; zero: only when somebody asks.
     pub check_interval: Duration,
+    /// Entries that order a failure may be proposed here, and fail here.
+    pub enable_debug_command: bool,
     pub policy: placement::Policy,
     /// Of the planning that this store does while it leads the meta region.
     pub limits: placement::PlanLimits,
@@ -177,6 +179,7 @@ impl Config {
             replicas: 3,
             replace_after: Duration::from_secs(600),
             check_interval: Duration::from_secs(86_400),
+            enable_debug_command: false,
             policy: placement::Policy::Even,
             limits: placement::PlanLimits::default(),
             requirepass: None,

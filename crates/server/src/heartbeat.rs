@@ -312,6 +312,7 @@ impl Reporter {
             leads: self.book.tell(self.seq, full),
             followed: if full { self.followed() } else { Vec::new() },
             checks: store.checks.tell(),
+            quarantined: store.quarantines.all(),
         }
     }
 

@@ -47,6 +47,7 @@ mod membership;
 mod metrics;
 mod orders;
 mod proposals;
+mod quarantines;
 mod reactor;
 mod readers;
 mod recovery;

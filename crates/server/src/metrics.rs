@@ -1,16 +1,20 @@
 //! What a store counts and times: Prometheus text for scraping, quantiles for `ctl` and the demo.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
+use cluster::Quarantine;
 use placement::{Capability, Cpu, Spread};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
+use types::RegionId;
 
 use crate::admin::StageRow;
 use crate::snapshot;
@@ -110,6 +114,10 @@ pub struct Metrics {
     pub checksum_bytes: Counter,
     pub checks_equal: Counter,
     pub checks_different: Counter,
+    pub quarantines: Counter,
+    /// By region, with the entry at which each peer is quarantined.
+    quarantined: Family<Vec<(&'static str, String)>, Gauge>,
+    quarantined_regions: Gauge,
     pub connections: Gauge,
     pub leaders: Gauge,
     capability: [Gauge<f64, AtomicU64>; CAPABILITY.len()],
@@ -182,6 +190,9 @@ const CLOCK: [(&str, &str); 4] = [
     ("region_time_ahead_seconds", "How far the time of a region led here is ahead of the clock, at most"),
 ];
 
+/// Maximum number of quarantined regions that are shown one by one.
+const QUARANTINED_SHOWN: usize = 64;
+
 impl Metrics {
     /// Takes over how the store's clock stands to the others'.
     pub fn set_clock(&self, wall: &WallClock) {
@@ -194,6 +205,22 @@ impl Metrics {
         ];
         for (gauge, value) in self.clock.iter().zip(values) {
             gauge.set(value);
+        }
+    }
+
+    /// Takes over which peers are quarantined.
+    pub fn set_quarantined(&self, held: &BTreeMap<RegionId, Quarantine>) {
+        self.quarantined_regions.set(held.len() as i64);
+        self.quarantined.clear();
+        for (region, Quarantine { index, cause, what, error, .. }) in held.iter().take(QUARANTINED_SHOWN) {
+            let labels = vec![
+                ("region", region.to_string()),
+                ("index", index.to_string()),
+                ("cause", cause.name().to_owned()),
+                ("what", what.clone()),
+                ("error", error.clone()),
+            ];
+            self.quarantined.get_or_create(&labels).set(1);
         }
     }
 
@@ -310,6 +337,7 @@ impl Metrics {
             "checks_different",
             "Checks that found replicas different, of regions led here or with this store's in the minority",
         );
+        let quarantines = counter("quarantines", "Times that a peer of this store was quarantined");
         let snapshots = SNAPSHOTS.map(|(name, help)| counter(name, help));
         let engine_counters = ENGINE_COUNTERS.map(|(name, help)| counter(name, help));
         let mut gauge = |name: &'static str, help: &'static str| {
@@ -319,6 +347,7 @@ impl Metrics {
         };
         let connections = gauge("connections", "Client connections now");
         let leaders = gauge("leaders", "Regions led by this store");
+        let quarantined_regions = gauge("quarantined_regions", "Peers of this store that are quarantined");
         let engine = (engine_counters, ENGINE_GAUGES.map(|(name, help)| gauge(name, help)));
         let mut real = |(name, help): (&'static str, &'static str)| {
             let gauge = Gauge::default();
@@ -328,6 +357,8 @@ impl Metrics {
         let capability = CAPABILITY.map(&mut real);
         let cpu = CPU.map(&mut real);
         let clock = CLOCK.map(&mut real);
+        let quarantined = Family::default();
+        r.register("quarantined", "A quarantined peer, and the entry at which it is", quarantined.clone());
         let now = Instant::now();
         let recent =
             Recent { current: quantiles(), previous: quantiles(), started: now, previous_took: WINDOW };
@@ -360,6 +391,9 @@ impl Metrics {
             checksum_bytes,
             checks_equal,
             checks_different,
+            quarantines,
+            quarantined,
+            quarantined_regions,
             connections,
             leaders,
             capability,

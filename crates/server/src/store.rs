@@ -25,6 +25,7 @@ use crate::members::Members;
 use crate::membership::{Membership, Reach};
 use crate::metrics::Metrics;
 use crate::proposals::Proposals;
+use crate::quarantines::Quarantines;
 use crate::regions::{RegionShared, Regions};
 use crate::settings::Settings;
 use crate::snapshot::SnapshotService;
@@ -59,6 +60,8 @@ pub struct Store {
     pub levels: Arc<Levels>,
     /// Comparison of replicas.
     pub checks: Arc<Checks>,
+    /// This store's peers that do not execute their log.
+    pub quarantines: Arc<Quarantines>,
     pub ends: Arc<Ends>,
 }
 
@@ -107,7 +110,14 @@ impl Store {
             reach.regions.clone(),
             engine.clone(),
             metrics.clone(),
+            loops.worker(),
             ends.clone(),
+            cluster.report_soon.clone(),
+        );
+        let quarantines = Quarantines::new(
+            config.store,
+            reach.regions.clone(),
+            metrics.clone(),
             cluster.report_soon.clone(),
         );
         Store {
@@ -136,6 +146,7 @@ impl Store {
             disk: Arc::new(Disk::new(config.dir.clone(), config.reserve_bytes)),
             levels: Arc::default(),
             checks: Arc::new(checks),
+            quarantines: Arc::new(quarantines),
             ends,
             config,
         }
@@ -157,6 +168,7 @@ impl Store {
             worker: self.worker.clone(),
             levels: self.levels.clone(),
             checks: self.checks.clone(),
+            quarantines: self.quarantines.clone(),
             ends: self.ends.clone(),
         }
     }

@@ -19,6 +19,7 @@ use super::apply::ToApplier;
 use super::flusher;
 use super::parts::Parts;
 use crate::loops::ToWorker;
+use crate::recovery;
 use crate::snapshot::SnapshotService;
 
 const RETRY: Duration = Duration::from_millis(200);
@@ -58,7 +59,20 @@ impl Lives {
                 let _ = self.apply.send(ToApplier::Job(ApplyJob::Reload(descriptor)));
             }
             Step::TellApplied => drop(self.parts.worker.send(ToWorker::SnapshotApplied { region })),
-            Step::RemovePeer => self.parts.regions.remove_local(region),
+            Step::RemovePeer => {
+                self.parts.regions.remove_local(region);
+                self.parts.quarantines.publish(region, None);
+            }
+            Step::RecordMark(mark) => {
+                let (name, bytes) = (recovery::mark_name(region), mark.encode());
+                self.log(|log| log.set_store_value(&name, &bytes))?;
+            }
+            Step::ForgetMark => self.log(|log| recovery::forget_mark(log, region))?,
+            Step::TellHeld(mark) => drop(self.parts.worker.send(ToWorker::Held { region, mark })),
+            Step::TellReleased => {
+                self.parts.quarantines.publish(region, None);
+                drop(self.parts.worker.send(ToWorker::Released { region }));
+            }
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,
             Step::DestroyLog { peer } => {

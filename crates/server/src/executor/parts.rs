@@ -15,6 +15,7 @@ use crate::ends::Ends;
 use crate::engine::Engine;
 use crate::loops::WorkerSender;
 use crate::metrics::Metrics;
+use crate::quarantines::Quarantines;
 use crate::regions::Regions;
 use crate::transport::Transport;
 use crate::wall_clock::WallClock;
@@ -36,6 +37,7 @@ pub struct Parts {
     pub worker: WorkerSender,
     pub levels: Arc<Levels>,
     pub checks: Arc<Checks>,
+    pub quarantines: Arc<Quarantines>,
     pub ends: Arc<Ends>,
 }
 

@@ -137,6 +137,24 @@ impl RegionWorker {
             ToWorker::ChangeRegion { region, expect, change } => {
                 self.shard.step(Input::ChangeRegion { region, expect, change }, now);
             }
+            ToWorker::Held { region, mark } => {
+                if let Some(held) = &mark.held {
+                    let executed = self.apply.stop(region, held.index);
+                    self.executed_here(executed);
+                }
+                self.shard.step(Input::Held { region, mark }, now);
+            }
+            ToWorker::Released { region } => {
+                self.apply.go_on(region);
+                self.shard.step(Input::Released { region }, now);
+            }
+            ToWorker::Retry { region } => self.shard.step(Input::Retry { region }, now),
+            ToWorker::ReadOnly { region, read_only } => {
+                self.shard.step(Input::ReadOnly { region, read_only }, now);
+            }
+            ToWorker::Differs { region, checked } => {
+                self.shard.step(Input::Differs { region, checked }, now);
+            }
             ToWorker::SnapshotApplied { region } => {
                 self.shard.step(Input::SnapshotApplied { region }, now);
             }

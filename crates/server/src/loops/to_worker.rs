@@ -1,5 +1,6 @@
 //! What the region worker is told: one closed enum, one queue.
 
+use cluster::Mark;
 use node::{Messages, Outcome, Refusal, Submit};
 use replica::Input;
 use tokio::sync::oneshot;
@@ -71,5 +72,28 @@ pub enum ToWorker {
     },
     SnapshotApplied {
         region: RegionId,
+    },
+    /// The region's peer is quarantined, or skips entries, and that is written.
+    Held {
+        region: RegionId,
+        mark: Mark,
+    },
+    /// The quarantine is over, and that is written.
+    Released {
+        region: RegionId,
+    },
+    /// By an operator: the entry at which the peer is quarantined is to be executed again.
+    Retry {
+        region: RegionId,
+    },
+    /// By an operator: a quarantined peer's rows are served to those who accept old data, or not.
+    ReadOnly {
+        region: RegionId,
+        read_only: bool,
+    },
+    /// The peer's rows differ from the majority's in the check at this index.
+    Differs {
+        region: RegionId,
+        checked: LogIndex,
     },
 }

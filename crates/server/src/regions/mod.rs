@@ -248,6 +248,13 @@ impl Regions {
         }
     }
 
+    /// Says whether the rows of the region's peer may be read.
+    pub fn set_readable(&self, region: RegionId, is_readable: bool) {
+        if let Some(region) = self.table().get(region) {
+            region.set_readable(is_readable);
+        }
+    }
+
     /// How the worker sees these regions. It is asked for the status of those that are led here.
     pub fn publish(
         &self,

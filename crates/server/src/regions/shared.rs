@@ -40,6 +40,8 @@ pub struct RegionShared {
     local: AtomicBool,
     /// The number of times that the peer's rows went or came, not by entries: odd while they are on their way.
     replacements: AtomicU64,
+    /// False while the peer is quarantined and its rows are not to be read.
+    is_readable: AtomicBool,
     leadership: Mutex<Leadership>,
     /// The leader again, for the hot path: one load.
     leader: AtomicU64,
@@ -74,6 +76,7 @@ impl RegionShared {
             slots,
             local: AtomicBool::new(local),
             replacements: AtomicU64::new(0),
+            is_readable: AtomicBool::new(true),
             leadership: Mutex::new(Leadership::default()),
             leader: AtomicU64::new(NOBODY),
             lease_until: AtomicU64::new(0),
@@ -101,6 +104,10 @@ impl RegionShared {
     /// To be called before a snapshot takes the rows away; [`set_local`](Self::set_local) ends it.
     pub(super) fn begin_replacing(&self) {
         self.replacements.fetch_or(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn set_readable(&self, is_readable: bool) {
+        self.is_readable.store(is_readable, Ordering::SeqCst);
     }
 
     /// As this store's own peer has applied it; without one here, the newest that was heard of.
@@ -280,11 +287,12 @@ impl PartialEq for RegionShared {
 impl Local for RegionShared {
     type Token = RowsToken;
 
-    /// `None` while there is no peer here, or a snapshot is replacing the rows. Reads that took place between two equal
+    /// `None` while there is no peer here, a snapshot is replacing the rows, or the peer is quarantined. Reads that took place between two equal
     /// tokens saw rows of the region, whole.
     fn rows(&self) -> Option<RowsToken> {
         let replacements = self.replacements.load(Ordering::SeqCst);
-        (replacements % 2 == 0 && self.is_local()).then_some(RowsToken(replacements))
+        let is_there = replacements % 2 == 0 && self.is_local() && self.is_readable.load(Ordering::SeqCst);
+        is_there.then_some(RowsToken(replacements))
     }
 
     fn lease_holds(&self, now: BootNanos) -> bool {
