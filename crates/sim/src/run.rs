@@ -179,6 +179,12 @@ fn settle(world: &mut World) {
     // Operations from the time of trouble may still be refused their answer.
     let pause = world.now + crate::client::PATIENCE + SECOND;
     world.run_until(pause);
+    // An operator's decisions take their time, and until then a region may serve nobody.
+    let end = world.now + PEACE;
+    while !world.is_over() && world.now < end && world.has_quarantined() && !world.is_doomed() {
+        let next = world.now + 100 * MILLISECOND;
+        world.run_until(next);
+    }
     world.is_calm = true;
     for group in 0..world.groups {
         for command in [

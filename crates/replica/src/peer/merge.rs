@@ -109,9 +109,9 @@ impl<L: LogStore> Peer<L> {
         self.is_taken && self.handed == self.raw.raft.raft_log.applied
     }
 
-    /// Returns whether the consensus code has output.
+    /// Returns whether the consensus code has output for now. What a quarantined peer withholds is none.
     pub fn has_ready(&self) -> bool {
-        self.raw.has_ready()
+        self.raw.has_ready() && !self.is_withholding()
     }
 
     pub fn is_applying_snapshot(&self) -> bool {
@@ -121,7 +121,9 @@ impl<L: LogStore> Peer<L> {
     /// Returns whether none of its entries waits to be applied and a flush covers every split that
     /// it has applied.
     pub fn is_at_rest(&self) -> bool {
-        self.applying.is_none() && !self.owes_rows() && self.handed == self.raw.raft.raft_log.applied
+        let applied = self.raw.raft.raft_log.applied;
+        let is_done = self.handed == applied || applied.saturating_add(1) == self.withheld_from();
+        self.applying.is_none() && !self.owes_rows() && is_done
     }
 
     /// Returns the regions that may have absorbed this one, by its descriptor and by the unapplied

@@ -18,6 +18,7 @@ use crate::world::{Asked, Event, Packet, World};
 #[derive(Clone, Debug)]
 enum Standing {
     Away,
+    NoRows,
     Applied(LogIndex),
     Held(Quarantine),
 }
@@ -146,7 +147,11 @@ impl World {
                 *known = shared.descriptor.clone();
             }
         }
-        for (region, descriptor) in newest {
+        for (region, descriptor) in newest.clone() {
+            if let Some(heir) = newest.values().find(|heir| heir.absorbed.contains(&region)) {
+                self.attend_merged(region, heir);
+                continue;
+            }
             let peers: Vec<(StoreId, Standing)> =
                 descriptor.peers.iter().map(|peer| (peer.store, self.standing(peer.store, region))).collect();
             if peers.iter().any(|(_, standing)| matches!(standing, Standing::Held(_))) {
@@ -155,11 +160,26 @@ impl World {
         }
     }
 
+    /// A region has merged away, and a quarantined peer of it holds up its heir's peer on the same store.
+    fn attend_merged(&mut self, region: RegionId, heir: &RegionDescriptor) {
+        for id in heir.peers.iter().map(|peer| peer.store) {
+            if let Standing::Held(_) = self.standing(id, region) {
+                return self.refill(heir, id);
+            }
+        }
+    }
+
+    /// Returns whether a peer of a running store is quarantined.
+    pub(crate) fn has_quarantined(&self) -> bool {
+        let processes = self.stores.values().filter_map(|store| store.process.as_ref());
+        processes.flat_map(|process| process.regions.values()).any(|shared| shared.quarantine.is_some())
+    }
+
     fn standing(&self, id: StoreId, region: RegionId) -> Standing {
         let process = self.stores.get(&id).and_then(|store| store.process.as_ref());
-        let shared = process.and_then(|process| process.regions.get(&region)).filter(|one| one.is_local);
-        match shared {
-            None => Standing::Away,
+        let Some(process) = process else { return Standing::Away };
+        match process.regions.get(&region).filter(|shared| shared.is_local) {
+            None => Standing::NoRows,
             Some(shared) => match &shared.quarantine {
                 Some(held) => Standing::Held(held.clone()),
                 None => Standing::Applied(shared.applied),
@@ -188,10 +208,10 @@ impl World {
         }
         let is_at = |(_, standing): &(StoreId, Standing)| match standing {
             Standing::Held(held) => (held.index, held.cause) == (quarantine.index, Cause::Entry),
-            // A store that is lost for good does not come back with the entry executed.
-            Standing::Away => false,
-            Standing::Applied(_) => false,
+            Standing::NoRows => true,
+            Standing::Away | Standing::Applied(_) => false,
         };
+        // A store that is lost for good does not come back with the entry executed.
         let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
         let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
         if standing.iter().all(is_at) {
@@ -208,7 +228,7 @@ impl World {
         let has_passed = |standing: &Standing, index: LogIndex| match standing {
             Standing::Held(other) => other.index > index,
             Standing::Applied(applied) => *applied >= index,
-            Standing::Away => false,
+            Standing::Away | Standing::NoRows => false,
         };
         let behind = held.iter().find(|(id, held)| {
             held.cause == Cause::Rows
