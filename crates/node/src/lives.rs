@@ -91,6 +91,7 @@ impl Job {
                     Step::HideRows,
                     Step::ReplaceRows { descriptor: descriptor.clone(), index, term },
                     Step::Record(exists),
+                    Step::ForgetMark,
                     // The rows are loaded before the groups are told, because then the groups hand
                     // out entries that follow the snapshot.
                     Step::Load(descriptor),

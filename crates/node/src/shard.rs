@@ -86,6 +86,10 @@ pub enum Input<C, R> {
         region: RegionId,
         read_only: bool,
     },
+    /// An operator has a quarantined peer take a snapshot, should its region's leader have one for it.
+    Admit {
+        region: RegionId,
+    },
     /// The peer's rows differ from those of the majority in the check at this index.
     Differs {
         region: RegionId,
@@ -274,6 +278,9 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     mark.held.iter_mut().for_each(|held| held.read_only = read_only);
                     self.pending.push(Effect::Life(Job::Hold { region, mark }));
                 }
+            }
+            Input::Admit { region } => {
+                self.raft.step(replica::Input::AdmitSnapshot { region }, now);
             }
             Input::Differs { region, checked } => {
                 self.pending.push(Effect::Life(Job::Differ { region, checked }));
@@ -469,6 +476,7 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                     later.push(Effect::SendSnapshot { region, to, message });
                 }
                 Action::ApplySnapshot { index, term, descriptor, .. } => {
+                    self.marks.remove(&descriptor.id);
                     later.push(Effect::Life(Job::Replace { descriptor, index, term }));
                 }
                 Action::Destroy { region, peer } => later.push(Effect::Life(Job::End { region, peer })),

@@ -90,6 +90,10 @@ pub enum Input {
     Release {
         region: RegionId,
     },
+    /// A quarantined peer takes a snapshot, which ends its quarantine, if the leader has one for it.
+    AdmitSnapshot {
+        region: RegionId,
+    },
     /// As `Propose`, of an order for a region whose leader is quarantined.
     ProposeOrder {
         region: RegionId,

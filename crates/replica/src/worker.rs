@@ -255,6 +255,10 @@ impl<L: LogStore> Worker<L> {
                 });
             }
             Input::Release { region } => self.with_peer(region, |peer, _, out| peer.set_free(out)),
+            Input::AdmitSnapshot { region } => self.with_peer(region, |peer, _, _| {
+                peer.admit_snapshot();
+                Ok(())
+            }),
             Input::ProposeOrder { region, token, payload } => {
                 if !self.peers.contains_key(&region) {
                     return self.refuse_unknown(region, token);

@@ -21,6 +21,7 @@ use crate::admin::{
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
 use crate::clock;
+use crate::loops::ToWorker;
 use crate::members::AgreedMembers;
 use crate::proposals::NotDone;
 use crate::regions::RegionShared;
@@ -59,6 +60,7 @@ enum Ask {
     /// Of a store, about its own peer.
     PeerState { region: u64 },
     Retry { region: u64 },
+    Admit { region: u64 },
     ReadOnly { region: u64, read_only: bool },
 }
 
@@ -71,6 +73,7 @@ impl Ask {
                 | Ask::Fail { .. }
                 | Ask::PeerState { .. }
                 | Ask::Retry { .. }
+                | Ask::Admit { .. }
                 | Ask::ReadOnly { .. }
         )
     }
@@ -236,6 +239,10 @@ async fn answer(store: &Store, ask: Ask) -> Result<Value, NotAnswered> {
         }
         Ask::Retry { region } => {
             quarantine::retry(store, region);
+            Value::Null
+        }
+        Ask::Admit { region } => {
+            let _ = store.worker.send(ToWorker::Admit { region });
             Value::Null
         }
         Ask::ReadOnly { region, read_only } => {

@@ -546,7 +546,7 @@ impl<L: LogStore> Peer<L> {
             // A quarantined peer's rows are kept for a person.
             MessageType::MsgSnapshot
                 if self.applying.is_some()
-                    || self.confined.is_some()
+                    || self.refuses_snapshots()
                     || !names_peer(config.store, &message) =>
             {
                 return

@@ -20,6 +20,8 @@ pub(super) struct Confined {
     /// The first entry that is not applied.
     index: LogIndex,
     may_lead: bool,
+    /// A snapshot may replace the rows.
+    admits_snapshot: bool,
     /// Committed entries are shown through here.
     shown: LogIndex,
     /// Vain attempts to hand over, and when the next one is due.
@@ -37,7 +39,9 @@ impl<L: LogStore> Peer<L> {
         out: &mut Outbox,
     ) {
         let shown = index.saturating_sub(1);
-        self.confined = Some(Confined { index, may_lead, shown, attempts: 0, next_attempt: now });
+        let admits_snapshot = self.confined.as_ref().is_some_and(|confined| confined.admits_snapshot);
+        self.confined =
+            Some(Confined { index, may_lead, admits_snapshot, shown, attempts: 0, next_attempt: now });
         // What was handed out from there on is handed out again at the end.
         self.held.retain(|entry| entry.index < index);
         self.takeovers.retain(|takeover| takeover.index < index);
@@ -64,6 +68,17 @@ impl<L: LogStore> Peer<L> {
         }
         self.hand_out(entries, out);
         Ok(())
+    }
+
+    /// See `Input::AdmitSnapshot`.
+    pub fn admit_snapshot(&mut self) {
+        if let Some(confined) = &mut self.confined {
+            confined.admits_snapshot = true;
+        }
+    }
+
+    pub(super) fn refuses_snapshots(&self) -> bool {
+        self.confined.as_ref().is_some_and(|confined| !confined.admits_snapshot)
     }
 
     /// Proposes an order while this peer leads in quarantine.

@@ -85,6 +85,7 @@ impl<L: LogStore> Peer<L> {
         self.takeovers.clear();
         self.applying = Some(index);
         self.is_blank = false;
+        self.confined = None;
         if planted::is(Bug::SnapshotNotRecorded) {
             let region = self.region;
             out.later.push(Action::ApplySnapshot {

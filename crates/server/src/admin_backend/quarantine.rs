@@ -64,7 +64,11 @@ pub(super) async fn decide(
             let skip = Ask::Skip { region, index, force };
             ask_leader(store, &shared, skip, SKIP_PATIENCE).await.map(drop)
         }
-        QuarantineRequest::Refill { from } => ask(store, Ask::Refill { region, from }).await.map(drop),
+        QuarantineRequest::Refill { from } => {
+            // Where the region lacks a majority to remove the peer, a snapshot can still come.
+            let _ = ask_store(store, from, Ask::Admit { region }).await;
+            ask(store, Ask::Refill { region, from }).await.map(drop)
+        }
         QuarantineRequest::Retry { on } => {
             let held = held_of(store, region, on)?;
             if held.iter().all(|(_, cause)| cause == Cause::Rows.name()) {

@@ -52,7 +52,10 @@ impl Lives {
 
     fn carry_out(&self, region: RegionId, slots: &[SlotRange], step: Step) -> Result<(), Stopping> {
         match step {
-            Step::HideRows => self.parts.regions.begin_replacing(region),
+            Step::HideRows => {
+                self.parts.regions.begin_replacing(region);
+                self.parts.quarantines.publish(region, None);
+            }
             Step::ReplaceRows { descriptor, index, term } => self.replace(&descriptor, index, term, slots)?,
             Step::Record(life) => self.log(|log| log.set_peers(&[(region, life.clone())]))?,
             Step::Load(descriptor) => {

@@ -152,6 +152,7 @@ impl RegionWorker {
             ToWorker::ReadOnly { region, read_only } => {
                 self.shard.step(Input::ReadOnly { region, read_only }, now);
             }
+            ToWorker::Admit { region } => self.shard.step(Input::Admit { region }, now),
             ToWorker::Differs { region, checked } => {
                 self.shard.step(Input::Differs { region, checked }, now);
             }

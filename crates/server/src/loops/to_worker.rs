@@ -91,6 +91,10 @@ pub enum ToWorker {
         region: RegionId,
         read_only: bool,
     },
+    /// By an operator: a quarantined peer takes a snapshot, should its leader have one for it.
+    Admit {
+        region: RegionId,
+    },
     /// The peer's rows differ from the majority's in the check at this index.
     Differs {
         region: RegionId,

@@ -62,7 +62,9 @@ impl World {
             Step::HideRows => {
                 if let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) {
                     shared.is_replaced = true;
+                    shared.quarantine = None;
                 }
+                self.observe(&Observation::Released { store: id, region });
             }
             Step::ReplaceRows { descriptor, index, term } => {
                 let Some(process) = self.process(id) else { return };

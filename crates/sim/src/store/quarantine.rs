@@ -235,6 +235,7 @@ impl World {
                 || standing.iter().any(|(other, standing)| other != id && has_passed(standing, held.index))
         });
         if let Some((from, _)) = behind.cloned() {
+            self.tell(from, Input::Admit { region });
             self.refill(descriptor, from);
         }
     }
