@@ -41,8 +41,8 @@ use placement::{Capability, Cpu, Spread};
 use types::{LogIndex, RegionDescriptor, RegionEpoch, RegionId, StoreId, Term, UnixMillis};
 
 use crate::check::REPORT_BYTES_MIN;
-use crate::wire::{Reader, Writer};
 use crate::quarantine;
+use crate::wire::{Reader, Writer};
 use crate::{CheckReport, Place, Quarantine, Turn, TurnGrant, TurnState, WireError};
 
 mod book;

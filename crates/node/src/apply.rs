@@ -324,9 +324,9 @@ impl Execution {
                 batch.answer(entries, replies);
                 Ok(InRamOutcome::Executed(self.effects_of(batch)))
             }
-            Err(Failed { failure: Failure::Store(StorageError::NotInRam) | Failure::Entry { .. }, .. }) => {
-                Ok(InRamOutcome::NotExecuted(entries))
-            }
+            Err(Failed {
+                failure: Failure::Store(StorageError::NotInRam) | Failure::Entry { .. }, ..
+            }) => Ok(InRamOutcome::NotExecuted(entries)),
             Err(Failed { failure: Failure::Store(error), .. }) => Err(ExecutionError { region, error }),
         }
     }

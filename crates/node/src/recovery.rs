@@ -117,7 +117,8 @@ pub fn recover<K: Kept>(store: StoreId, kept: &mut K) -> Result<Recovered, K::Er
                 let mark = kept.mark(region)?.filter(|_| !planted::is(Bug::QuarantineForgotten));
                 let applied = seed.applied.map_or(0, |(index, _)| index);
                 // A snapshot that took the rows' place has ended what was before it.
-                let mark = mark.map(|mark| Mark { held: mark.held.filter(|held| held.index > applied), ..mark });
+                let mark =
+                    mark.map(|mark| Mark { held: mark.held.filter(|held| held.index > applied), ..mark });
                 recovered.marks.extend(mark.filter(|mark| !mark.is_blank()).map(|mark| (region, mark)));
                 recovered.seeds.push(seed);
             }

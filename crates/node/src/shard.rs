@@ -262,9 +262,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                 self.raft.step(replica::Input::Release { region }, now);
             }
             Input::Retry { region } => {
-                let is_meant = |mark: &&mut Mark| {
-                    mark.held.as_ref().is_some_and(|held| held.cause != Cause::Rows)
-                };
+                let is_meant =
+                    |mark: &&mut Mark| mark.held.as_ref().is_some_and(|held| held.cause != Cause::Rows);
                 if let Some(mark) = self.marks.get_mut(&region).filter(is_meant) {
                     if let Some(held) = mark.held.take().filter(|_| planted::is(Bug::SkipAlone)) {
                         *mark = mark.skipping(held.index);

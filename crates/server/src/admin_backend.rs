@@ -15,8 +15,9 @@ use serde_json::Value;
 use types::{StoreId, META_REGION};
 
 use crate::admin::{
-    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, OperatorRow,
-    FailRequest, PeerRow, ProbeRow, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow, StoreRequest, StoreRow, StoreStatus,
+    encode_error, read_error, refuse, AdminBackend, AdminError, Answer, CheckRow, ConfigRow, FailRequest,
+    OperatorRow, PeerRow, ProbeRow, QuarantineRequest, QuarantineRow, RegionRequest, RegionRow, StoreRequest,
+    StoreRow, StoreStatus,
 };
 use crate::admission;
 use crate::capability::{self, NotProbed, Probe};
@@ -42,26 +43,72 @@ pub struct Backend {
 #[serde(tag = "ask", rename_all = "kebab-case")]
 enum Ask {
     Policy,
-    SetPolicy { name: String },
+    SetPolicy {
+        name: String,
+    },
     Config,
-    SetConfig { name: String, value: String },
-    MoveLeader { region: u64, to: StoreId },
-    ChangeRegion { region: u64, change: RegionRequest },
-    ChangeStore { store: StoreId, change: StoreRequest },
-    SetFacts { store: StoreId, facts: StoreFacts },
-    Join { facts: StoreFacts },
-    Explain { region: u64 },
-    ExplainStore { store: StoreId },
-    Operators { history: bool },
-    Check { region: u64 },
-    Skip { region: u64, index: u64, force: bool },
-    Refill { region: u64, from: StoreId },
-    Fail { region: u64, request: FailRequest },
+    SetConfig {
+        name: String,
+        value: String,
+    },
+    MoveLeader {
+        region: u64,
+        to: StoreId,
+    },
+    ChangeRegion {
+        region: u64,
+        change: RegionRequest,
+    },
+    ChangeStore {
+        store: StoreId,
+        change: StoreRequest,
+    },
+    SetFacts {
+        store: StoreId,
+        facts: StoreFacts,
+    },
+    Join {
+        facts: StoreFacts,
+    },
+    Explain {
+        region: u64,
+    },
+    ExplainStore {
+        store: StoreId,
+    },
+    Operators {
+        history: bool,
+    },
+    Check {
+        region: u64,
+    },
+    Skip {
+        region: u64,
+        index: u64,
+        force: bool,
+    },
+    Refill {
+        region: u64,
+        from: StoreId,
+    },
+    Fail {
+        region: u64,
+        request: FailRequest,
+    },
     /// Of a store, about its own peer.
-    PeerState { region: u64 },
-    Retry { region: u64 },
-    Admit { region: u64 },
-    ReadOnly { region: u64, read_only: bool },
+    PeerState {
+        region: u64,
+    },
+    Retry {
+        region: u64,
+    },
+    Admit {
+        region: u64,
+    },
+    ReadOnly {
+        region: u64,
+        read_only: bool,
+    },
 }
 
 impl Ask {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Driver, DriverConfig, InFlight, Ledger, LedgerConfig, MetaCommand, MetaError, MetaReply, MetaState,
-    Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts, StoreHeartbeat,
-    StoreKey, StoreRecord, StoreState, TurnGrant, Turns,
+    Neighbours, Quarantine, Route, Setting, SettingError, Standing, StartError, Step, StoreFacts,
+    StoreHeartbeat, StoreKey, StoreRecord, StoreState, TurnGrant, Turns,
 };
 use parking_lot::Mutex;
 use placement::{Operator, PlanLimits, Policy};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cluster::Quarantine;
 use hdrhistogram::Histogram as Quantiles;
 use parking_lot::Mutex;
-use cluster::Quarantine;
 use placement::{Capability, Cpu, Spread};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;

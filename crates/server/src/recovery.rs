@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use node::recovery::{Kept, OwnRows, Recovered};
 use cluster::Mark;
+use node::recovery::{Kept, OwnRows, Recovered};
 use raftlog::{LogError, PeerLife, RaftLog};
 use replica::LogStore;
 use rocks::snapshot::Manifest;

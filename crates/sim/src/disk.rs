@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use cluster::Mark;
 use replica::eraftpb::Entry;
 use replica::{HardState, LogBatch, LogBounds, LogError, LogStore, RegionWrite, Restart, RestartCause};
 use types::{LogIndex, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
-use cluster::Mark;
 use wal::PeerLife;
 
 use crate::rng::Rng;

@@ -232,6 +232,8 @@ pub struct World {
     pub(crate) quiet: Option<(StoreId, u64)>,
     /// Somebody looks after quarantined peers, from when there is the first one.
     pub(crate) is_attended: bool,
+    /// Entries of regions that somebody asked to skip.
+    pub(crate) skips_asked: BTreeSet<(RegionId, LogIndex)>,
     /// Clients write and do not rest until then.
     pub(crate) rush_until: u64,
     pub(crate) last_op: OpId,
@@ -269,6 +271,7 @@ impl World {
             is_calm: false,
             quiet: None,
             is_attended: false,
+            skips_asked: BTreeSet::new(),
             rush_until: 0,
             last_op: 0,
             last_entry: 0,

@@ -791,7 +791,12 @@ mod tests {
             joint: false,
             leader: None,
             term: 4,
-            peers: vec![peer(0, "voter", Some(0)), peer(1, "voter", Some(12)), peer(2, "learner", None), peer(3, "voter", Some(1))],
+            peers: vec![
+                peer(0, "voter", Some(0)),
+                peer(1, "voter", Some(12)),
+                peer(2, "learner", None),
+                peer(3, "voter", Some(1)),
+            ],
             keys: 1234,
             bytes: 5_000_000,
             read_rate: 0.0,
@@ -801,7 +806,10 @@ mod tests {
         };
         let line = &regions_table(&[row]).lines()[1];
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words.join(" "), "3 0-99 none 4 0 1(-12) 2(learner) 3(quarantined) 1.2 1,234 5.0 MB 0 0 10");
+        assert_eq!(
+            words.join(" "),
+            "3 0-99 none 4 0 1(-12) 2(learner) 3(quarantined) 1.2 1,234 5.0 MB 0 0 10"
+        );
     }
 
     #[test]

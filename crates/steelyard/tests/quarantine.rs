@@ -46,7 +46,8 @@ fn fail_entry(stores: &Stores, words: &[&str]) {
 /// The quarantined peers by a store's word: store and entry, by store.
 fn held(stores: &Stores, asked: usize) -> Vec<(u64, u64)> {
     let rows: Vec<Value> = stores.all[asked].admin().get("/api/v1/quarantine").expect("it is told");
-    let row = |row: &Value| (row["store"].as_u64().expect("a store"), row["index"].as_u64().expect("an index"));
+    let row =
+        |row: &Value| (row["store"].as_u64().expect("a store"), row["index"].as_u64().expect("an index"));
     rows.iter().filter(|row| row["region"] == REGION).map(row).collect()
 }
 

@@ -271,7 +271,8 @@ impl RegionState {
 fn decode_skipped(mut row: &[u8]) -> Option<Vec<LogIndex>> {
     let count = if row.len() >= 2 { usize::from(row.get_u16()) } else { return None };
     let is_whole = (1..=SKIPPED_MAX).contains(&count) && row.len() == 8 * count;
-    let skipped: Vec<LogIndex> = if is_whole { (0..count).map(|_| row.get_u64()).collect() } else { return None };
+    let skipped: Vec<LogIndex> =
+        if is_whole { (0..count).map(|_| row.get_u64()).collect() } else { return None };
     skipped.windows(2).all(|pair| pair[0] < pair[1]).then_some(skipped)
 }
 

@@ -80,7 +80,10 @@ impl<L: LogStore> Peer<L> {
 
     /// Returns the sealed descriptor of the source for which all further committed entries wait.
     pub fn awaits(&self) -> Option<&RegionDescriptor> {
-        self.takeovers.front().map(|takeover| &takeover.source).filter(|_| self.applying.is_none() && self.confined.is_none())
+        self.takeovers
+            .front()
+            .map(|takeover| &takeover.source)
+            .filter(|_| self.applying.is_none() && self.confined.is_none())
     }
 
     /// Continues after the awaited source is finished.

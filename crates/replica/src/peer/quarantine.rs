@@ -50,8 +50,9 @@ impl<L: LogStore> Peer<L> {
         self.handed_descriptor = last_change.unwrap_or(&self.descriptor).clone();
         self.suspend_lease(config, now, out);
         self.refuse(out, Refusal::NotLeader { leader: None }, Reads::take_all);
-        self.making = false;
-        self.raw.mut_store().set_offer(None);
+        if !self.may_send_rows() {
+            self.raw.mut_store().set_offer(None);
+        }
         self.wake(config, now, out);
         self.give_up_lead(config, now, out);
     }
@@ -79,6 +80,12 @@ impl<L: LogStore> Peer<L> {
 
     pub(super) fn refuses_snapshots(&self) -> bool {
         self.confined.as_ref().is_some_and(|confined| !confined.admits_snapshot)
+    }
+
+    /// Returns whether the rows may be sent to other peers. Those before an entry that cannot be executed are sound,
+    /// and a peer that lacks them may be what an agreement on the entry waits for.
+    pub(super) fn may_send_rows(&self) -> bool {
+        self.confined.as_ref().is_none_or(|confined| confined.may_lead)
     }
 
     /// Proposes an order while this peer leads in quarantine.
@@ -117,16 +124,15 @@ impl<L: LogStore> Peer<L> {
         let voters = prs.conf().voters();
         let mut others: Vec<(LogIndex, StoreId)> = prs
             .iter()
-            .filter(|(&id, progress)| {
-                id != self.id && voters.contains(id) && self.is_active(id, progress)
-            })
+            .filter(|(&id, progress)| id != self.id && voters.contains(id) && self.is_active(id, progress))
             .filter_map(|(&id, progress)| Some((progress.matched, self.store_of(id)?)))
             .collect();
         others.sort_by_key(|&(matched, store)| (std::cmp::Reverse(matched), store));
         let Some(&(_, to)) = others.get(confined.attempts as usize % others.len().max(1)) else { return };
         // The first round of attempts is quick.
         let rounds = confined.attempts / others.len() as u64;
-        let elections = 1u64.checked_shl(rounds.min(63) as u32).unwrap_or(u64::MAX).min(HAND_OVER_ELECTIONS_MAX);
+        let elections =
+            1u64.checked_shl(rounds.min(63) as u32).unwrap_or(u64::MAX).min(HAND_OVER_ELECTIONS_MAX);
         let pause = elections.saturating_mul(config.election_nanos());
         if let Some(confined) = &mut self.confined {
             confined.attempts += 1;

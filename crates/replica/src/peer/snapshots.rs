@@ -11,7 +11,7 @@ use raft::SnapshotStatus;
 impl<L: LogStore> Peer<L> {
     /// Requests a snapshot if a peer needs one and none is being made.
     pub(super) fn want_snapshot(&mut self, out: &mut Outbox) {
-        let may_make = !self.making && self.is_leader() && self.confined.is_none();
+        let may_make = !self.making && self.is_leader() && self.may_send_rows();
         if self.raw.store().take_snapshot_wanted() && may_make {
             self.making = true;
             out.later.push(Action::MakeSnapshot { region: self.region });
@@ -20,7 +20,7 @@ impl<L: LogStore> Peer<L> {
 
     pub fn snapshot_made(&mut self, index: LogIndex, term: Term, descriptor: &RegionDescriptor) {
         self.making = false;
-        if self.confined.is_some() {
+        if !self.may_send_rows() {
             return;
         }
         let present = planted::is(Bug::SnapshotOfThePresent).then(|| self.descriptor.clone());

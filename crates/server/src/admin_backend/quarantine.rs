@@ -91,8 +91,7 @@ fn held_of(
     on: Option<StoreId>,
 ) -> Result<Vec<(StoreId, String)>, AdminError> {
     let is_meant = |row: &QuarantineRow| row.region == region && on.is_none_or(|on| row.store == on);
-    let held: Vec<_> =
-        rows(store).into_iter().filter(is_meant).map(|row| (row.store, row.cause)).collect();
+    let held: Vec<_> = rows(store).into_iter().filter(is_meant).map(|row| (row.store, row.cause)).collect();
     match (held.is_empty(), on) {
         (false, _) => Ok(held),
         (true, None) => Err(refuse(404, format!("no peer of region {region} is quarantined"))),
@@ -169,7 +168,8 @@ pub(super) async fn skip(
     let shared = led(store, region)?;
     let unavailable = |text: String| NotAnswered::Error(refuse(503, text));
     let refuse = |text: String| NotAnswered::Error(refuse(409, text));
-    let refill = format!("give the quarantined peers new rows: steelyard ctl quarantine refill {region} STORE");
+    let refill =
+        format!("give the quarantined peers new rows: steelyard ctl quarantine refill {region} STORE");
     match store.quarantines.get(region) {
         None => {
             let text = format!(
@@ -232,7 +232,8 @@ pub(super) async fn refill(store: &Store, region: RegionId, from: StoreId) -> Re
     }
     // Where the region has merged away, its heir's peer on that store waits for it, and goes with it.
     let heir = store.regions.all().into_iter().map(|region| region.newest());
-    let region = heir.filter(|heir| heir.absorbed.contains(&region)).map(|heir| heir.id).next().unwrap_or(region);
+    let region =
+        heir.filter(|heir| heir.absorbed.contains(&region)).map(|heir| heir.id).next().unwrap_or(region);
     begin(store, Operator::RemovePeer { region, from, reason: Reason::Requested }).await
 }
 

@@ -91,7 +91,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
             field("quarantined_regions", &quarantined.len());
             for (region, held) in quarantined.iter().take(QUARANTINED_SHOWN) {
                 let cause = held.cause.name();
-                let text = format!("index={},cause={cause},what={},error={}", held.index, held.what, held.error);
+                let text =
+                    format!("index={},cause={cause},what={},error={}", held.index, held.what, held.error);
                 field(&format!("quarantined_region_{region}"), &text);
             }
             let (per_second, _) = metrics.recent();

@@ -25,7 +25,9 @@ fn crash_before(step: &Step) -> &'static str {
         Step::Flush => "crash before the rows of a peer's end are flushed",
         Step::RecordMark(_) => "crash before a mark is written",
         Step::TellHeld(_) | Step::TellReleased => "crash after a mark is written",
-        Step::DestroyLog { .. } | Step::ForgetMark | Step::TellDestroyed => "crash before the log of a peer is destroyed",
+        Step::DestroyLog { .. } | Step::ForgetMark | Step::TellDestroyed => {
+            "crash before the log of a peer is destroyed"
+        }
     }
 }
 

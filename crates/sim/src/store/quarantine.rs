@@ -202,9 +202,11 @@ impl World {
             self.tell(first, Input::ReadOnly { region, read_only });
         }
         let is_upgraded = self.stores.values().all(|store| store.is_upgraded);
-        if quarantine.cause != Cause::Rows && is_upgraded {
+        // Whoever asked for a skip does not retry the entry: both may come about, on different stores.
+        let may_retry = !self.skips_asked.contains(&(region, quarantine.index));
+        if quarantine.cause != Cause::Rows && is_upgraded && may_retry {
             self.tally.retries += 1;
-            held.iter().for_each(|(id, _)| self.tell(*id, Input::Retry { region }));
+            self.retry_all(region, &held);
         }
         let is_at = |(_, standing): &(StoreId, Standing)| match standing {
             Standing::Held(held) => (held.index, held.cause) == (quarantine.index, Cause::Entry),
@@ -213,10 +215,18 @@ impl World {
         };
         // A store that is lost for good does not come back with the entry executed.
         let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
+        // Different entries failed on different stores, and no peer is left that could lead a change.
+        let is_well = |(id, standing): &(StoreId, Standing)| {
+            !is_lost(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
+        };
+        if !peers.iter().any(is_well) && !peers.iter().filter(|(id, _)| !is_lost(id)).all(is_at) {
+            return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
+        }
         let standing: Vec<_> = peers.iter().filter(|(id, _)| !is_lost(id)).cloned().collect();
         if standing.iter().all(is_at) {
             match self.rng.chance(50) {
                 true => self.order_skip(region, quarantine.index),
+                false if !may_retry => self.order_skip(region, quarantine.index),
                 // It may fail again.
                 false if self.rng.chance(30) => self.tell(first, Input::Retry { region }),
                 false if self.rng.chance(30) => self.upgrade(),
@@ -240,10 +250,19 @@ impl World {
         }
     }
 
+    fn retry_all(&mut self, region: RegionId, held: &[(StoreId, Quarantine)]) {
+        for (id, held) in held {
+            if !self.skips_asked.contains(&(region, held.index)) {
+                self.tell(*id, Input::Retry { region });
+            }
+        }
+    }
+
     fn order_skip(&mut self, region: RegionId, index: LogIndex) {
         let ids: Vec<StoreId> = self.stores.keys().copied().collect();
         let Some(leader) = ids.into_iter().find(|id| self.stores[id].led().contains(&region)) else { return };
         self.tally.skips += 1;
+        self.skips_asked.insert((region, index));
         self.say(&format!("entry {index} of region {region} is to be skipped"));
         self.submit(leader, region, Proposal::Order(Order::Skip(index)), Asker::Meta);
     }
