@@ -32,7 +32,7 @@ impl Quarantines {
 
     /// Makes it known that the region's peer is quarantined, or how; `None`: that it is not any more.
     pub fn publish(&self, region: RegionId, quarantine: Option<Quarantine>) {
-        self.regions.set_readable(region, quarantine.as_ref().is_none_or(|held| held.read_only));
+        self.regions.set_quarantined(region, quarantine.as_ref().map(|held| held.read_only));
         let mut held = self.held.lock();
         let before = match &quarantine {
             Some(quarantine) => held.insert(region, quarantine.clone()),

@@ -13,7 +13,7 @@ const STATE_VERSION: u8 = 2;
 /// The version of a state with entries that were skipped. Other states keep the earlier version, so that an
 /// earlier program reads them.
 const STATE_VERSION_SKIPPED: u8 = 3;
-/// Maximum number of skipped entries whose orders are not applied yet.
+/// Maximum number of skipped entries that are remembered.
 const SKIPPED_MAX: usize = 64;
 const FIXED_LEN: usize = 1 + 4 * 8 + 4 + 8 + 2;
 const COUNTS_LEN: usize = 2 + 8 + 8;
@@ -51,8 +51,8 @@ pub struct RegionState {
     bytes: u64,
     /// Counts by database, in ascending order, without databases that hold no keys.
     counts: Vec<(u16, DbCounts)>,
-    /// Entries that were not executed, by an order that lies further on in the log and is not applied yet.
-    /// Ascending.
+    /// The latest entries that were not executed, by orders that lie further on in the log. Ascending. They stay when
+    /// the order is applied: it may come more than once.
     skipped: Vec<LogIndex>,
 }
 
@@ -146,16 +146,9 @@ impl RegionState {
         }
     }
 
-    /// Returns whether the entry at `index` is known not to have been executed, and forgets it: its order is
-    /// applied.
-    pub fn take_skipped(&mut self, index: LogIndex) -> bool {
-        match self.skipped.binary_search(&index) {
-            Ok(at) => {
-                self.skipped.remove(at);
-                true
-            }
-            Err(_) => false,
-        }
+    /// Returns whether the entry at `index` is known not to have been executed.
+    pub fn has_skipped(&self, index: LogIndex) -> bool {
+        self.skipped.binary_search(&index).is_ok()
     }
 
     pub fn take_generation(&mut self) -> u64 {
@@ -299,19 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn skipped_entries_are_kept_until_their_order_is_applied() {
+    fn the_latest_skipped_entries_are_kept() {
         let mut state = sample();
-        let before = state.encode();
         [7, 3, 7].into_iter().for_each(|index| state.note_skipped(index));
         let row = state.encode();
         assert_eq!(RegionState::decode(&row).unwrap(), state);
         for cut in 0..row.len() {
             assert!(matches!(RegionState::decode(&row[..cut]), Err(StorageError::Corrupt(_))), "{cut}");
         }
-        assert!(state.take_skipped(3) && !state.take_skipped(3) && state.take_skipped(7));
-        assert_eq!(state.encode(), before, "nothing is left of them");
+        assert!(state.has_skipped(3) && state.has_skipped(7) && !state.has_skipped(5));
         (0..100).for_each(|index| state.note_skipped(index));
-        assert!(!state.take_skipped(35) && state.take_skipped(36), "the oldest go");
+        assert!(!state.has_skipped(35) && state.has_skipped(36), "the oldest go");
         assert_eq!(RegionState::decode(&state.encode()).unwrap(), state);
     }
 

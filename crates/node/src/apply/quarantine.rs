@@ -73,7 +73,7 @@ impl Execution {
         match order {
             Order::Checksum(_) => Ok(()),
             // Where the entry was executed, the rows are not those of the peers that skipped it.
-            Order::Skip(skipped) if !txn.state_mut().take_skipped(*skipped) => {
+            Order::Skip(skipped) if !txn.state().has_skipped(*skipped) => {
                 let text = format!("the order at {index} skips entry {skipped}, which was executed here");
                 Err(StorageError::Corrupt(text))
             }

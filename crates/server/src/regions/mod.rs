@@ -248,10 +248,10 @@ impl Regions {
         }
     }
 
-    /// Says whether the rows of the region's peer may be read.
-    pub fn set_readable(&self, region: RegionId, is_readable: bool) {
+    /// The region's peer here is quarantined, and its rows are to be read or not; `None`: it is not.
+    pub fn set_quarantined(&self, region: RegionId, read_only: Option<bool>) {
         if let Some(region) = self.table().get(region) {
-            region.set_readable(is_readable);
+            region.set_quarantined(read_only);
         }
     }
 

@@ -40,7 +40,8 @@ pub struct RegionShared {
     local: AtomicBool,
     /// The number of times that the peer's rows went or came, not by entries: odd while they are on their way.
     replacements: AtomicU64,
-    /// False while the peer is quarantined and its rows are not to be read.
+    /// Whether the peer is quarantined, and if so, whether its rows are to be read.
+    is_quarantined: AtomicBool,
     is_readable: AtomicBool,
     leadership: Mutex<Leadership>,
     /// The leader again, for the hot path: one load.
@@ -76,6 +77,7 @@ impl RegionShared {
             slots,
             local: AtomicBool::new(local),
             replacements: AtomicU64::new(0),
+            is_quarantined: AtomicBool::new(false),
             is_readable: AtomicBool::new(true),
             leadership: Mutex::new(Leadership::default()),
             leader: AtomicU64::new(NOBODY),
@@ -106,8 +108,15 @@ impl RegionShared {
         self.replacements.fetch_or(1, Ordering::SeqCst);
     }
 
-    pub(super) fn set_readable(&self, is_readable: bool) {
-        self.is_readable.store(is_readable, Ordering::SeqCst);
+    /// `read_only`: of a quarantined peer, whether its rows are to be read.
+    pub(super) fn set_quarantined(&self, read_only: Option<bool>) {
+        self.is_readable.store(read_only.unwrap_or(true), Ordering::SeqCst);
+        self.is_quarantined.store(read_only.is_some(), Ordering::SeqCst);
+    }
+
+    /// Whether the peer here executes nothing. If it leads, it proves no read.
+    pub fn is_quarantined(&self) -> bool {
+        self.is_quarantined.load(Ordering::SeqCst)
     }
 
     /// As this store's own peer has applied it; without one here, the newest that was heard of.
