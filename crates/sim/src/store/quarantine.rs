@@ -215,9 +215,10 @@ impl World {
         };
         // A store that is lost for good does not come back with the entry executed.
         let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
-        // Different entries failed on different stores, and no peer is left that could lead a change.
+        // Different entries failed on different stores, or the only voter's did: no voter is left to lead a change.
+        let voters: Vec<StoreId> = descriptor.voters().collect();
         let is_well = |(id, standing): &(StoreId, Standing)| {
-            !is_lost(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
+            !is_lost(id) && voters.contains(id) && !matches!(standing, Standing::Held(_) | Standing::NoRows)
         };
         if !peers.iter().any(is_well) && !peers.iter().filter(|(id, _)| !is_lost(id)).all(is_at) {
             return if is_upgraded { self.retry_all(region, &held) } else { self.upgrade() };
