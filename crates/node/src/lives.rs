@@ -69,7 +69,7 @@ pub enum Step {
     /// Tells the shard and the apply queue that the peer is quarantined.
     TellHeld(Mark),
     /// Tells the apply queue and the shard that the quarantine is over.
-    TellReleased,
+    TellReleased(Mark),
 }
 
 impl Job {
@@ -124,7 +124,7 @@ impl Job {
             // Execution makes a hold of it, or nothing.
             Job::Differ { .. } => Vec::new(),
             Job::Hold { mark, .. } => vec![Step::RecordMark(mark.clone()), Step::TellHeld(mark)],
-            Job::Release { mark, .. } => vec![Step::RecordMark(mark), Step::TellReleased],
+            Job::Release { mark, .. } => vec![Step::RecordMark(mark.clone()), Step::TellReleased(mark)],
         }
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     fn a_mark_is_written_before_anything_goes_by_it() {
         let mark = Mark { skips: vec![7], held: None };
         let steps = Job::Release { region: 1, mark: mark.clone() }.steps();
-        assert_eq!(steps, [Step::RecordMark(mark.clone()), Step::TellReleased]);
+        assert_eq!(steps, [Step::RecordMark(mark.clone()), Step::TellReleased(mark.clone())]);
         let steps = Job::Hold { region: 1, mark: mark.clone() }.steps();
         assert_eq!(steps, [Step::RecordMark(mark.clone()), Step::TellHeld(mark)]);
     }

@@ -75,6 +75,7 @@ pub enum Input<C, R> {
     /// The quarantine is over, and that is written.
     Released {
         region: RegionId,
+        mark: Mark,
     },
     /// An operator wants the entry at which the peer is quarantined executed again. Nothing happens where the peer's
     /// rows differ.
@@ -258,7 +259,8 @@ impl<L: LogStore, C, R> Shard<L, C, R> {
                 }
             }
             Input::Held { region, mark } => self.hold(region, mark, now),
-            Input::Released { region } => {
+            Input::Released { region, mark } => {
+                self.marks.insert(region, mark);
                 self.raft.step(replica::Input::Release { region }, now);
             }
             Input::Retry { region } => {

@@ -444,7 +444,7 @@ impl Script {
             },
             Step::ForgetMark => format!("forgets whether region {region} was quarantined"),
             Step::TellHeld(_) => format!("the groups are told that region {region} is quarantined"),
-            Step::TellReleased => format!("the groups are told that region {region} goes on"),
+            Step::TellReleased(_) => format!("the groups are told that region {region} goes on"),
             Step::TellDestroyed => format!("the groups are told that region {region} is gone"),
         };
         self.say(id, line);
@@ -466,7 +466,7 @@ impl Script {
             Step::RecordMark(mark) => durable.disk.set_mark(region, Some(mark)),
             Step::ForgetMark => durable.forget_mark(region)?,
             Step::TellHeld(mark) => process.shard.step(Input::Held { region, mark }, now),
-            Step::TellReleased => process.shard.step(Input::Released { region }, now),
+            Step::TellReleased(mark) => process.shard.step(Input::Released { region, mark }, now),
             Step::TellDestroyed => {
                 process.shard.step(Input::Raft(replica::Input::Destroyed { region }), now);
             }

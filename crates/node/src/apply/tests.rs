@@ -7,7 +7,7 @@ use types::{RegionChange, FIRST_INDEX};
 use super::*;
 use crate::item::Item;
 use crate::lives::Job;
-use crate::queue::Queue;
+use crate::queue::{May, Queue};
 use crate::work::{Submit, Work};
 
 fn words(line: &str) -> Vec<Bytes> {
@@ -24,7 +24,7 @@ fn asked(index: LogIndex, client: &str, lines: &[&str]) -> ToApply<String> {
     let work = Work::Commands(Arc::new(items));
     let mut queue = Queue::default();
     queue.add(Submit { region: 1, work, deadline: u64::MAX, client: client.to_owned() });
-    let proposal = queue.build((1, 1), |_| Ok(()), || 1, &mut Vec::new()).pop().expect("one entry");
+    let proposal = queue.build((1, 1), |_| May::Propose, || 1, &mut Vec::new()).pop().expect("one entry");
     let waiting = queue.take(proposal.token);
     ToApply { entry: entry(index, proposal.payload, None), waiting }
 }

@@ -195,6 +195,7 @@ fn rows_of_a_snapshot_are_not_loaded_once_the_peer_has_ended() {
         Some(Next::Entries { .. }) => "entries",
         Some(Next::Life(lives::Job::Replace { .. })) => "replace",
         Some(Next::Life(lives::Job::End { .. })) => "end",
+        Some(Next::Life(_)) => "another",
         Some(Next::Reload(_)) => "reload",
         None => "nothing",
     };

@@ -27,8 +27,6 @@ const SKIP_PATIENCE: Duration = Duration::from_secs(2);
 /// How a store's own peer of a region stands.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct PeerState {
-    /// There is a peer with rows.
-    has_rows: bool,
     applied: LogIndex,
     /// The entry at which it is quarantined because that cannot be executed.
     held: Option<LogIndex>,
@@ -139,11 +137,7 @@ async fn ask_store(store: &Store, to: StoreId, ask: Ask) -> Result<Value, AdminE
 pub(super) fn own_peer(store: &Store, region: RegionId) -> PeerState {
     let held = store.quarantines.get(region).filter(|held| held.cause == Cause::Entry);
     let shared = store.regions.get(region).filter(|shared| shared.is_local());
-    PeerState {
-        has_rows: shared.is_some(),
-        applied: shared.map_or(0, |shared| shared.applied()),
-        held: held.map(|held| held.index),
-    }
+    PeerState { applied: shared.map_or(0, |shared| shared.applied()), held: held.map(|held| held.index) }
 }
 
 pub(super) fn retry(store: &Store, region: RegionId) {
@@ -187,23 +181,17 @@ pub(super) async fn skip(
         }
         Some(_) => {}
     }
-    let mut silent = Vec::new();
+    let (mut silent, mut late) = (Vec::new(), Vec::new());
     for peer in shared.newest().peers.iter().filter(|peer| peer.store != store.id) {
         let told = ask_store(store, peer.store, Ask::PeerState { region }).await;
         let told = told.ok().and_then(|told| serde_json::from_value::<PeerState>(told).ok());
         match told {
             None => silent.push(peer.store.to_string()),
-            Some(state) if !state.has_rows || state.held == Some(index) => {}
+            Some(state) if state.held == Some(index) => {}
             Some(state) if state.applied >= index => {
                 return Err(refuse(format!("store {} has executed entry {index}; {refill}", peer.store)))
             }
-            Some(_) => {
-                let text = format!(
-                    "store {} has not come to entry {index} of region {region} yet; try again",
-                    peer.store
-                );
-                return Err(refuse(text));
-            }
+            Some(_) => late.push(peer.store.to_string()),
         }
     }
     if !silent.is_empty() && !force {
@@ -211,6 +199,12 @@ pub(super) async fn skip(
             "store {} does not answer: if it has executed entry {index}, a skip loses what the entry acknowledged, \
              and its peer is quarantined. Bring it back, or say --force",
             silent.join(", ")
+        )));
+    }
+    if !late.is_empty() && !force {
+        return Err(refuse(format!(
+            "store {} has not come to entry {index} yet, and may be able to execute it: try again",
+            late.join(", ")
         )));
     }
     tracing::warn!(region, index, force, "an operator has the region skip an entry");

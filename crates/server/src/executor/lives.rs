@@ -72,9 +72,9 @@ impl Lives {
             }
             Step::ForgetMark => self.log(|log| recovery::forget_mark(log, region))?,
             Step::TellHeld(mark) => drop(self.parts.worker.send(ToWorker::Held { region, mark })),
-            Step::TellReleased => {
+            Step::TellReleased(mark) => {
                 self.parts.quarantines.publish(region, None);
-                drop(self.parts.worker.send(ToWorker::Released { region }));
+                drop(self.parts.worker.send(ToWorker::Released { region, mark }));
             }
             Step::Flush => self.flush()?,
             Step::DeleteRows => self.delete(region, slots)?,

@@ -144,9 +144,9 @@ impl RegionWorker {
                 }
                 self.shard.step(Input::Held { region, mark }, now);
             }
-            ToWorker::Released { region } => {
+            ToWorker::Released { region, mark } => {
                 self.apply.go_on(region);
-                self.shard.step(Input::Released { region }, now);
+                self.shard.step(Input::Released { region, mark }, now);
             }
             ToWorker::Retry { region } => self.shard.step(Input::Retry { region }, now),
             ToWorker::ReadOnly { region, read_only } => {

@@ -81,6 +81,7 @@ pub enum ToWorker {
     /// The quarantine is over, and that is written.
     Released {
         region: RegionId,
+        mark: Mark,
     },
     /// By an operator: the entry at which the peer is quarantined is to be executed again.
     Retry {

@@ -24,7 +24,7 @@ fn crash_before(step: &Step) -> &'static str {
         Step::DeleteRows => "crash after a tombstone",
         Step::Flush => "crash before the rows of a peer's end are flushed",
         Step::RecordMark(_) => "crash before a mark is written",
-        Step::TellHeld(_) | Step::TellReleased => "crash after a mark is written",
+        Step::TellHeld(_) | Step::TellReleased(_) => "crash after a mark is written",
         Step::DestroyLog { .. } | Step::ForgetMark | Step::TellDestroyed => {
             "crash before the log of a peer is destroyed"
         }
@@ -119,7 +119,7 @@ impl World {
                 self.must(id, done);
             }
             Step::TellHeld(mark) => self.tell(id, node::Input::Held { region, mark }),
-            Step::TellReleased => self.tell(id, node::Input::Released { region }),
+            Step::TellReleased(mark) => self.tell(id, node::Input::Released { region, mark }),
             Step::TellDestroyed => self.input(id, Input::Destroyed { region }),
         }
     }

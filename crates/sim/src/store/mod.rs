@@ -36,6 +36,8 @@ use types::{
     BootNanos, LogIndex, RegionDescriptor, RegionEpoch, RegionId, Slot, SlotRange, StoreId, Term, UnixMillis,
 };
 
+use wal::PeerLife;
+
 use crate::client::ConnectionId;
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::disk::Disk;
@@ -340,6 +342,12 @@ impl World {
         // Its wall clock, as a running store's; two starts may fall into one of its milliseconds here.
         let incarnation = store.clock.wall_ms(now) * 1000 + store.life % 1000;
         let boot = store.clock.boot(now);
+        // A snapshot that was accepted has ended a quarantine: the start finishes what the crash interrupted.
+        let is_replaced = |(region, life): (RegionId, PeerLife)| {
+            matches!(life, PeerLife::Applying { .. }).then_some(region)
+        };
+        let replaced: Vec<RegionId> =
+            store.durable.disk.lives().into_iter().filter_map(is_replaced).collect();
         let Recovered { seeds, tombstones, marks } = match store.durable.recover(id) {
             Ok(recovered) => recovered,
             Err(what) => return self.violate("recovery", format!("store {id}: {what}")),
@@ -397,6 +405,9 @@ impl World {
         }
         store.process = Some(process);
         self.load_meta(id);
+        for region in replaced {
+            self.observe(&Observation::Released { store: id, region });
+        }
         self.load_marks(id, marks);
         self.show_recovered(id);
         self.say(&format!("store {id} starts"));

@@ -93,8 +93,9 @@ impl World {
                     self.schedule(SECOND, Event::Attend);
                 }
             }
-            Input::Released { region } => {
+            Input::Released { region, .. } => {
                 let region = *region;
+                self.observe(&Observation::Released { store: id, region });
                 self.say(&format!("store {id} goes on in region {region}"));
                 self.with_apply_queue(id, |queue, _| queue.go_on(region));
                 let Some(process) = self.process(id) else { return };
@@ -210,8 +211,8 @@ impl World {
         }
         let is_at = |(_, standing): &(StoreId, Standing)| match standing {
             Standing::Held(held) => (held.index, held.cause) == (quarantine.index, Cause::Entry),
-            Standing::NoRows => true,
-            Standing::Away | Standing::Applied(_) => false,
+            // It takes a snapshot of the rows before the entry, and comes to the entry.
+            Standing::NoRows | Standing::Away | Standing::Applied(_) => false,
         };
         // A store that is lost for good does not come back with the entry executed.
         let is_lost = |id: &StoreId| self.stores.get(id).is_none_or(|store| store.is_lost);
