@@ -272,7 +272,7 @@ impl Execution {
         let mut batch = Batch::default();
         for (region, mut entries) in entries {
             let stop = |error| ExecutionError { region, error };
-            batch.leave(self.withheld_of(region, &mut entries));
+            let mut left = self.withheld_of(region, &mut entries);
             let mut failed = None;
             while !entries.is_empty() {
                 match self.attempt(region, &entries, rows, meta, watch) {
@@ -288,10 +288,11 @@ impl Execution {
                         }
                         let rest = entries.split_off(at);
                         failed = rest.first().map(|apply| failure_of(region, &apply.entry, nth, &error));
-                        batch.leave(rest);
+                        left.splice(..0, rest);
                     }
                 }
             }
+            batch.leave(left);
             if let Some((cause, what, error)) = failed {
                 batch.held.extend(self.hold(region, cause, &what, &error).map(|mark| (region, mark)));
             }

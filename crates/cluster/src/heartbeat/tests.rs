@@ -240,7 +240,7 @@ fn other_versions_trailing_bytes_and_disorder_are_errors() {
     assert!(matches!(StoreHeartbeat::decode(&longer), Err(WireError::Malformed(_))));
     // The second peer's store becomes 0, as the first's; its flags unknown ones.
     let good = small().encode().to_vec();
-    let peer = good.len() - 8;
+    let peer = good.len() - 9;
     let mut twice = good.clone();
     twice.splice(peer..peer + 2, [0]);
     assert_eq!(StoreHeartbeat::decode(&twice), malformed("peers are out of order"));
@@ -258,14 +258,14 @@ fn what_followers_answered_is_in_order_and_in_full_reports_only() {
     let full = heartbeat.encode();
     assert_eq!(StoreHeartbeat::decode(&full).unwrap().followed, heartbeat.followed);
     let mut twice = full.to_vec();
-    // The number of checks, 0, comes last.
-    let region = twice.len() - 10;
+    // The numbers of checks and of quarantines, 0, come last.
+    let region = twice.len() - 11;
     twice[region] = 3;
     assert_eq!(StoreHeartbeat::decode(&twice), Err(WireError::Malformed("regions are out of order")));
     let followed = std::mem::take(&mut heartbeat.followed);
     heartbeat.seq = 1;
     let mut delta = heartbeat.encode().to_vec();
-    delta.truncate(delta.len() - 2);
+    delta.truncate(delta.len() - 3);
     delta.extend(&full[full.len() - 9 * followed.len() - 3..]);
     assert_eq!(
         StoreHeartbeat::decode(&delta),
